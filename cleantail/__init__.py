@@ -1,0 +1,1 @@
+"""Cleantail: Kafka's log compaction for changelog archives in Iceberg."""

@@ -1,0 +1,49 @@
+"""The table of cleaner configs: what bounds compaction over all topics. Names and defaults are Kafka's."""
+
+from __future__ import annotations
+
+from cleantail.config_row import CLEANER_CONFIG, INT_MAX, LONG_MAX, Model, config
+
+
+class CleanerConfigs(Model):
+    """The `platform.cleaner:` of defaults.yaml: what bounds compaction over all topics."""
+
+    log_cleaner_threads: int = config(
+        "log.cleaner.threads",
+        1,
+        "How many Spark applications run at once over all topics (the slots of the Airflow pool).",
+        CLEANER_CONFIG,
+        low=1,
+        high=INT_MAX,
+    )
+    log_cleaner_dedupe_buffer_size: int = config(
+        "log.cleaner.dedupe.buffer.size",
+        134_217_728,
+        "Memory budget in bytes of the offset maps over all threads. Kafka asks for 1 MiB per thread at least.",
+        CLEANER_CONFIG,
+        low=64,
+        high=LONG_MAX,
+    )
+    log_cleaner_io_buffer_load_factor: float = config(
+        "log.cleaner.io.buffer.load.factor",
+        0.9,
+        "Share of the budget that an offset map may fill.",
+        CLEANER_CONFIG,
+        low=0.01,
+        high=1.0,
+    )
+    log_cleaner_backoff_ms: int = config(
+        "log.cleaner.backoff.ms",
+        15_000,
+        "Pause before work that met a conflict is tried again.",
+        CLEANER_CONFIG,
+        low=0,
+        high=LONG_MAX,
+    )
+    log_cleaner_io_max_bytes_per_second: float = config(
+        "log.cleaner.io.max.bytes.per.second",
+        1.7976931348623157e308,
+        "Limit of reading and writing together; the default is no limit.",
+        CLEANER_CONFIG,
+        low=1.0,
+    )

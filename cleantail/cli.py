@@ -1,0 +1,237 @@
+"""`cleantail`: the platform without a scheduler, by the same code as the DAGs.
+
+Exit codes: 0 fine, also when nothing was due; 1 a check failed; 2 wrong input, configuration or table; 3 conflict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail.errors import CleantailError
+
+Command = Callable[[argparse.Namespace, Platform], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command. An error that Cleantail raises on purpose is one plain message on stderr."""
+    given = argparse.Namespace(config=Path("config"), json=False)
+    arguments = _parser().parse_args(argv, given)
+    try:
+        platform = load_platform(arguments.config, os.environ)
+        code: int = arguments.run(arguments, platform)
+        return code
+    except CleantailError as e:
+        return _fail(arguments, e)
+    except BrokenPipeError:
+        # the reader of a pipe has enough: not an error of ours, and nothing more can be said to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted; whatever was not published is as it was", file=sys.stderr)
+        return 130
+
+
+def _fail(arguments: argparse.Namespace, error: CleantailError) -> int:
+    if arguments.json:
+        print(json.dumps({"ok": False, "error": str(error)}))
+    print(f"error: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    # SUPPRESS: the same option works before and after the command, and the one that is given wins
+    common.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="configuration (config)")
+    common.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="for machines: JSON on stdout")
+    top = argparse.ArgumentParser(prog="cleantail", description=__doc__, parents=[common])
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, run: Command, text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text, parents=[common])
+        made.set_defaults(run=run)
+        return made
+
+    add("check-config", check_config, "validate the whole configuration")
+    _clock(_optional_topic(add("status", status, "the state of every log, from metadata")))
+    _ingest_arguments(_topic(add("ingest", ingest, "append files of kcat -J lines, each exactly once")))
+    _decisions(_clock(_topic(add("plan", plan, "what a run would do and why; changes nothing"))))
+    _decisions(_clock(_topic(add("compact", compact, "evaluate, compact, check, publish, expire"))))
+    _clock(_topic(add("reclaim", reclaim, "rewrite files, expire snapshots, remove orphans, where due")))
+    _read_arguments(_topic(add("read", read, "records as kcat -J lines, in offset order")))
+    return top
+
+
+def _topic(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    made.add_argument("topic", metavar="TOPIC")
+    return made
+
+
+def _optional_topic(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    made.add_argument("topic", metavar="TOPIC", nargs="?")
+    return made
+
+
+def _clock(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    made.add_argument("--now", type=_natural, metavar="MS", help="the clock of every decision, Unix ms")
+    return made
+
+
+def _decisions(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    made.add_argument("--partition", type=_natural, metavar="N")
+    made.add_argument("--force", action="store_true", help="pass over the ratio, never over the bounds")
+    return made
+
+
+def _ingest_arguments(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--file", type=Path, action="append", required=True, metavar="F", help=".jsonl or .jsonl.gz")
+    made.add_argument("--encoding", choices=["text", "base64"], help="of keys, payloads and header values")
+
+
+def _read_arguments(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--partition", type=_natural, metavar="N")
+    made.add_argument("--from-offset", type=_natural, default=0, metavar="N")
+    made.add_argument("--as-of", type=int, metavar="SNAPSHOT", help="an Iceberg snapshot id")
+
+
+def _natural(text: str) -> int:
+    if not text.isdigit() or int(text) >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 0 to 2^63 - 1")
+    return int(text)
+
+
+def _named(arguments: argparse.Namespace) -> Topic:
+    return find_topic(arguments.topic, arguments.config, os.environ)
+
+
+def _now(arguments: argparse.Namespace) -> int:
+    return arguments.now if arguments.now is not None else int(time.time() * 1000)
+
+
+def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Every problem of every file; exit code 2 if there is one."""
+    from cleantail import report
+    from cleantail.config import scan_topics
+
+    found = list(scan_topics(arguments.config, os.environ))
+    report.configuration(found, arguments.json)
+    return 0 if all(isinstance(topic, Topic) for _, topic in found) else 2
+
+
+def status(arguments: argparse.Namespace, platform: Platform) -> int:
+    """The logs of one topic or of all."""
+    from cleantail import report
+    from cleantail.config import load_topics
+    from cleantail.evaluate import log_states, read_facts
+
+    topics = [_named(arguments)] if arguments.topic else load_topics(arguments.config, os.environ)
+    now_ms = _now(arguments)
+    report.status([(t, log_states(t, read_facts(t, platform), now_ms)) for t in topics], now_ms, arguments.json)
+    return 0
+
+
+def plan(arguments: argparse.Namespace, platform: Platform) -> int:
+    """What compact would do now."""
+    from cleantail import report
+
+    report.plan(_planned(arguments, platform), arguments.json)
+    return 0
+
+
+def _planned(arguments: argparse.Namespace, platform: Platform) -> Any:
+    from cleantail.evaluate import evaluate_topic
+
+    # a person who calls has looked at what was red: the pause before the next try is the scheduler's
+    return evaluate_topic(
+        _named(arguments),
+        platform,
+        now_ms=_now(arguments),
+        force=arguments.force,
+        partition=arguments.partition,
+        retry_quarantined=True,
+    )
+
+
+def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Appends the files in one commit."""
+    from cleantail import report
+    from spark_jobs.ingest import ingest_files
+    from spark_jobs.session import start_session
+
+    topic = _named(arguments)
+    encoding = arguments.encoding or topic.source.encoding
+    with report.progress(arguments.json) as step:
+        step("starting Spark")
+        spark = start_session(platform, f"cleantail ingest {topic.topic}")
+        result = ingest_files(spark, topic, platform, arguments.file, encoding, step)
+    report.ingested(topic, result, arguments.json)
+    return 0
+
+
+def compact(arguments: argparse.Namespace, platform: Platform) -> int:
+    """A whole run of one topic. Starts Spark only when something is due."""
+    from cleantail import report
+    from cleantail.evaluate import apply_repairs
+    from cleantail.locks import exclusive
+
+    topic = _named(arguments)
+    with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
+        step("evaluating")
+        planned = _planned(arguments, platform)
+        apply_repairs(topic, platform, planned)
+        result = _run(topic, platform, planned, step) if planned.due else {"ok": True}
+    report.compacted(planned, result, arguments.json)
+    return 0 if result["ok"] else 1
+
+
+def _run(topic: Topic, platform: Platform, planned: Any, step: Callable[[str], None]) -> dict[str, Any]:
+    from spark_jobs.expectations import preload
+    from spark_jobs.rounds import run_plan
+    from spark_jobs.session import start_session
+    from spark_jobs.tables import TopicTable
+
+    preload()
+    step("starting Spark")
+    spark = start_session(platform, f"cleantail compact {topic.topic}")
+    result: dict[str, Any] = run_plan(TopicTable.of(spark, topic, platform), platform, planned, step)
+    return result
+
+
+def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Housekeeping of one topic, where due."""
+    from cleantail import report
+    from spark_jobs.reclaim import reclaim_topic
+    from spark_jobs.session import start_session
+    from spark_jobs.tables import TopicTable
+
+    topic = _named(arguments)
+    with report.progress(arguments.json) as step:
+        step("starting Spark")
+        spark = start_session(platform, f"cleantail reclaim {topic.topic}")
+        step("reclaiming")
+        result = reclaim_topic(TopicTable.of(spark, topic, platform), platform, _now(arguments))
+    report.reclaimed(topic, result, arguments.json)
+    return 0
+
+
+def read(arguments: argparse.Namespace, platform: Platform) -> int:
+    """kcat -J lines on stdout, with and without --json."""
+    from cleantail.kcat import format_record
+    from cleantail.reading import read_records
+    from cleantail.table_metadata import live_partitions, load_table, open_catalog
+
+    topic = _named(arguments)
+    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    if table is None:
+        raise CleantailError(f"topic {topic.topic} has no table yet: ingest something first")
+    wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, arguments.as_of)
+    for record in read_records(table, wanted, arguments.from_offset, arguments.as_of):
+        sys.stdout.write(format_record(topic.topic, record) + "\n")
+    return 0

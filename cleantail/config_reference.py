@@ -1,0 +1,86 @@
+"""The reference of the topic YAML, generated from its models: a JSON Schema for editors, a table for people.
+
+`python -m cleantail.config_reference > config/topic.schema.json` writes the schema again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from cleantail.cleaner_configs import CleanerConfigs
+from cleantail.config_problems import allowed_text
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.topic import Topic
+
+Schema = dict[str, Any]
+
+_UNLIMITED = (2**63 - 1, 1.7976931348623157e308)
+
+
+def json_schema() -> Schema:
+    """The JSON Schema of `config/topics/*.yaml`; config/topic.schema.json holds it."""
+    schema = _published(Topic.model_json_schema())
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "Cleantail topic",
+        "description": "One topic: config/topics/<topic>.yaml, over config/defaults.yaml.",
+        "required": ["topic"],  # the model also requires the table, which the loader fills in
+    }
+
+
+def schema_text() -> str:
+    """The text of config/topic.schema.json."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def reference_markdown() -> str:
+    """Two Markdown tables: the configs of a topic, and those of the cleaner."""
+    topic, cleaner = _table(KafkaConfigs), _table(CleanerConfigs)
+    return (
+        f"Configs of a topic (`config:`; times in ms, sizes in bytes)\n\n{topic}\n\n"
+        f"Configs of the cleaner (`platform.cleaner:` in defaults.yaml)\n\n{cleaner}\n"
+    )
+
+
+def _table(model: type[BaseModel]) -> str:
+    head = ["| config | default | allowed | meaning | source |", "|---|---|---|---|---|"]
+    return "\n".join(head + list(_rows(model.model_json_schema()["properties"])))
+
+
+def _rows(properties: dict[str, Schema]) -> Iterator[str]:
+    for name, node in properties.items():
+        cells = (_code(node["default"]), allowed_text(node), node["description"], node["x-source"])
+        yield f"| `{name}` | " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _code(default: Any) -> str:
+    if default in _UNLIMITED:
+        return "unlimited"
+    if isinstance(default, list):
+        default = ",".join(default)
+    return f"`{default}`" if default != "" else "none"
+
+
+def _published(node: Any) -> Any:
+    """Without what only Cleantail reads: a key that JSON Schema does not know makes strict validators stop."""
+    if isinstance(node, list):
+        return [_published(inner) for inner in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {key: _published(value) for key, value in node.items() if not key.startswith("x-")}
+    if isinstance(kept.get("title"), str):
+        del kept["title"]  # pydantic's titles only repeat the keys
+    if "x-source" in node:
+        kept["description"] = (
+            f"{node['description']} Allowed: {allowed_text(node)}. Source: {node['x-source']}."
+        )
+    return kept
+
+
+if __name__ == "__main__":
+    print(schema_text(), end="")

@@ -1,0 +1,125 @@
+"""All errors that Cleantail raises on purpose; anything else that escapes is a defect.
+
+`exit_code` is what a job or the command line exits with: 2 for input or configuration, 3 for a conflict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_VALUE_CHARS = 80
+
+
+class CleantailError(Exception):
+    """Base of all errors with a message for a person: no traceback is needed to act on one."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong in one file, in words.
+
+    key     dotted place in the file, "" when the whole file is meant
+    fact    what is wrong with it, e.g. "1.5 is not allowed"
+    value   the offending value; None for an unknown, missing or secret key
+    allowed what would be right
+    nearest the closest name or value that would be right, if there is one
+    """
+
+    key: str
+    fact: str
+    allowed: str
+    value: object = None
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        text = ": ".join(part for part in (self.key, self.fact, self.allowed) if part)
+        return f"{text} (did you mean {self.nearest}?)" if self.nearest else text
+
+
+def not_allowed(value: object) -> str:
+    """The fact for a wrong value: short, on one line and printable, whatever the file holds."""
+    shown = json.dumps(value, default=str)
+    return f"{shown if len(shown) <= _VALUE_CHARS else shown[:_VALUE_CHARS] + '…'} is not allowed"
+
+
+class ConfigError(CleantailError):
+    """A configuration file that cannot be used, with everything that is wrong in it.
+
+    `key`, `value`, `allowed` and `nearest` are those of the first problem; `str()` has one line for each.
+    """
+
+    def __init__(self, file: Path | str, problems: Sequence[Problem]) -> None:
+        super().__init__(file, problems)
+        self.file = Path(file)
+        self.problems = tuple(problems)
+
+    @property
+    def key(self) -> str:
+        return self.problems[0].key
+
+    @property
+    def value(self) -> object:
+        return self.problems[0].value
+
+    @property
+    def allowed(self) -> str:
+        return self.problems[0].allowed
+
+    @property
+    def nearest(self) -> str | None:
+        return self.problems[0].nearest
+
+    def __str__(self) -> str:
+        return "\n".join(f"{self.file}: {problem}" for problem in self.problems)
+
+
+class BadLineError(CleantailError):
+    """A line of an input file that is not a record; nothing of the run was appended.
+
+    `line_number` counts from 1.
+    """
+
+    def __init__(self, file: Path | str, line_number: int, reason: str) -> None:
+        super().__init__(file, line_number, reason)
+        self.file = Path(file)
+        self.line_number = line_number
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line_number}: {self.reason}"
+
+
+class TableError(CleantailError):
+    """A catalog that cannot be reached, or a table that is missing, broken or not Cleantail's."""
+
+
+class KeylessRecordError(CleantailError):
+    """Records without a key in a compacted topic while `cleantail.keyless.policy` is `fail`.
+
+    `offset` is that of the first such record, `count` how many there are.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, count: int) -> None:
+        super().__init__(topic, partition, offset, count)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.count = count
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}: partition {self.partition} has {self.count} records without a key, the first at "
+            f"offset {self.offset}: compaction needs keys; nothing was changed. Set cleantail.keyless.policy "
+            "to quarantine (move them to a side table) or drop (remove and count them)."
+        )
+
+
+class ConflictError(CleantailError):
+    """Another writer changed the table in a way that makes this result void; the round starts over."""
+
+    exit_code = 3

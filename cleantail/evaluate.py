@@ -1,0 +1,199 @@
+"""What a run of one topic would do now, and why: metadata in, RunPlan out. Starts no Spark, changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from cleantail.config import Platform, Topic
+from cleantail.log_state import LogState, resolve_log_state
+from cleantail.partition_state import PartitionState
+from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
+from cleantail.retention import Retention, resolve_retention
+from cleantail.table_metadata import TableFacts, load_table, open_catalog, table_facts, write_back
+from cleantail.triggers import Decision, decide, due_tombstones, in_order_of_work
+from cleantail.work_units import PartitionWork, WorkUnit, pack
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A run of one topic: the work units to compact, the logs to sweep, whether files are rewritten, with reasons."""
+
+    topic: str
+    round: str
+    now_ms: int
+    reason: str
+    logs: tuple[LogState, ...]
+    decisions: tuple[Decision, ...]
+    retentions: tuple[Retention, ...]
+    units: tuple[WorkUnit, ...]
+    sweep: tuple[int, ...]
+    sweep_reason: str
+    reclaim: ReclaimPlan
+
+    @property
+    def due(self) -> bool:
+        return bool(self.units or self.sweep)
+
+    @property
+    def repairs(self) -> dict[int, PartitionState]:
+        """States to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
+        chosen = {w.partition for u in self.units for w in u.partitions}
+        return {
+            log.partition: replace(log.state, checkpoint=log.first_dirty_offset)
+            for log in self.logs
+            if log.repaired and log.partition not in chosen
+        }
+
+    def restricted_to(self, partitions: Collection[int]) -> RunPlan:
+        """The same plan with the work of these partitions only."""
+        works = [w for u in self.units for w in u.partitions if w.partition in partitions]
+        base = self.units[0].base_snapshot_id if self.units else 0
+        return replace(self, units=pack(self.round, self.now_ms, base, works))
+
+    def as_json(self) -> dict[str, Any]:
+        """Numbers and texts of our own making: what a task may pass on through XCom."""
+        sweep = {"round": self.round, "now_ms": self.now_ms, "partitions": list(self.sweep)}
+        return {
+            "topic": self.topic,
+            "round": self.round,
+            "now_ms": self.now_ms,
+            "reason": self.reason,
+            "partitions": [self._row(i) for i in range(len(self.logs))],
+            "units": [unit.as_json() for unit in self.units],
+            "sweep": sweep if self.sweep else None,
+            "sweep_reason": self.sweep_reason,
+            "reclaim": {"due": self.reclaim.due, "reason": self.reclaim.reason},
+        }
+
+    def _row(self, i: int) -> dict[str, Any]:
+        decision, retention = self.decisions[i], self.retentions[i]
+        action = "compact" if decision.compact else "retain" if retention.due else "none"
+        return {"action": action, **asdict(decision), "retention": retention.reason, "warnings": list(self.logs[i].warnings)}
+
+    def table(self) -> str:
+        """One line a partition, for the log of a task."""
+        lines = [f"{self.topic}: {self.reason}"]
+        for row in self.as_json()["partitions"]:
+            span = f"[{row['first_dirty_offset']}, {row['end_offset']})"
+            lines.append(f"  partition {row['partition']:>3}  {row['action']:<8} {span:<24} {row['reason']}")
+            lines += [f"  partition {row['partition']:>3}  warning  {text}" for text in row["warnings"]]
+        return "\n".join([*lines, f"  sweep: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"])
+
+
+def evaluate_topic(
+    topic: Topic,
+    platform: Platform,
+    *,
+    now_ms: int,
+    force: bool = False,
+    partition: int | None = None,
+    retry_quarantined: bool = False,
+) -> RunPlan:
+    """The plan of one topic at `now_ms`. Raises TableError when the catalog or the table is not usable."""
+    facts = read_facts(topic, platform)
+    return plan_run(topic, facts, now_ms=now_ms, force=force, partition=partition, retry_quarantined=retry_quarantined)
+
+
+def apply_repairs(topic: Topic, platform: Platform, plan: RunPlan) -> None:
+    """Writes repaired checkpoints back, where no round will: the one change that evaluation makes."""
+    table = load_table(open_catalog(platform, os.environ), topic, platform) if plan.repairs else None
+    if table is not None:
+        write_back(table, plan.repairs)
+
+
+def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:
+    """The table's metadata as it stands; None where nothing was ingested yet."""
+    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    return table_facts(table) if table is not None else None
+
+
+def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[LogState, ...]:
+    """Every log of the table, by partition number."""
+    if facts is None:
+        return ()
+    return tuple(
+        resolve_log_state(
+            p, facts.files_of(p), facts.states.get(p, PartitionState()), facts.arrived_of(p), topic.config, now_ms
+        )
+        for p in facts.partitions
+    )
+
+
+def plan_run(
+    topic: Topic,
+    facts: TableFacts | None,
+    *,
+    now_ms: int,
+    force: bool = False,
+    partition: int | None = None,
+    retry_quarantined: bool = False,
+) -> RunPlan:
+    """The pure half of evaluate_topic."""
+    logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
+    decisions = tuple(
+        decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs
+    )
+    retentions = tuple(resolve_retention(s, topic.config, now_ms) for s in logs)
+    works = _works(logs, decisions, retentions)
+    round_id = round_name(now_ms, facts.sequence_number if facts else 0)
+    units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works)
+    due = {s.partition: due_tombstones(s, now_ms) for s in logs if topic.config.compacts}
+    return RunPlan(
+        topic=topic.topic,
+        round=round_id,
+        now_ms=now_ms,
+        reason=_reason(logs, works, decisions),
+        logs=logs,
+        decisions=decisions,
+        retentions=retentions,
+        units=units,
+        sweep=tuple(p for p, count in due.items() if count),
+        sweep_reason=_sweep_reason(logs, due),
+        reclaim=resolve_reclaim(facts, topic.config, now_ms),
+    )
+
+
+def _works(
+    logs: tuple[LogState, ...], decisions: tuple[Decision, ...], retentions: tuple[Retention, ...]
+) -> list[PartitionWork]:
+    """What is to be done, most urgent first; logs of which only retention is due come last."""
+    starts = {s.partition: r.log_start_offset for s, r in zip(logs, retentions, strict=True)}
+    by_partition = {s.partition: s for s in logs}
+    compact = in_order_of_work(decisions)
+    urgent = [d.partition for d in compact]
+    retain = [s.partition for s, r in zip(logs, retentions, strict=True) if r.due and s.partition not in urgent]
+    works = []
+    for p in [*urgent, *retain]:
+        log = by_partition[p]
+        first = max(log.first_dirty_offset, starts[p])
+        end = max(log.first_uncleanable_offset, starts[p]) if p in urgent else first
+        works.append(PartitionWork(p, min(first, end), end, starts[p], log.log_end_offset, log.total_bytes))
+    return works
+
+
+def round_name(now_ms: int, sequence_number: int) -> str:
+    """A name for branches and evidence: the time of the clock given, and the table's sequence number."""
+    stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
+    return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"
+
+
+def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], decisions: tuple[Decision, ...]) -> str:
+    if not logs:
+        return "the table has no records yet"
+    if works:
+        return f"{len(works)} of {len(logs)} partitions are due"
+    reasons = sorted({d.reason for d in decisions})
+    return f"nothing is due: {reasons[0]}" + (f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else "")
+
+
+def _sweep_reason(logs: tuple[LogState, ...], due: dict[int, int]) -> str:
+    if sum(due.values()):
+        return f"{sum(due.values())} tombstones are past their horizon"
+    horizons = [s.next_horizon_ms for s in logs if s.next_horizon_ms is not None]
+    if horizons:
+        return f"no tombstone is due before {min(horizons)} ms"
+    return "no tombstone waits for a horizon"

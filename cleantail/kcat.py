@@ -1,0 +1,181 @@
+"""kcat's `-J` envelope: one JSON object a line, as records and back.
+
+`{"topic", "partition", "offset", "tstype", "ts", "headers": [k, v, ...], "key", "payload"}`; a null payload is a
+tombstone, a null key no key, "" an empty one. kcat writes bytes that are not UTF-8 as they are, so lines are read
+with surrogate escapes and such bytes survive. Fields may instead be base64, marked by `key_encoding`,
+`payload_encoding` or `headers_encoding` = "base64", which is how `cleantail read` writes what is not UTF-8.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cleantail.errors import BadLineError, CleantailError
+
+LONG_MAX = (1 << 63) - 1
+INT_MAX = (1 << 31) - 1
+TIMESTAMP_TYPES = {"create": 0, "logappend": 1, "unknown": -1}
+TIMESTAMP_MAX_MS = LONG_MAX // 1000
+"""Iceberg keeps microseconds in a long."""
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a log. `timestamp_ms` is None where it carries none; `value` None makes it a tombstone."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+def open_lines(file: Path) -> BinaryIO:
+    """The file's bytes, decompressed where its name ends in .gz."""
+    return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
+
+
+def read_records(file: Path, encoding: str = "text") -> Iterator[Record]:
+    """The records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number; blank lines pass."""
+    number = 0
+    try:
+        with open_lines(file) as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield parse_line(line, encoding)
+    except ValueError as e:
+        raise BadLineError(file, number, str(e)) from None
+    except (OSError, EOFError, gzip.zlib.error) as e:  # type: ignore[attr-defined]
+        if isinstance(e, FileNotFoundError | PermissionError | IsADirectoryError):
+            raise CleantailError(f"{file} cannot be read: {e.strerror}; nothing was appended") from None
+        raise BadLineError(file, number + 1, f"the file ends early or is not gzip: {e}") from None
+
+
+def parse_line(line: bytes, encoding: str = "text") -> Record:
+    """One line as a record. Raises ValueError saying which field is wrong, its value, and what is allowed."""
+    fields = _object(line)
+    timestamp_ms = _integer(fields, "ts", -1, TIMESTAMP_MAX_MS, default=-1)
+    return Record(
+        partition=_integer(fields, "partition", 0, INT_MAX),
+        offset=_integer(fields, "offset", 0, LONG_MAX - 1),
+        timestamp_ms=None if timestamp_ms < 0 else timestamp_ms,
+        timestamp_type=_timestamp_type(fields),
+        key=_bytes(fields, "key", encoding),
+        value=_bytes(fields, "payload", encoding),
+        headers=_headers(fields, encoding),
+    )
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(line.decode("utf-8", "surrogateescape"))
+    except (json.JSONDecodeError, RecursionError) as e:
+        raise ValueError(f"not JSON: {e}") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"not a JSON object: {_shown(fields)}")
+    if "payload" not in fields:
+        raise ValueError('"payload" is missing: a record has one, null for a tombstone')
+    return fields
+
+
+def _integer(fields: dict[str, Any], name: str, low: int, high: int, default: int | None = None) -> int:
+    value = fields.get(name, default)
+    if value is None:
+        raise ValueError(f'"{name}" is missing: an integer from {low} to {high}')
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f'"{name}" is {_shown(value)}: an integer from {low} to {high} is allowed')
+    return value
+
+
+def _timestamp_type(fields: dict[str, Any]) -> int:
+    name = fields.get("tstype", "create")
+    if not isinstance(name, str) or name not in TIMESTAMP_TYPES:
+        raise ValueError(f'"tstype" is {_shown(name)}: one of {", ".join(TIMESTAMP_TYPES)} is allowed')
+    return TIMESTAMP_TYPES[name]
+
+
+def _bytes(fields: dict[str, Any], name: str, encoding: str) -> bytes | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ValueError(f'"{name}" is {_shown(value)}: a string or null is allowed')
+    return _decoded(value, name, fields.get(f"{name}_encoding", encoding))
+
+
+def _decoded(value: str, name: str, encoding: object) -> bytes:
+    if encoding == "text":
+        try:
+            return value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise ValueError(f'"{name}" has a lone surrogate, which no bytes stand for') from None
+    if encoding != "base64":
+        raise ValueError(f'"{name}_encoding" is {_shown(encoding)}: text or base64 is allowed')
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f'"{name}" is {_shown(value)}: not base64') from None
+
+
+def _headers(fields: dict[str, Any], encoding: str) -> tuple[Header, ...]:
+    flat = fields.get("headers")
+    if flat is None:
+        return ()
+    if not isinstance(flat, list) or len(flat) % 2:
+        raise ValueError('"headers" is not a list of names and values in turn')
+    encoding = fields.get("headers_encoding", encoding)
+    return tuple(_header(name, value, encoding) for name, value in zip(flat[::2], flat[1::2], strict=True))
+
+
+def _header(name: object, value: object, encoding: str) -> Header:
+    if not isinstance(name, str) or not (value is None or isinstance(value, str)):
+        raise ValueError(f'"headers" has {_shown([name, value])}: a string and a string or null are allowed')
+    return name, None if value is None else _decoded(value, "headers", encoding)
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def format_record(topic: str, record: Record) -> str:
+    """A record as a line of `kcat -J`, fields in kcat's order; parse_line gives the same record back."""
+    names = {number: name for name, number in TIMESTAMP_TYPES.items()}
+    fields: dict[str, Any] = {
+        "topic": topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "tstype": names.get(record.timestamp_type, "unknown"),
+        "ts": -1 if record.timestamp_ms is None else record.timestamp_ms,
+    }
+    if record.headers:
+        fields |= _encoded_headers(record.headers)
+    return json.dumps(fields | _encoded("key", record.key) | _encoded("payload", record.value), ensure_ascii=False)
+
+
+def _encoded(name: str, value: bytes | None) -> dict[str, Any]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_encoding": "base64", name: base64.b64encode(value).decode("ascii")}
+
+
+def _encoded_headers(headers: tuple[Header, ...]) -> dict[str, Any]:
+    try:
+        return {"headers": [part for k, v in headers for part in (k, None if v is None else v.decode("utf-8"))]}
+    except UnicodeDecodeError:
+        values = [part for k, v in headers for part in (k, None if v is None else base64.b64encode(v).decode("ascii"))]
+        return {"headers_encoding": "base64", "headers": values}

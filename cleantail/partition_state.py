@@ -1,0 +1,132 @@
+"""What a topic table remembers of each of its logs, and how that is written into a table property.
+
+The state changes only in the commit that changes the data (semantics.md 3.2), so a reader of the table sees both or
+neither, and Airflow's database holds no truth about data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from cleantail.errors import TableError
+
+PROPERTY_TOPIC = "cleantail.topic"
+"""Marks a table as a topic table and says whose: without it Cleantail does not touch a table."""
+PROPERTY_PARTITION = "cleantail.partition."
+"""+ partition number: the PartitionState of that log as JSON."""
+PROPERTY_INGESTED = "cleantail.ingested."
+"""+ SHA-256 of a source file's content: that file is in the table (exactly once)."""
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """A tombstone below `end_offset` (and at or above the horizon before it) may go when now >= `horizon_ms`.
+
+    `tombstones` is how many such tombstones were alive when the last round published.
+    """
+
+    end_offset: int
+    horizon_ms: int
+    tombstones: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Why this log is not published, since when, and when the scheduler may try again (all Unix ms)."""
+
+    since_ms: int
+    reason: str
+    attempts: int
+    retry_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """State of one log. `checkpoint` is the first dirty offset as of the last round; None before the first.
+
+    `known_sequence_number`: Iceberg data sequence number of the snapshot that the last round read; a file above it
+    came later. `head_tombstones`: live tombstones at or above the checkpoint in the files known then.
+    """
+
+    checkpoint: int | None = None
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
+    horizons: tuple[Horizon, ...] = ()
+    known_sequence_number: int = 0
+    head_tombstones: int = 0
+    last_round_ms: int | None = None
+    quarantine: Quarantine | None = None
+
+    def as_json(self) -> str:
+        """One line, keys sorted, so that equal states are equal texts."""
+        return json.dumps({"version": STATE_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+
+
+def parse_partition_state(text: str, where: str) -> PartitionState:
+    """Raises TableError, naming `where`, when the property is not a state this version can read."""
+    try:
+        fields = json.loads(text)
+        if fields.pop("version") != STATE_VERSION:
+            raise ValueError("unknown version")
+        horizons = tuple(Horizon(**h) for h in fields.pop("horizons"))
+        quarantine = fields.pop("quarantine")
+        return PartitionState(**fields, horizons=horizons, quarantine=Quarantine(**quarantine) if quarantine else None)
+    except (ValueError, TypeError, KeyError, AttributeError) as e:
+        raise TableError(f"{where} is not a partition state of version {STATE_VERSION}: {e}: {text[:200]!r}") from e
+
+
+def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int, PartitionState]:
+    """The states that a table's properties hold, by partition number."""
+    return {
+        int(name[len(PROPERTY_PARTITION) :]): parse_partition_state(text, f"{table}: property {name}")
+        for name, text in properties.items()
+        if name.startswith(PROPERTY_PARTITION)
+    }
+
+
+def horizon_of(horizons: tuple[Horizon, ...], offset: int) -> Horizon | None:
+    """The ledger's entry for `offset`: the first round whose end offset is above it (semantics.md 3.3)."""
+    return next((h for h in horizons if offset < h.end_offset), None)
+
+
+def with_round(horizons: tuple[Horizon, ...], end_offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
+    """The ledger after a round that ended at `end_offset`. A horizon is set once: an entry is added, none is moved."""
+    if horizons and horizons[-1].end_offset >= end_offset:
+        return horizons
+    return (*horizons, Horizon(end_offset, horizon_ms))
+
+
+def with_late_tombstones(horizons: tuple[Horizon, ...], offsets: list[int], horizon_ms: int) -> tuple[Horizon, ...]:
+    """The ledger with a horizon of their own for tombstones that arrived below the clean point.
+
+    Kafka starts a tombstone's clock at the first cleaning that kept it (semantics.md 1.5), and for these that is
+    the round at hand, not the one that once cleaned the offsets around them.
+    """
+    for offset in sorted(offsets):
+        horizons = _split_at(horizons, offset, horizon_ms)
+    return horizons
+
+
+def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
+    index = next((i for i, h in enumerate(horizons) if offset < h.end_offset), None)
+    if index is None or horizons[index].horizon_ms == horizon_ms:
+        return horizons
+    before, entry, after = horizons[:index], horizons[index], horizons[index + 1 :]
+    start = before[-1].end_offset if before else -1
+    head = (replace(entry, end_offset=offset),) if offset > start else ()
+    tail = (entry,) if offset + 1 < entry.end_offset else ()
+    if before and not head and before[-1].horizon_ms == horizon_ms:
+        return (*before[:-1], replace(before[-1], end_offset=offset + 1), *tail, *after)
+    return (*before, *head, Horizon(offset + 1, horizon_ms), *tail, *after)
+
+
+def without_swept(horizons: tuple[Horizon, ...]) -> tuple[Horizon, ...]:
+    """Entries without a live tombstone go, all but the last, so that the ledger stays short.
+
+    The offsets of a dropped entry fall to the next one. Nothing there is affected: none is alive, and one that
+    comes late gets a horizon of its own.
+    """
+    return (*(h for h in horizons[:-1] if h.tombstones), *horizons[-1:])

@@ -1,0 +1,70 @@
+"""When files are rewritten, snapshots expired and orphans removed; which files go together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.segments import DataFile
+from cleantail.table_metadata import TableFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimPlan:
+    """Groups of files to rewrite into one each (neighbours in offset order), snapshots past retention, and why."""
+
+    groups: tuple[tuple[DataFile, ...], ...]
+    expired_snapshots: int
+    reason: str
+
+    @property
+    def due(self) -> bool:
+        return bool(self.groups or self.expired_snapshots)
+
+
+def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
+    """What reclaim would do now.
+
+    Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round
+    knows what arrived.
+    """
+    if facts is None:
+        return ReclaimPlan((), 0, "there is no table yet")
+    groups: list[tuple[DataFile, ...]] = []
+    for partition in facts.partitions:
+        state = facts.states.get(partition)
+        known = state.known_sequence_number if state else 0
+        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= known]
+        groups += rewrite_groups(files, configs)
+    oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
+    expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)
+    return ReclaimPlan(tuple(groups), expired, _reason(groups, expired))
+
+
+def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tuple[DataFile, ...]]:
+    """Neighbouring files of one log that become one: Kafka's grouping of segments (1.4.3), at most segment.bytes.
+
+    A group is rewritten when one of its files has too large a deleted share, or when it merges enough small files.
+    """
+    groups: list[list[DataFile]] = []
+    for file in sorted(files, key=lambda f: (f.lower_offset, f.upper_offset, f.path)):
+        if groups and sum(f.live_bytes for f in groups[-1]) + file.live_bytes <= configs.segment_bytes:
+            groups[-1].append(file)
+        else:
+            groups.append([file])
+    return [tuple(g) for g in groups if _worth_rewriting(g, configs)]
+
+
+def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
+    too_dead = any(f.deleted_share > configs.cleantail_reclaim_deleted_ratio for f in group)
+    return too_dead or len(group) >= configs.cleantail_reclaim_min_merge_files
+
+
+def _reason(groups: Sequence[Sequence[DataFile]], expired: int) -> str:
+    parts = []
+    if groups:
+        parts.append(f"{sum(len(g) for g in groups)} files to rewrite into {len(groups)}")
+    if expired:
+        parts.append(f"{expired} snapshots are past cleantail.snapshot.retention.ms")
+    return "; ".join(parts) or "no file is over the deleted share, nothing to merge, no snapshot to expire"

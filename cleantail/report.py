@@ -1,0 +1,199 @@
+"""What the command line prints: tables for people, one JSON document for machines. Progress goes to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from cleantail.config import ConfigError, Topic
+from cleantail.evaluate import RunPlan
+from cleantail.log_state import LogState
+
+LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, default=str))
+
+
+def _console() -> Console:
+    """A terminal's own width; a pipe's lines are not folded."""
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+@contextmanager
+def progress(for_machines: bool) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr while long work runs; each call names the step. One line a step where stderr is no terminal."""
+    if for_machines:
+        yield lambda _: None
+        return
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        started = time.monotonic()
+        yield lambda text: console.print(f"{time.monotonic() - started:6.1f}s  {text}", markup=False)
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda text: bar.update(task, description=text)
+
+
+def configuration(found: Sequence[tuple[Path, Topic | ConfigError]], for_machines: bool) -> None:
+    """One row a topic file; the problems below."""
+    errors = [error for _, error in found if isinstance(error, ConfigError)]
+    if for_machines:
+        topics = [{"file": str(f), "topic": t.topic, "table": t.table} for f, t in found if isinstance(t, Topic)]
+        problems = [{"file": str(e.file), "key": p.key, "problem": str(p)} for e in errors for p in e.problems]
+        _print_json({"ok": not errors, "topics": topics, "problems": problems})
+        return
+    table = Table("file", "topic", "table", "policy", "strategy", "schedule", title=f"{len(found)} topic files")
+    for file, topic in found:
+        if isinstance(topic, Topic):
+            policy = ",".join(sorted(topic.config.cleanup_policy))
+            row = (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, topic.schedule or "-")
+            table.add_row(*(escape(text) for text in row))
+        else:
+            table.add_row(escape(file.name), "[red]wrong[/red]", "", "", "", "")
+    _console().print(table)
+    for error in errors:
+        print(error, file=sys.stderr)
+
+
+def status(topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_machines: bool) -> None:
+    """One row a log."""
+    if for_machines:
+        _print_json({"now_ms": now_ms, "topics": {t.topic: [log_json(log) for log in logs] for t, logs in topics}})
+        return
+    for topic, logs in topics:
+        columns = ("partition", "log start", "checkpoint", "first dirty", "uncleanable", "log end", "records")
+        sizes = ("clean", "cleanable", "dirty ratio", "tombstones", "next horizon", "note")
+        table = Table(*columns, *sizes, title=escape(f"{topic.topic}  ({topic.table})"), caption=LIVE_BYTES_NOTE)
+        for log in logs:
+            table.add_row(*(escape(text) for text in _status_row(log)))
+        _console().print(table if logs else escape(f"{topic.topic}: no records yet"))
+
+
+def _status_row(log: LogState) -> list[str]:
+    note = log.warnings[0] if log.warnings else f"quarantined: {log.state.quarantine.reason}" if log.state.quarantine else ""
+    return [
+        str(log.partition),
+        str(log.log_start_offset),
+        "-" if log.checkpoint is None else str(log.checkpoint),
+        str(log.first_dirty_offset),
+        str(log.first_uncleanable_offset),
+        str(log.log_end_offset),
+        str(log.records),
+        size(log.clean_bytes),
+        size(log.cleanable_bytes),
+        f"{log.dirty_ratio:.3f}",
+        str(log.pending_tombstones),
+        "-" if log.next_horizon_ms is None else instant(log.next_horizon_ms),
+        note,
+    ]
+
+
+def log_json(log: LogState) -> dict[str, Any]:
+    """Everything that is known of a log, computed values included; bytes are live bytes, times Unix ms."""
+    fields = asdict(log)
+    fields["segments"] = [asdict(s) for s in log.segments]
+    computed = ("dirty_ratio", "total_bytes", "pending_tombstones", "next_horizon_ms")
+    return fields | {name: getattr(log, name) for name in computed}
+
+
+def plan(planned: RunPlan, for_machines: bool) -> None:
+    """Decision and reason for each log, then sweep and reclaim."""
+    document = planned.as_json()
+    if for_machines:
+        _print_json(document)
+        return
+    table = Table("partition", "action", "first dirty", "end", "dirty ratio", "reason", title=escape(planned.reason))
+    for row in document["partitions"]:
+        cells = (row["partition"], row["action"], row["first_dirty_offset"], row["end_offset"])
+        table.add_row(*(str(c) for c in cells), f"{row['dirty_ratio']:.3f}", escape(row["reason"]))
+    _console().print(table)
+    _console().print(f"sweep: {planned.sweep_reason}\nreclaim: {planned.reclaim.reason}", markup=False)
+
+
+def ingested(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
+    if for_machines:
+        _print_json({"topic": topic.topic, **result})
+        return
+    for row in result["files"]:
+        print(f"{row['file']}: {'already in the table, nothing added' if row['skipped'] else 'appended'}")
+    print(f"{topic.topic}: {result['records']} records appended")
+
+
+def compacted(planned: RunPlan, result: dict[str, Any], for_machines: bool) -> None:
+    """What the run did to each log, and what its checks said."""
+    if for_machines:
+        _print_json({"plan": planned.as_json(), **result})
+        return
+    if not planned.due:
+        print(f"{planned.topic}: {planned.reason}\nsweep: {planned.sweep_reason}")
+        return
+    columns = ("partition", "records in", "records out", "superseded", "expired", "other", "tombstones", "checks")
+    table = Table(*columns, title=escape(f"{planned.topic}: {planned.reason}; {planned.sweep_reason}"))
+    for stage in ("compacted", "expired"):
+        verdicts = {v["partition"]: v for v in result[stage]["verdicts"]}
+        for m in result[stage]["measures"]:
+            table.add_row(*_run_row(m, verdicts[m["partition"]]["passed"]))
+    _console().print(table)
+    _print_checks(result)
+
+
+def _run_row(m: dict[str, Any], passed: bool) -> list[str]:
+    gone = m["deleted"]
+    other = sum(n for reason, n in gone.items() if reason not in ("superseded", "expired"))
+    counts = (m["partition"], m["records_in"], m["records_out"], gone.get("superseded", 0), gone.get("expired", 0), other)
+    return [*(str(c) for c in counts), str(m["tombstones_out"]), "[green]passed[/green]" if passed else "[red]failed[/red]"]
+
+
+def _print_checks(result: dict[str, Any]) -> None:
+    stages = [result["compacted"], result["expired"]]
+    print(f"{sum(s['checks_passed'] for s in stages)} of {sum(s['checks_total'] for s in stages)} checks passed")
+    for verdict in (v for s in stages for v in s["verdicts"]):
+        for failure in (*verdict["failures"], *verdict["warnings"]):
+            what = f"{failure['expectation']} ({failure['rule']}): {failure['observed']}"
+            print(f"{failure['severity']}: partition {verdict['partition']}: {what}", file=sys.stderr)
+    docs = next((s["data_docs"] for s in stages if s["data_docs"]), None)
+    if docs:
+        print(f"data docs: {docs}")
+
+
+def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
+    if for_machines:
+        _print_json({"topic": topic.topic, **result})
+        return
+    print(f"{topic.topic}: {'; '.join(result['reasons'])}")
+    for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed"):
+        print(f"  {name.replace('_', ' ')}: {result[name]}")
+
+
+def size(count: int) -> str:
+    """Bytes as people write them."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def instant(at_ms: int) -> str:
+    """Unix ms as UTC; as it is where no calendar goes that far."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)

@@ -1,0 +1,63 @@
+"""The `delete` half of a policy: whole virtual segments past retention.ms or retention.bytes (semantics.md 1.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.log_state import LogState
+from cleantail.segments import NO_TIMESTAMP_MS, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Where the log start moves to, and why. `log_start_offset` equals today's when nothing is past retention."""
+
+    log_start_offset: int
+    due: bool
+    reason: str
+
+
+def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Retention:
+    """UnifiedLog.deleteOldSegments: by age first, then by size, oldest first, never the active segment."""
+    if not configs.deletes:
+        return Retention(log.log_start_offset, False, "cleanup.policy has no delete")
+    deletable = [s for s in log.segments if log.active_base_offset is None or s.base_offset < log.active_base_offset]
+    aged = _prefix_past_age(deletable, configs.retention_ms, now_ms)
+    sized = _prefix_past_size(log.segments, deletable, configs.retention_bytes)
+    count = max(aged, sized)
+    start = _next_base(log, deletable, count)
+    if start <= log.log_start_offset:
+        return Retention(log.log_start_offset, False, "no segment is past retention.ms or retention.bytes")
+    which = "retention.ms" if aged >= sized else "retention.bytes"
+    return Retention(start, True, f"{count} segments below offset {start} are past {which}")
+
+
+def _prefix_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
+    """How many segments from the oldest on have a youngest record older than retention.ms (strict, as in Kafka)."""
+    if retention_ms < 0:
+        return 0
+    count = 0
+    for segment in segments:
+        if segment.largest_timestamp_ms == NO_TIMESTAMP_MS or now_ms - segment.largest_timestamp_ms <= retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _prefix_past_size(every: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
+    """How many of the oldest can go while the log stays at or above retention.bytes."""
+    if retention_bytes < 0:
+        return 0
+    excess, count = sum(s.bytes for s in every) - retention_bytes, 0
+    for segment in segments:
+        if excess - segment.bytes < 0:
+            break
+        excess, count = excess - segment.bytes, count + 1
+    return count
+
+
+def _next_base(log: LogState, deletable: list[Segment], count: int) -> int:
+    if count == 0:
+        return log.log_start_offset
+    return log.segments[count].base_offset if count < len(log.segments) else log.log_end_offset

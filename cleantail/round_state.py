@@ -1,0 +1,58 @@
+"""What a round leaves in the state of a log: published, expired, or held back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cleantail.partition_state import Horizon, PartitionState, Quarantine, without_swept
+from cleantail.work_units import PartitionWork
+
+MAX_BACKOFF_MS = 3_600_000
+
+
+def after_round(
+    state: PartitionState, work: PartitionWork, measure: Mapping[str, Any], sequence_number: int, now_ms: int
+) -> PartitionState:
+    """The state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
+
+    `measure` has `horizons` as [end offset, horizon ms, live tombstones] and `head_tombstones`; `sequence_number` is
+    that of the snapshot which the round read.
+    """
+    return PartitionState(
+        checkpoint=work.end_offset,
+        log_start_offset=work.log_start_offset,
+        log_end_offset=max(state.log_end_offset or 0, work.log_end_offset),
+        horizons=without_swept(tuple(Horizon(*h) for h in measure["horizons"])),
+        known_sequence_number=sequence_number,
+        head_tombstones=measure["head_tombstones"],
+        last_round_ms=now_ms,
+        quarantine=None,
+    )
+
+
+def due_spans(horizons: Sequence[Horizon], end_offset: int, now_ms: int) -> list[tuple[int, int]]:
+    """Offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5), below `end_offset`."""
+    starts = [0, *(h.end_offset for h in horizons)]
+    return [
+        (start, h.end_offset)
+        for start, h in zip(starts, horizons, strict=False)
+        if h.end_offset <= end_offset and now_ms >= h.horizon_ms
+    ]
+
+
+def after_expiry(state: PartitionState, work: PartitionWork, now_ms: int) -> PartitionState:
+    """Only the ledger changes; checkpoint and sequence number stay those of the last round."""
+    ends = {end for _, end in due_spans(state.horizons, work.end_offset, now_ms)}
+    swept = tuple(replace(h, tombstones=0) if h.end_offset in ends else h for h in state.horizons)
+    return replace(state, horizons=without_swept(swept), last_round_ms=now_ms, quarantine=None)
+
+
+def after_failure(state: PartitionState, expectations: Sequence[str], now_ms: int, backoff_ms: int) -> PartitionState:
+    """Quarantined, with the names of what failed; the pause before the next try doubles, up to an hour."""
+    attempts = state.quarantine.attempts + 1 if state.quarantine else 1
+    since_ms = state.quarantine.since_ms if state.quarantine else now_ms
+    pause_ms = min(backoff_ms * 2 ** min(attempts - 1, 30), MAX_BACKOFF_MS)
+    reason = f"check failed: {', '.join(sorted(set(expectations)))}"
+    return replace(state, quarantine=Quarantine(since_ms, reason, attempts, now_ms + pause_ms))

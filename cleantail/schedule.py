@@ -1,0 +1,49 @@
+"""Whether a text is a schedule that Airflow understands: a preset or a cron line of five fields."""
+
+from __future__ import annotations
+
+import re
+
+PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
+
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+_ITEM = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?")
+
+# (lowest, highest, names that stand for lowest, lowest + 1, ...) of minute, hour, day, month, day of the week
+_FIELDS: tuple[tuple[int, int, list[str]], ...] = (
+    (0, 59, []),
+    (0, 23, []),
+    (1, 31, []),
+    (1, 12, _MONTHS),
+    (0, 7, _DAYS),
+)
+
+
+def is_schedule(text: str) -> bool:
+    """True for `@daily` and the like, and for cron: lists, ranges, steps, and names of months and days."""
+    if text in PRESETS:
+        return True
+    fields = text.split(" ")
+    return len(fields) == len(_FIELDS) and all(map(_is_field, fields, _FIELDS))
+
+
+def _is_field(text: str, field: tuple[int, int, list[str]]) -> bool:
+    return all(_is_item(item, *field) for item in text.lower().split(","))
+
+
+def _is_item(text: str, lowest: int, highest: int, names: list[str]) -> bool:
+    match = _ITEM.fullmatch(text)
+    if match is None:
+        return False
+    first, last, step = match.groups()
+    ends = [_number(value, lowest, names) for value in (first, last) if value is not None]
+    in_range = all(lowest <= end <= highest for end in ends)
+    return in_range and ends == sorted(ends) and (step is None or int(step) > 0)
+
+
+def _number(value: str, lowest: int, names: list[str]) -> int:
+    """The number of `value`, or -1, which no field allows."""
+    if value in names:
+        return names.index(value) + lowest
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 4 else -1

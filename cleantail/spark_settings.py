@@ -1,0 +1,106 @@
+"""One catalog, two clients: the settings with which Spark and PyIceberg open it (design.md, decision 6).
+
+`spark_conf` may travel on a command line and holds no secret; `spark_secrets` is added inside the driver, from the
+environment, by the session module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from cleantail.platform_config import Platform
+
+CATALOG_USER = "CLEANTAIL_CATALOG_USER"
+CATALOG_PASSWORD = "CLEANTAIL_CATALOG_PASSWORD"
+S3_ACCESS_KEY = "CLEANTAIL_S3_ACCESS_KEY_ID"
+S3_SECRET_KEY = "CLEANTAIL_S3_SECRET_ACCESS_KEY"
+JARS_VARIABLE = "CLEANTAIL_JARS"
+"""Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME."""
+
+LOCK_WAIT_S = 30
+"""How long a client waits for SQLite's lock: the defaults (3 s and 5 s) are shorter than a busy commit."""
+
+JVM_OPTIONS = "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true"
+
+
+def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
+    """The jars that `make setup` fetched once, so that no job resolves packages when it starts."""
+    return sorted(Path(env.get(JARS_VARIABLE) or platform.home / "jars").glob("*.jar"))
+
+
+def spark_conf(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins."""
+    prefix = f"spark.sql.catalog.{platform.catalog.name}"
+    catalog = {f"{prefix}.{key}": value for key, value in _spark_catalog(platform).items()}
+    return {
+        "spark.master": platform.spark.master,
+        "spark.jars": ",".join(str(jar) for jar in jars(platform, env)),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        **catalog,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+        "spark.driver.bindAddress": "127.0.0.1" if platform.spark.master.startswith("local") else "0.0.0.0",
+        **({"spark.driver.host": "127.0.0.1"} if platform.spark.master.startswith("local") else {}),
+        **platform.spark.conf,
+    }
+
+
+def _spark_catalog(platform: Platform) -> dict[str, str]:
+    catalog = platform.catalog
+    kinds = {
+        "sqlite": {"type": "jdbc", "uri": _sqlite_jdbc(platform), "jdbc.schema-version": "V1"},
+        "postgres": {"type": "jdbc", "uri": f"jdbc:{_plain(catalog.uri)}", "jdbc.schema-version": "V1"},
+        "rest": {"type": "rest", "uri": catalog.uri or ""},
+    }
+    # cache-enabled=false: a cached table hides the commits of other processes, and its next delete may fail
+    return {**kinds[catalog.type], "warehouse": platform.warehouse, "cache-enabled": "false", **catalog.properties}
+
+
+def _sqlite_jdbc(platform: Platform) -> str:
+    path = platform.catalog_uri.removeprefix("sqlite:///")
+    return f"jdbc:sqlite:{path}?busy_timeout={LOCK_WAIT_S * 1000}"
+
+
+def _plain(uri: str | None) -> str:
+    """postgresql://… whatever the driver of SQLAlchemy: jdbc:postgresql://…"""
+    scheme, _, rest = (uri or "").partition("://")
+    return f"{scheme.split('+')[0]}://{rest}"
+
+
+def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+    """Credentials from the environment as catalog settings; only ever set inside the driver."""
+    prefix = f"spark.sql.catalog.{platform.catalog.name}"
+    names = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY}
+    if platform.catalog.type == "postgres":
+        names |= {"jdbc.user": CATALOG_USER, "jdbc.password": CATALOG_PASSWORD}
+    return {f"{prefix}.{key}": env[variable] for key, variable in names.items() if env.get(variable)}
+
+
+def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+    """The same catalog for PyIceberg's load_catalog."""
+    catalog = platform.catalog
+    uris = {"sqlite": f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}", "rest": catalog.uri or ""}
+    uri = uris.get(catalog.type) or _with_login(_plain(catalog.uri), env)
+    keys = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY}
+    secrets = {key: env[variable] for key, variable in keys.items() if env.get(variable)}
+    kind = "rest" if catalog.type == "rest" else "sql"
+    region = {"s3.region": catalog.properties["client.region"]} if "client.region" in catalog.properties else {}
+    own = {k: v for k, v in catalog.properties.items() if k != "io-impl"}
+    return {"type": kind, "uri": uri, "warehouse": platform.warehouse, **own, **region, **secrets}
+
+
+def _with_login(uri: str, env: Mapping[str, str]) -> str:
+    """postgresql+psycopg2://user:password@host/db; never shown, so quoting is all it needs."""
+    user, password = env.get(CATALOG_USER), env.get(CATALOG_PASSWORD)
+    login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
+    return f"postgresql+psycopg2://{login}{uri.partition('://')[2]}"

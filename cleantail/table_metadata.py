@@ -1,0 +1,246 @@
+"""Adapter: what the Iceberg metadata of a topic table says, through PyIceberg, without Spark.
+
+Only fetches. What the numbers mean is decided in log_state, triggers and retention.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleantail.errors import TableError
+from cleantail.partition_state import (
+    PROPERTY_INGESTED,
+    PROPERTY_PARTITION,
+    PROPERTY_TOPIC,
+    PartitionState,
+    states_of_properties,
+)
+from cleantail.platform_config import Platform
+from cleantail.segments import NO_TIMESTAMP_MS, DataFile
+from cleantail.spark_settings import pyiceberg_properties
+from cleantail.topic import Topic
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import ManifestEntry, ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+MANIFEST_READERS = 8
+ENTRY_DELETED = 2
+"""Status of a manifest entry whose file is no longer in the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One moment of a topic table: its snapshot, live data files, what arrived since each log's last round, state.
+
+    `snapshot_id` is None for a table without data.
+    """
+
+    table: str
+    snapshot_id: int | None
+    sequence_number: int
+    files: tuple[DataFile, ...]
+    arrived: tuple[DataFile, ...]
+    states: Mapping[int, PartitionState]
+    ingested: frozenset[str]
+    snapshots: tuple[tuple[int, int], ...]
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted({f.partition for f in self.files} | set(self.states))
+
+    def files_of(self, partition: int) -> list[DataFile]:
+        return [f for f in self.files if f.partition == partition]
+
+    def arrived_of(self, partition: int) -> list[DataFile]:
+        return [f for f in self.arrived if f.partition == partition]
+
+
+def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
+    """Raises TableError, without credentials in it, when the catalog cannot be opened."""
+    from pyiceberg.catalog import load_catalog
+
+    if platform.catalog.type == "sqlite":
+        platform.home.mkdir(parents=True, exist_ok=True)
+    try:
+        return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
+    except Exception as e:  # whatever the driver raises means the same to a person
+        raise TableError(_unreachable(platform, e)) from None
+
+
+def _unreachable(platform: Platform, error: Exception) -> str:
+    where = platform.catalog.uri or platform.catalog_uri
+    return f"catalog {platform.catalog.name} ({platform.catalog.type}) at {where} cannot be reached: {type(error).__name__}"
+
+
+def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | None:
+    """The topic's table, or None where there is none yet. Raises TableError where it is not this topic's."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        table = catalog.load_table(topic.table)
+    except NoSuchTableError:
+        return None
+    except Exception as e:
+        raise TableError(_unreachable(platform, e)) from None
+    require_ours(table.properties, topic)
+    return table
+
+
+def require_ours(properties: Mapping[str, str], topic: Topic) -> None:
+    """Raises TableError unless the table says that it belongs to this topic."""
+    owner = properties.get(PROPERTY_TOPIC)
+    if owner != topic.topic:
+        fact = f"belongs to topic {owner}" if owner else f"has no property {PROPERTY_TOPIC}"
+        raise TableError(
+            f"table {topic.table} is not the table of topic {topic.topic}: it {fact}; nothing was changed. "
+            f"Name another `table:` in the topic's YAML."
+        )
+
+
+def table_facts(table: Table) -> TableFacts:
+    """Everything evaluate and status need, in one pass over the current snapshot's manifests."""
+    snapshot = table.current_snapshot()
+    states = states_of_properties(table.properties, ".".join(table.name()))
+    files = _live_files(table, snapshot) if snapshot else ()
+    return TableFacts(
+        table=".".join(table.name()[-2:]),
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        sequence_number=(snapshot.sequence_number or 0) if snapshot else 0,
+        files=files,
+        arrived=_arrived(table, files, states),
+        states=states,
+        ingested=frozenset(
+            name[len(PROPERTY_INGESTED) :] for name in table.properties if name.startswith(PROPERTY_INGESTED)
+        ),
+        snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots),
+    )
+
+
+def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
+    manifests = snapshot.manifests(table.io)
+    data = [m for m in manifests if m.content.value == 0]
+    deleted: dict[str, int] = {}
+    for manifest in manifests:
+        if manifest.content.value == 1:
+            for path, records in _deletion_vectors(table, manifest):
+                deleted[path] = deleted.get(path, 0) + records
+    return tuple(_data_file(table, e, deleted.get(e.data_file.file_path, 0)) for e in _entries(table, data))
+
+
+def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
+    with ThreadPoolExecutor(MANIFEST_READERS) as pool:
+        for entries in pool.map(lambda m: m.fetch_manifest_entry(table.io, discard_deleted=True), manifests):
+            yield from entries
+
+
+def _deletion_vectors(table: Table, manifest: ManifestFile) -> Iterator[tuple[str, int]]:
+    """(data file, deleted records) of a delete manifest.
+
+    PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
+    vector belongs to; its own schema of version 3 has it.
+    """
+    from pyiceberg.avro.file import AvroFile
+    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
+
+    names = [field.name for field in DATA_FILE_TYPE[3].fields]
+    path_at, records_at = names.index("referenced_data_file"), names.index("record_count")
+    types = {-1: ManifestEntry, 2: DataFile}
+    with AvroFile[ManifestEntry](table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types) as entries:
+        for entry in entries:
+            path = entry.data_file[path_at]
+            if path is None:
+                raise TableError(
+                    f"{entry.data_file[1]} deletes rows of more than one data file; Cleantail reads tables whose deletes "
+                    "are deletion vectors (format version 3)"
+                )
+            if entry.status != ENTRY_DELETED:
+                yield str(path), int(entry.data_file[records_at])
+
+
+def _data_file(table: Table, entry: ManifestEntry, deleted: int) -> DataFile:
+    file = entry.data_file
+    ids = {name: table.schema().find_field(name).field_id for name in ("offset", "timestamp", "value")}
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    return DataFile(
+        path=file.file_path,
+        partition=int(file.partition[0]),
+        lower_offset=_long(lower.get(ids["offset"]), file.file_path),
+        upper_offset=_long(upper.get(ids["offset"]), file.file_path),
+        min_timestamp_ms=_millis(lower.get(ids["timestamp"])),
+        max_timestamp_ms=_millis(upper.get(ids["timestamp"])),
+        records=file.record_count,
+        deleted_records=deleted,
+        size_bytes=file.file_size_in_bytes,
+        null_values=(file.null_value_counts or {}).get(ids["value"], 0),
+        data_sequence_number=entry.sequence_number or 0,
+        snapshot_id=entry.snapshot_id or 0,
+    )
+
+
+def _long(bound: bytes | None, path: str) -> int:
+    if bound is None:
+        raise TableError(f"{path} has no bounds for the column offset: set write.metadata.metrics.default=full and rewrite it")
+    return int(struct.unpack("<q", bound)[0])
+
+
+def _millis(bound: bytes | None) -> int:
+    """Iceberg keeps timestamps in microseconds, Kafka in milliseconds."""
+    return NO_TIMESTAMP_MS if bound is None else int(struct.unpack("<q", bound)[0]) // 1000
+
+
+def _arrived(table: Table, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]) -> tuple[DataFile, ...]:
+    """The files with records that each log's last round had not seen.
+
+    A file above the round's sequence number came later, or was merged later from files that the round knew
+    (operation `replace`). In the second case the snapshots since then tell which records were really new; where
+    they have expired, the merged file counts as new, which costs a cleaning and loses nothing.
+    """
+    known = {p: s.known_sequence_number for p, s in states.items()}
+    newer = [f for f in files if f.data_sequence_number > known.get(f.partition, 0)]
+    operations = {s.snapshot_id: s.summary.operation.value for s in table.metadata.snapshots if s.summary}
+    merged = [f for f in newer if operations.get(f.snapshot_id) == "replace" or f.snapshot_id not in operations]
+    if not merged:
+        return tuple(newer)
+    history = _added_since(table, min(known.get(f.partition, 0) for f in merged))
+    if history is None:
+        return tuple(newer)
+    return tuple(f for f in history if f.data_sequence_number > known.get(f.partition, 0))
+
+
+def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
+    """Data files that appends added after `sequence_number`; None where that part of the history has expired."""
+    added: list[DataFile] = []
+    by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
+    snapshot = table.current_snapshot()
+    while snapshot is not None and (snapshot.sequence_number or 0) > sequence_number:
+        if snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite"):
+            own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
+            mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
+            added += [_data_file(table, e, 0) for e in mine if e.data_file.content.value == 0]
+        parent = snapshot.parent_snapshot_id
+        if parent is not None and parent not in by_id:
+            return None
+        snapshot = by_id.get(parent) if parent is not None else None
+    return added
+
+
+def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
+    """Partitions that have data files at a snapshot (the current one when None). Raises TableError for an unknown one."""
+    snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    if snapshot is None and snapshot_id is not None:
+        raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
+    return sorted({f.partition for f in _live_files(table, snapshot)}) if snapshot else []
+
+
+def write_back(table: Table, states: Mapping[int, PartitionState]) -> None:
+    """Sets the states of logs that no round will touch, such as a repaired checkpoint (semantics.md 1.2)."""
+    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
+    with table.transaction() as transaction:
+        transaction.set_properties(properties)

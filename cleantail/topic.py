@@ -1,0 +1,205 @@
+"""What `config/topics/<topic>.yaml` says: one frozen Topic with everything that the jobs and the DAG need."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, JsonValue
+
+from cleantail.config_row import Model
+from cleantail.expectation_names import EXPECTATION_NAMES, expectation_name
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.schedule import is_schedule
+
+DEFAULT_SCHEDULE = "*/15 * * * *"
+
+
+def _text(pattern: str, allowed: str) -> Any:
+    return Field(pattern=f"^(?:{pattern})$", json_schema_extra={"x-allowed": allowed})
+
+
+def _rule(allowed: str) -> Any:
+    return Field(json_schema_extra={"x-allowed": allowed})
+
+
+def _topic_name(name: str) -> str:
+    if name in (".", ".."):
+        raise ValueError("not a topic name")
+    return name
+
+
+def _schedule(text: str) -> str:
+    if not is_schedule(text):
+        raise ValueError("not a schedule")
+    return text
+
+
+def _expectation(name: str) -> str:
+    known = expectation_name(name)
+    if known is None:
+        raise ValueError("not an expectation")
+    return known
+
+
+def _not_empty(receivers: tuple[str, ...]) -> tuple[str, ...]:
+    if not receivers:
+        raise ValueError("no receivers")
+    return receivers
+
+
+def _inner_path(text: str) -> str:
+    path = PurePosixPath(text)
+    if not path.name or path.is_absolute() or ".." in path.parts or not re.fullmatch(r"[\w./+= -]+", text):
+        raise ValueError("not a path inside CLEANTAIL_HOME")
+    return text
+
+
+def _source_path(text: str) -> str:
+    if not text or ".." in PurePosixPath(text).parts or not text.isprintable() or "://" in text:
+        raise ValueError("not a path of files")
+    return text
+
+
+TopicName = Annotated[
+    str,
+    AfterValidator(_topic_name),
+    _text("[a-zA-Z0-9._-]{1,249}", "1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or .."),
+]
+TableName = Annotated[
+    str, _text(r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+", "namespace.name, each of the characters a-z A-Z 0-9 _")
+]
+Schedule = Annotated[
+    str,
+    AfterValidator(_schedule),
+    _rule('five cron fields such as "*/15 * * * *", a preset such as "@daily", or null'),
+]
+ConnectionId = Annotated[
+    str, _text("[A-Za-z0-9_.-]{1,250}", "the id of an Airflow connection: characters a-z A-Z 0-9 . _ -")
+]
+MailAddress = Annotated[str, _text(r"[^@\s,;<>]+@[^@\s,;<>]+", "a mail address")]
+Endpoint = Annotated[
+    str, _text(r"[A-Za-z0-9._~/?=&%-]*", "a path on the connection's host (the host is in the connection)")
+]
+InnerPath = Annotated[str, AfterValidator(_inner_path), _rule("a path inside CLEANTAIL_HOME, without ..")]
+SourcePath = Annotated[
+    str,
+    AfterValidator(_source_path),
+    _rule("a path or pattern of files, absolute or inside CLEANTAIL_HOME, without .."),
+]
+Expectation = Annotated[
+    str,
+    AfterValidator(_expectation),
+    Field(
+        json_schema_extra={
+            "enum": list(EXPECTATION_NAMES),
+            "x-allowed": "a core expectation of Great Expectations, as expect_column_values_to_not_be_null",
+        }
+    ),
+]
+
+
+class Source(Model):
+    """Where records come from: files of kcat -J lines."""
+
+    type: Literal["files"] = Field(default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz.")
+    path: SourcePath | None = Field(
+        default=None, description="Files that each DAG run ingests first; relative to CLEANTAIL_HOME."
+    )
+    encoding: Literal["text", "base64"] = Field(
+        default="text", description="How key, payload and header values are written in the files."
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = Field(
+        default="read_committed", description="What the consumer that wrote the files was allowed to see."
+    )
+
+
+class Check(Model):
+    """One expectation of the topic's own; a failed critical one holds the partition back."""
+
+    expectation: Expectation = Field(description="Name of the expectation.")
+    kwargs: dict[str, JsonValue] = Field(default={}, description="Its arguments.")
+    severity: Literal["critical", "warning", "info"] = Field(
+        default="critical",
+        description="critical holds the partition back; warning and info are only reported.",
+    )
+
+
+class MailAlert(Model):
+    """An alert by mail through an Airflow SMTP connection."""
+
+    type: Literal["mail"]
+    to: Annotated[tuple[MailAddress, ...], Field(strict=False), AfterValidator(_not_empty)] = Field(
+        description="Receivers.", json_schema_extra={"x-allowed": "a list of mail addresses", "minItems": 1}
+    )
+    conn_id: ConnectionId = Field(default="smtp_default", description="Airflow connection.")
+    sender: MailAddress | None = Field(
+        default=None, alias="from", description="Sender; null is the connection's."
+    )
+
+
+class WebhookAlert(Model):
+    """An alert as a JSON POST through an Airflow HTTP connection: its URL and secrets stay there."""
+
+    type: Literal["webhook"]
+    conn_id: ConnectionId = Field(description="Airflow connection.")
+    endpoint: Endpoint = Field(default="", description="Path on the connection's host.")
+
+
+class FileAlert(Model):
+    """An alert as a JSON line at the end of a local file."""
+
+    type: Literal["file"]
+    path: InnerPath = Field(description="File, relative to CLEANTAIL_HOME.")
+
+
+Alert = Annotated[MailAlert | WebhookAlert | FileAlert, Field(discriminator="type")]
+
+
+class TopicDefaults(Model):
+    """The `topic:` of defaults.yaml: what all topics share. Config maps merge key by key, lists replace."""
+
+    schedule: Schedule | None = Field(
+        default=DEFAULT_SCHEDULE, description="When the DAG runs; null is only by hand."
+    )
+    owner: str = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
+    config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
+    checks: Annotated[tuple[Check, ...], Field(strict=False)] = Field(
+        default=(), description="Expectations besides the built-in ones."
+    )
+    alerts: Annotated[tuple[Alert, ...], Field(strict=False)] = Field(
+        default=(), description="Who hears of a red check."
+    )
+
+
+class Topic(TopicDefaults):
+    """One topic, complete: its own YAML over the defaults."""
+
+    topic: TopicName = Field(description="Name of the topic, and of its DAG.")
+    description: str = Field(default="", description="What the topic holds, for people.")
+    table: TableName = Field(
+        description="Iceberg table. Default: the catalog's namespace and the topic's name, with _ for every "
+        "character outside a-z A-Z 0-9 _."
+    )
+    source: Source = Field(default=Source(), description="Where records come from.")
+
+    @property
+    def compacts(self) -> bool:
+        """Whether `compact` is in cleanup.policy."""
+        return self.config.compacts
+
+    @property
+    def deletes(self) -> bool:
+        """Whether `delete` is in cleanup.policy."""
+        return self.config.deletes
+
+    @property
+    def effective_segment_ms(self) -> int:
+        """min(segment.ms, max.compaction.lag.ms)."""
+        return self.config.effective_segment_ms
+
+
+def default_table(namespace: str, topic: str) -> str:
+    """`cleantail.orders_v2` for the topic `orders.v2` in the namespace `cleantail`."""
+    return f"{namespace}.{re.sub(r'[^A-Za-z0-9_]', '_', topic)}"

@@ -1,0 +1,50 @@
+"""The topic table: column names, schema and properties, declared once (design.md, decision 1)."""
+
+from __future__ import annotations
+
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.partition_state import PROPERTY_TOPIC
+
+PARTITION = "partition"
+OFFSET = "offset"
+TIMESTAMP = "timestamp"
+TIMESTAMP_TYPE = "timestamp_type"
+KEY = "key"
+VALUE = "value"
+HEADERS = "headers"
+
+COLUMNS = {
+    PARTITION: "int",
+    OFFSET: "bigint",
+    TIMESTAMP: "timestamp",
+    TIMESTAMP_TYPE: "int",
+    KEY: "binary",
+    VALUE: "binary",
+    HEADERS: "array<struct<key: string, value: binary>>",
+}
+"""Column -> Spark SQL type. `timestamp` is timestamptz in Iceberg, in UTC; the rest as Kafka has it."""
+
+FILE_BYTES = 512 << 20
+"""Data files end at this size, or at segment.bytes if that is less, so that a segment can end there too."""
+FILE_BYTES_MIN = 1 << 20
+
+
+def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
+    """Properties of a new topic table."""
+    return {
+        PROPERTY_TOPIC: topic,
+        "format-version": "3",
+        "write.delete.mode": "merge-on-read",
+        "write.update.mode": "merge-on-read",
+        "write.merge.mode": "merge-on-read",
+        "write.parquet.compression-codec": "zstd",
+        "write.target-file-size-bytes": str(max(min(configs.segment_bytes, FILE_BYTES), FILE_BYTES_MIN)),
+        "write.metadata.metrics.default": "full",
+        "write.metadata.metrics.column.key": "counts",
+        "write.metadata.metrics.column.value": "counts",
+        "write.metadata.metrics.column.headers": "none",
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "100",
+        "commit.retry.num-retries": "20",
+        "commit.retry.min-wait-ms": "50",
+    }

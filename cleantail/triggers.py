@@ -1,0 +1,113 @@
+"""When a log is compacted, and which first: LogToClean and grabFilthiestCompactedLog as pure functions.
+
+Every decision comes back with its reason and its numbers, for the log of a task, the UI and `cleantail plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.log_state import LogState, overdue_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a log is compacted now, why, and with which numbers (bytes, Unix ms, offsets)."""
+
+    partition: int
+    compact: bool
+    reason: str
+    dirty_ratio: float
+    min_dirty_ratio: float
+    cleanable_bytes: int
+    overdue_ms: int
+    deadline_ms: int | None
+    first_dirty_offset: int
+    end_offset: int
+
+
+def decide(
+    log: LogState, configs: KafkaConfigs, now_ms: int, *, force: bool = False, retry_quarantined: bool = False
+) -> Decision:
+    """Kafka's trigger for one log (semantics.md 1.3). `force` passes over the ratio, never over the bounds."""
+    late_ms = overdue_ms(log.earliest_dirty_timestamp_ms, configs.max_compaction_lag_ms, now_ms)
+    compact, reason = _verdict(log, configs, now_ms, late_ms, force, retry_quarantined)
+    return Decision(
+        partition=log.partition,
+        compact=compact,
+        reason=reason,
+        dirty_ratio=log.dirty_ratio,
+        min_dirty_ratio=configs.min_cleanable_dirty_ratio,
+        cleanable_bytes=log.cleanable_bytes,
+        overdue_ms=late_ms,
+        deadline_ms=_deadline_ms(log, configs),
+        first_dirty_offset=log.first_dirty_offset,
+        end_offset=log.first_uncleanable_offset,
+    )
+
+
+def _verdict(
+    log: LogState, configs: KafkaConfigs, now_ms: int, late_ms: int, force: bool, retry_quarantined: bool
+) -> tuple[bool, str]:
+    """Kafka's reasons in Kafka's order: policy, quarantine, something to clean, then overdue or dirty enough."""
+    ratio, limit = log.dirty_ratio, configs.min_cleanable_dirty_ratio
+    quarantine = log.state.quarantine
+    if not configs.compacts:
+        return False, "cleanup.policy has no compact"
+    if quarantine and now_ms < quarantine.retry_at_ms and not (force or retry_quarantined):
+        return False, f"quarantined until {quarantine.retry_at_ms} ms: {quarantine.reason}"
+    if log.cleanable_bytes <= 0:
+        return False, _nothing_cleanable(log)
+    if late_ms > 0:
+        return True, f"overdue by {late_ms} ms: max.compaction.lag.ms is {configs.max_compaction_lag_ms}"
+    if ratio > limit:  # strict, as in Kafka: 1.0 switches the ratio off
+        return True, f"dirty ratio {ratio:.4f} is above {limit}"
+    if force:
+        return True, f"forced; dirty ratio {ratio:.4f} is not above {limit}"
+    return False, f"dirty ratio {ratio:.4f} is not above {limit}, and no record is overdue"
+
+
+def _nothing_cleanable(log: LogState) -> str:
+    if not log.segments:
+        return "the log is empty"
+    if log.first_dirty_offset >= log.log_end_offset:
+        return f"clean up to the log end {log.log_end_offset}"
+    if log.active_base_offset is not None and log.first_uncleanable_offset == log.active_base_offset:
+        return f"the dirty records are in the active segment, from offset {log.active_base_offset}"
+    return f"nothing is cleanable below offset {log.first_uncleanable_offset} (active segment or min.compaction.lag.ms)"
+
+
+def _deadline_ms(log: LogState, configs: KafkaConfigs) -> int | None:
+    if log.earliest_dirty_timestamp_ms is None:
+        return None
+    return log.earliest_dirty_timestamp_ms + configs.max_compaction_lag_ms
+
+
+def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
+    """Overdue logs first, the earliest deadline first of all; then the dirtiest (semantics.md 3.6)."""
+
+    def rank(d: Decision) -> tuple[bool, float, float, int]:
+        overdue = d.overdue_ms > 0 and d.deadline_ms is not None
+        return (not overdue, float(d.deadline_ms or 0) if overdue else 0.0, -d.dirty_ratio, d.partition)
+
+    return sorted((d for d in decisions if d.compact), key=rank)
+
+
+def sweep_is_due(log: LogState, now_ms: int) -> bool:
+    """Expired tombstones go although no new record came (3.4); `now >= horizon` is due (1.5)."""
+    return due_tombstones(log, now_ms) > 0
+
+
+def due_tombstones(log: LogState, now_ms: int) -> int:
+    """Live tombstones below the clean point whose horizon has come.
+
+    Where records arrived late, only up to them: a tombstone above may still have to beat one of them first.
+    """
+    below = 0
+    for horizon in log.horizons:
+        if horizon.end_offset > log.first_dirty_offset:
+            break
+        below += horizon.tombstones if now_ms >= horizon.horizon_ms else 0
+    return below

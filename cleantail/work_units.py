@@ -1,0 +1,62 @@
+"""Work units: a large partition is one, small partitions are packed (design.md, decision 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+UNIT_BYTES = 1 << 30
+"""A partition of this many live bytes fills a Spark application of its own: below it a JVM start costs more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWork:
+    """What a round does to one log. Records below `end_offset` are looked at; those below `log_start_offset` go.
+
+    `first_dirty_offset == end_offset` where only retention is due. Offsets are exclusive ends or inclusive starts.
+    """
+
+    partition: int
+    first_dirty_offset: int
+    end_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnit:
+    """One Spark application's share of a round. Numbers and identifiers made by us only: it travels through XCom."""
+
+    round: str
+    unit: int
+    now_ms: int
+    base_snapshot_id: int
+    branch: str
+    partitions: tuple[PartitionWork, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> WorkUnit:
+        fields = {name: data[name] for name in ("round", "unit", "now_ms", "base_snapshot_id", "branch")}
+        works = tuple(PartitionWork(**{k: w[k] for k in PartitionWork.__dataclass_fields__}) for w in data["partitions"])
+        return cls(**fields, partitions=works)
+
+
+def pack(
+    round_id: str, now_ms: int, base_snapshot_id: int, works: Iterable[PartitionWork], unit_bytes: int = UNIT_BYTES
+) -> tuple[WorkUnit, ...]:
+    """The works, in their order, as units of at most `unit_bytes`; one larger than that is a unit of its own."""
+    groups: list[list[PartitionWork]] = []
+    for work in works:
+        if groups and sum(w.bytes for w in groups[-1]) + work.bytes <= unit_bytes:
+            groups[-1].append(work)
+        else:
+            groups.append([work])
+    return tuple(
+        WorkUnit(round_id, n, now_ms, base_snapshot_id, f"ct_{round_id}_u{n}", tuple(group))
+        for n, group in enumerate(groups)
+    )

@@ -1,0 +1,72 @@
+"""The evidence: a row for every log of every round, in an Iceberg table of its own beside the topics."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cleantail.config import Platform
+from spark_jobs.expectations import Finding
+from spark_jobs.tables import TopicTable
+
+COLUMNS = {
+    "topic": "string",
+    "partition": "int",
+    "round": "string",
+    "kind": "string",
+    "now_ms": "bigint",
+    "checked_at_ms": "bigint",
+    "base_snapshot_id": "bigint",
+    "first_dirty_offset": "bigint",
+    "end_offset": "bigint",
+    "records_in": "bigint",
+    "records_out": "bigint",
+    "tombstones_in": "bigint",
+    "tombstones_out": "bigint",
+    "deleted": "string",
+    "passed": "boolean",
+    "checks": "string",
+}
+
+
+def evidence_table(platform: Platform) -> str:
+    return f"{platform.catalog.name}.{platform.catalog.namespace}.cleantail_evidence"
+
+
+def append_evidence(table: TopicTable, platform: Platform, result: dict[str, Any], findings: Sequence[Finding]) -> None:
+    """One row a log of the checked round. `deleted` (by reason) and `checks` are JSON."""
+    spark, name = table.spark, evidence_table(platform)
+    schema = ", ".join(f"`{column}` {kind}" for column, kind in COLUMNS.items())
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({schema}) USING iceberg TBLPROPERTIES ('format-version'='2')")
+    works = {w["partition"]: (unit, w) for unit in result["units"] for w in unit["partitions"]}
+    rows = [_row(result, m, *works[m["partition"]], findings) for m in result["measures"]]
+    spark.createDataFrame(rows, schema).coalesce(1).writeTo(name).append()
+
+
+def _row(
+    result: dict[str, Any], measure: dict[str, Any], unit: dict[str, Any], work: dict[str, Any], findings: Sequence[Finding]
+) -> tuple[Any, ...]:
+    partition = measure["partition"]
+    verdict = next(v for v in result["verdicts"] if v["partition"] == partition)
+    checks = [asdict(f) for f in findings if f.partition == partition]
+    return (
+        result["topic"],
+        partition,
+        result["round"],
+        result["kind"],
+        unit["now_ms"],
+        int(time.time() * 1000),
+        unit["base_snapshot_id"],
+        work["first_dirty_offset"],
+        work["end_offset"],
+        measure["records_in"],
+        measure["records_out"],
+        measure["tombstones_in"],
+        measure["tombstones_out"],
+        json.dumps(measure["deleted"]),
+        verdict["passed"],
+        json.dumps(checks),
+    )

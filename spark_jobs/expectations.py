@@ -1,0 +1,199 @@
+"""The Great Expectations suites: the rules of a round on its measures, and the topic's own on its records.
+
+Importing great_expectations costs seconds; it is imported on first use, which `preload` can start beside the JVM.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from cleantail.errors import ConfigError, Problem
+from cleantail.expectation_names import class_name
+from cleantail.topic import Check, Topic
+from cleantail.topic_table import PARTITION
+
+RULES = {
+    "duplicate_keys": "keys are unique below the clean point",
+    "missing_winners": "every key of the input still has its winner",
+    "foreign_records": "surviving offsets are a subset of the input's",
+    "data_files_changed": "order and values are untouched: no data file was written or replaced",
+    "head_changed": "no record at or above the clean point changed",
+    "early_tombstones": "no tombstone left before its horizon",
+    "overdue_tombstones": "no tombstone is left past its horizon",
+    "invalid_left": "no record without a key is left below the clean point",
+    "imbalance": "row balance = in - superseded - expired - invalid - past retention",
+}
+"""Measure -> the rule that it counts violations of; each must be 0 in every log."""
+
+RESULT_FORMATS: dict[str, dict[str, Any]] = {
+    "round": {"result_format": "COMPLETE", "unexpected_index_column_names": [PARTITION]},
+    "records": {"result_format": "SUMMARY", "partial_unexpected_count": 5},
+}
+"""The measures are one row a log and tell which; of records a few examples do."""
+OBSERVED_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One expectation's result in one log. `observed` is text for people: it may hold data."""
+
+    partition: int
+    expectation: str
+    rule: str
+    severity: str
+    passed: bool
+    observed: str
+    error: bool = False
+
+
+def preload() -> None:
+    """Starts the import in the background: it overlaps with the start of the JVM."""
+    threading.Thread(target=_gx, daemon=True).start()
+
+
+def _gx() -> Any:
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    import great_expectations
+
+    return great_expectations
+
+
+class Auditor:
+    """A file-backed GX context of one topic: its Data Docs keep the results of all rounds.
+
+    Directory: CLEANTAIL_HOME/data_docs/<topic>.
+    """
+
+    def __init__(self, home: Path, topic: Topic) -> None:
+        self._gx = _gx()
+        self._topic = topic
+        root = home / "data_docs" / topic.topic
+        root.mkdir(parents=True, exist_ok=True)
+        self._context = self._gx.get_context(mode="file", project_root_dir=str(root))
+        self._context.variables.progress_bars = {"globally": False}
+        self._docs = root / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html"
+
+    @property
+    def data_docs(self) -> str:
+        return str(self._docs)
+
+    def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]], rules: Sequence[str]) -> list[Finding]:
+        """The rules of a round on its measures, one mapping a log with `partition` and the counts of violations."""
+        import pandas as pd
+
+        suite = [self._rule(name) for name in rules]
+        source = self._context.data_sources.add_or_update_pandas("round")
+        results = self._run(source, "round", pd.DataFrame(list(measures)), suite, round_id)
+        logs = [m[PARTITION] for m in measures]
+        return [finding for result in results for finding in _measure_findings(result, logs)]
+
+    def _rule(self, measure: str) -> Any:
+        meta = {"rule": RULES[measure]}
+        return self._expectation("ExpectColumnValuesToBeBetween", column=measure, min_value=0, max_value=0, meta=meta)
+
+    def check_records(self, round_id: str, records: DataFrame, logs: Sequence[int]) -> list[Finding]:
+        """The topic's own expectations on the records that a round would publish; per log only where one fails."""
+        if not self._topic.checks:
+            return []
+        together = self._record_results(round_id, records)
+        if all(r.success for r in together) or len(logs) == 1:
+            return [_record_finding(r, p) for p in logs for r in together]
+        alone = ((p, self._record_results(round_id, records.where(f"`{PARTITION}` = {p:d}"))) for p in logs)
+        return [_record_finding(r, p) for p, results in alone for r in results]
+
+    def _record_results(self, round_id: str, records: DataFrame) -> list[Any]:
+        suite = [self.own_expectation(check) for check in self._topic.checks]
+        source = self._context.data_sources.add_or_update_spark("records", persist=False)
+        return self._run(source, "records", records, suite, round_id)
+
+    def own_expectation(self, check: Check) -> Any:
+        """Raises ConfigError where the arguments are not the expectation's."""
+        try:
+            return self._expectation(class_name(check.expectation), **check.kwargs, severity=check.severity)
+        except (TypeError, ValueError) as e:
+            fact = f"{check.expectation} does not take these arguments"
+            problem = Problem("checks", fact, " ".join(str(e).split())[:300], check.kwargs)
+            raise ConfigError(f"topic {self._topic.topic}", [problem]) from None
+
+    def _expectation(self, name: str, **kwargs: Any) -> Any:
+        return getattr(self._gx.expectations, name)(**kwargs)
+
+    def _run(self, source: Any, name: str, frame: Any, expectations: list[Any], round_id: str) -> list[Any]:
+        gx, context = self._gx, self._context
+        asset = source.add_dataframe_asset(name)
+        whole = asset.add_batch_definition_whole_dataframe("whole")
+        suite = context.suites.add_or_update(gx.ExpectationSuite(name=name, expectations=expectations))
+        validation = context.validation_definitions.add_or_update(
+            gx.ValidationDefinition(name=name, data=whole, suite=suite)
+        )
+        checkpoint = context.checkpoints.add_or_update(
+            gx.Checkpoint(
+                name=name,
+                validation_definitions=[validation],
+                actions=[gx.checkpoint.UpdateDataDocsAction(name="data_docs")],
+                result_format=RESULT_FORMATS[name],
+            )
+        )
+        run = checkpoint.run(batch_parameters={"dataframe": frame}, run_id=gx.RunIdentifier(run_name=round_id))
+        return [result for validated in run.run_results.values() for result in validated.results]
+
+
+def _measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:
+    """One finding a log."""
+    config = result.expectation_config
+    column, error = config.kwargs["column"], _error(result)
+    wrong = {row[PARTITION]: row[column] for row in (result.result or {}).get("unexpected_index_list") or []}
+    return [
+        Finding(
+            partition=p,
+            expectation=column,
+            rule=RULES[column],
+            severity="critical",
+            passed=not error and p not in wrong,
+            observed=error or f"{wrong.get(p, 0)} violations",
+            error=bool(error),
+        )
+        for p in logs
+    ]
+
+
+def _record_finding(result: Any, partition: int) -> Finding:
+    config = result.expectation_config
+    error = _error(result)
+    kwargs = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
+    return Finding(
+        partition=partition,
+        expectation=config.type,
+        rule=", ".join(f"{k}={v}" for k, v in kwargs.items()),
+        severity=str(getattr(config.severity, "value", config.severity) or "critical"),
+        passed=bool(result.success),
+        observed=error or _observed(result.result or {}),
+        error=bool(error),
+    )
+
+
+def _error(result: Any) -> str:
+    """An expectation that could not be evaluated (a missing column, say) does not raise: its info has two shapes."""
+    info = result.exception_info or {}
+    infos = [info] if "raised_exception" in info else [i for i in info.values() if isinstance(i, dict)]
+    raised = [str(i.get("exception_message")) for i in infos if i.get("raised_exception")]
+    return f"could not be evaluated: {raised[0]}"[:OBSERVED_CHARS] if raised else ""
+
+
+def _observed(result: Mapping[str, Any]) -> str:
+    if result.get("observed_value") is not None:
+        return f"observed {result['observed_value']}"[:OBSERVED_CHARS]
+    if result.get("unexpected_count") is None:
+        return ""
+    examples = result.get("partial_unexpected_list") or []
+    text = f"{result['unexpected_count']} of {result.get('element_count')} records, such as {examples}"
+    return text[:OBSERVED_CHARS] if result["unexpected_count"] else "0 records"

@@ -1,0 +1,176 @@
+"""Append files of kcat -J lines to a topic's table, each exactly once.
+
+    spark-submit spark_jobs/ingest.py --config config --topic orders --file landing/orders-0001.jsonl.gz
+
+A file is known by the SHA-256 of its content, which becomes a table property in the commit that appends its
+records: the same content again adds nothing, and a run that was killed can be repeated. A line that is not a
+record stops the run with file and line number, and nothing of the run is appended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from cleantail.config import Platform, Topic
+from cleantail.errors import BadLineError, CleantailError
+from cleantail.kcat import Record, open_lines, read_records
+from cleantail.locks import exclusive
+from cleantail.partition_state import PROPERTY_INGESTED
+from cleantail.topic_table import COLUMNS
+from spark_jobs.job import Job, parser, run_job
+from spark_jobs.session import start_session
+from spark_jobs.tables import TopicTable
+
+BATCH_RECORDS = 20_000
+BAD_LINE = "cleantail.bad-line"
+"""Marks the one message that comes back from a worker: file, line and reason follow, separated by this."""
+Progress = Callable[[str], None]
+
+
+def ingest_files(
+    spark: SparkSession, topic: Topic, platform: Platform, files: list[Path], encoding: str, progress: Progress
+) -> dict[str, Any]:
+    """Appends the files that are not in the table yet, in one commit. Raises BadLineError; then nothing is appended."""
+    progress("reading")
+    digests = {file: content_digest(file) for file in files}
+    with exclusive(platform.home, f"ingest-{topic.topic}"):
+        table = TopicTable.of(spark, topic, platform)
+        table.ensure()
+        known = {n.removeprefix(PROPERTY_INGESTED) for n in dict(table.load().properties())}
+        fresh = {digest: file for file, digest in digests.items() if digest not in known}
+        records = _append(table, fresh, encoding, progress) if fresh else 0
+    rows = [{"file": str(f), "sha256": d, "skipped": fresh.get(d) != f} for f, d in digests.items()]
+    return {"ok": True, "files": rows, "records": records}
+
+
+def content_digest(file: Path) -> str:
+    """SHA-256 of the decompressed content, so that a file and its .gz are the same."""
+    digest = hashlib.sha256()
+    try:
+        with open_lines(file) as lines:
+            while block := lines.read(1 << 20):
+                digest.update(block)
+    except FileNotFoundError:
+        raise CleantailError(f"{file} does not exist; nothing was appended") from None
+    except (OSError, EOFError) as e:
+        raise BadLineError(file, _last_line(file), f"the file ends early or cannot be read: {e}") from None
+    return digest.hexdigest()
+
+
+def _last_line(file: Path) -> int:
+    """How many lines of a damaged file could be read, for the message."""
+    number = 1
+    try:
+        for number, _ in enumerate(open_lines(file), 1):  # noqa: B007
+            pass
+    except (OSError, EOFError):
+        return number
+    return number
+
+
+def _append(table: TopicTable, fresh: dict[str, Path], encoding: str, progress: Progress) -> int:
+    """Stages all records on a branch, then replays them onto `main` with the marks of their files."""
+    branch = f"in_{next(iter(fresh))[:16]}_{os.getpid()}"
+    table.create_branch(branch, None)
+    try:
+        progress("reading and writing records")
+        _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding))
+        progress("committing")
+        records = table.added_records(branch)
+        table.append_files(branch, {f"{PROPERTY_INGESTED}{d}": "1" for d in fresh}, {"cleantail.operation": "ingest"})
+    finally:
+        table.drop_branch(branch)
+    return records
+
+
+def parsed_records(spark: SparkSession, files: list[Path], encoding: str) -> DataFrame:
+    """(partition, offset, timestamp, timestamp_type, key, value, headers) of every line; one task parses one file."""
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+    paths = spark.createDataFrame([(str(f),) for f in files], "path string").repartition(len(files))
+
+    def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path in batch.column(0).to_pylist():
+                yield from _batches(Path(path), encoding)
+
+    return paths.mapInArrow(parse, schema)
+
+
+def _batches(file: Path, encoding: str) -> Iterator[pa.RecordBatch]:
+    try:
+        records = read_records(file, encoding)
+        while chunk := list(islice(records, BATCH_RECORDS)):
+            yield arrow_batch(chunk)
+    except BadLineError as e:
+        raise RuntimeError(BAD_LINE.join(["", str(e.file), str(e.line_number), e.reason, ""])) from None
+
+
+ARROW_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestamp_type", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def arrow_batch(records: list[Record]) -> pa.RecordBatch:
+    """Records as one Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's microseconds."""
+    columns = [
+        [r.partition for r in records],
+        [r.offset for r in records],
+        [None if r.timestamp_ms is None else r.timestamp_ms * 1000 for r in records],
+        [r.timestamp_type for r in records],
+        [r.key for r in records],
+        [r.value for r in records],
+        [[{"key": k, "value": v} for k, v in r.headers] for r in records],
+    ]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+
+def _stage(table: TopicTable, branch: str, records: DataFrame) -> None:
+    """Raises BadLineError for what a worker found; Spark wraps it in a message with a traceback."""
+    try:
+        table.append_to(branch, records)
+    except PythonException as e:
+        parts = str(e).split(BAD_LINE)
+        if len(parts) < 5:
+            raise
+        raise BadLineError(parts[1], int(parts[2]), f"{parts[3]}; nothing was appended") from None
+
+
+def _work(job: Job) -> dict[str, Any]:
+    spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
+    encoding = job.arguments.encoding or job.topic.source.encoding
+    return ingest_files(spark, job.topic, job.platform, job.arguments.file, encoding, lambda _: None)
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    arguments = parser(__doc__)
+    arguments.add_argument("--file", type=Path, action="append", required=True)
+    arguments.add_argument("--encoding", choices=["text", "base64"], help="of key, payload and header values")
+    return arguments.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    return run_job(parse_args(argv), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""What all job files share: their arguments, their result file, and what an error does to the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail.errors import CleantailError
+
+logger = logging.getLogger("cleantail.job")
+
+RED = 1
+"""Exit code of a job whose check failed or that held partitions back; errors have their own (2, 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The resolved arguments of a job. `now_ms` is the one clock reading of the whole run (Unix ms)."""
+
+    topic: Topic
+    platform: Platform
+    now_ms: int
+    arguments: argparse.Namespace
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """The arguments that every job has; the example command is in the job's docstring."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--config", type=Path, default=Path("config"), help="directory of the configuration")
+    made.add_argument("--topic", required=True)
+    made.add_argument("--now", type=int, help="Unix ms; default: the clock")
+    made.add_argument("--result", type=Path, help="file for the result, one JSON object")
+    return made
+
+
+def run_job(arguments: argparse.Namespace, work: Callable[[Job], dict[str, Any]]) -> int:
+    """Resolves the arguments, does the work, writes the result file also when it fails, and returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    result: dict[str, Any]
+    try:
+        result = work(_resolve(arguments))
+        code = 0 if result.get("ok", True) else RED
+    except CleantailError as e:
+        result, code = {"ok": False, "error": str(e)}, e.exit_code
+        logger.error("%s", e)
+    if arguments.result:
+        arguments.result.write_text(json.dumps(result))
+    logger.info("result: %s", json.dumps({k: v for k, v in result.items() if k not in ("units", "verdicts")}))
+    return code
+
+
+def _resolve(arguments: argparse.Namespace) -> Job:
+    platform = load_platform(arguments.config, os.environ)
+    topic = find_topic(arguments.topic, arguments.config, os.environ)
+    now_ms = arguments.now if arguments.now is not None else int(time.time() * 1000)
+    logger.info("topic %s, table %s, now %s, home %s", topic.topic, topic.table, now_ms, platform.home)
+    return Job(topic, platform, now_ms, arguments)

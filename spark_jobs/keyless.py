@@ -1,0 +1,37 @@
+"""The side table of records without a key, where `cleantail.keyless.policy` is `quarantine` (semantics.md 3.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import functions as F
+
+from cleantail.topic_table import KEY, OFFSET, PARTITION
+from cleantail.work_units import WorkUnit
+from spark_jobs.tables import TopicTable
+from spark_jobs.transforms.winners import below_end
+
+
+def side_table(table: TopicTable) -> str:
+    return f"{table.name}_keyless"
+
+
+def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> None:
+    """Copies the keyless records of the logs about to be published. They leave the topic table in the commit after
+    it; a crash between the two copies nothing twice, since what is in the side table already is left out."""
+    for unit in units:
+        works = [w for w in unit.partitions if w.partition in green]
+        records = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(KEY).isNull())
+        if works and records.limit(1).count():
+            name = side_table(table)
+            _create_like(table, name)
+            held = table.spark.table(name).select(PARTITION, OFFSET)
+            records.join(held, [PARTITION, OFFSET], "left_anti").writeTo(name).append()
+
+
+def _create_like(table: TopicTable, name: str) -> None:
+    columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in table.spark.table(table.name).schema)
+    table.spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
+        "TBLPROPERTIES ('format-version'='3')"
+    )

@@ -1,0 +1,115 @@
+"""Reclaim space when it is due: rewrite files with many deleted records, merge small ones, expire snapshots.
+
+    spark-submit spark_jobs/reclaim.py --config config --topic orders
+
+A group of neighbouring files becomes one, in offset order, without the deleted records: written to a branch,
+counted, then swapped on `main` in one commit. A killed run leaves finished groups done and the rest as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from cleantail.config import Platform
+from cleantail.errors import ConflictError, TableError
+from cleantail.evaluate import read_facts
+from cleantail.reclaiming import resolve_reclaim
+from cleantail.segments import DataFile
+from cleantail.topic_table import OFFSET, PARTITION
+from spark_jobs.job import Job, parser, run_job
+from spark_jobs.session import start_session
+from spark_jobs.tables import TopicTable
+
+logger = logging.getLogger("cleantail.reclaim")
+
+STALE_BRANCH_MS = 3_600_000
+"""A branch of ours this old belongs to a run that was killed."""
+MIN_ORPHAN_AGE_MS = 86_400_000
+"""Iceberg refuses to remove orphans younger than a day: they may belong to a commit under way."""
+
+
+def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[str, Any]:
+    """Does what resolve_reclaim finds due; a group that lost against another writer is left for the next time."""
+    facts = read_facts(table.topic, platform)
+    plan = resolve_reclaim(facts, table.topic.config, now_ms)
+    result = {"ok": True, "rewritten_files": 0, "new_files": 0, "expired_snapshots": 0, "orphans_removed": 0}
+    result["reasons"] = [plan.reason]  # type: ignore[assignment]
+    if facts is None or not plan.due:
+        return result
+    table.drop_stale_branches(now_ms - STALE_BRANCH_MS)
+    for number, group in enumerate(plan.groups):
+        new = rewrite_group(table, group, number)
+        result["rewritten_files"] += len(group) if new is not None else 0
+        result["new_files"] += new or 0
+    result["expired_snapshots"] = expire_snapshots(table, now_ms - table.topic.config.cleantail_snapshot_retention_ms)
+    result["orphans_removed"] = remove_orphans(table, now_ms)
+    return result
+
+
+def rewrite_group(table: TopicTable, group: Sequence[DataFile], number: int) -> int | None:
+    """The number of new files; None where another writer was faster.
+
+    Raises TableError, with `main` unchanged, when the rewritten records are not those of the old files.
+    """
+    base = int(table.load().currentSnapshot().snapshotId())
+    branch = f"rw_{base}_{number}"
+    paths = {f.path for f in group}
+    live = table.at_snapshot(base).where(F.col("_file").isin(sorted(paths)) & (F.col(PARTITION) == group[0].partition))
+    table.create_branch(branch, base)
+    try:
+        table.append_to(branch, live.orderBy(OFFSET))
+        written, expected = table.added_records(branch), sum(f.live_records for f in group)
+        if written != expected:
+            raise TableError(f"rewriting {len(group)} files gave {written} records for {expected}; nothing was changed")
+        sequence_number = max(f.data_sequence_number for f in group)
+        return table.replace_files(branch, paths, base, sequence_number, {"cleantail.operation": "reclaim"})
+    except ConflictError as e:
+        logger.warning("group %d is left for the next run: %s", number, e)
+        return None
+    finally:
+        table.drop_branch(branch)
+
+
+def expire_snapshots(table: TopicTable, older_than_ms: int) -> int:
+    """Snapshots on `main` older than the retention; returns how many went."""
+    before = sum(1 for _ in table.load().snapshots())
+    table.call("expire_snapshots", f"older_than => {_timestamp(older_than_ms)}, retain_last => 1")
+    return before - sum(1 for _ in table.load().snapshots())
+
+
+def remove_orphans(table: TopicTable, now_ms: int) -> int:
+    """Files that no snapshot knows, such as those of killed runs.
+
+    A file's age is the file system's, so a `now` ahead of the real clock must not make files of a commit under way old.
+    """
+    age_ms = max(table.topic.config.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
+    clock_ms = min(now_ms, int(time.time() * 1000))
+    return len(table.call("remove_orphan_files", f"older_than => {_timestamp(clock_ms - age_ms)}"))
+
+
+def _timestamp(at_ms: int) -> str:
+    return f"timestamp_millis({max(at_ms, 0):d})"
+
+
+def _work(job: Job) -> dict[str, Any]:
+    spark = start_session(job.platform, f"cleantail reclaim {job.topic.topic}")
+    return reclaim_topic(TopicTable.of(spark, job.topic, job.platform), job.platform, job.now_ms)
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    return parser(__doc__).parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    return run_job(parse_args(argv), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

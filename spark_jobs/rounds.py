@@ -1,0 +1,128 @@
+"""A run's stations one after another in one Spark application: compact, check, publish, expire.
+
+The command line runs a whole topic this way; publish and expire_tombstones use it to start over after a conflict.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from cleantail.config import Platform
+from cleantail.errors import ConflictError
+from cleantail.evaluate import RunPlan, evaluate_topic
+from spark_jobs.check_quality import check_round
+from spark_jobs.compact import compact_unit
+from spark_jobs.expire_tombstones import expire_unit, plan_expiry
+from spark_jobs.publish import publish_round
+from spark_jobs.tables import TopicTable
+
+logger = logging.getLogger("cleantail.rounds")
+
+ATTEMPTS = 8
+"""So often a round starts over after a conflict before it gives up with exit code 3."""
+STALE_BRANCH_MS = 3_600_000
+NOTHING: dict[str, Any] = {
+    "ok": True,
+    "published": [],
+    "held_back": [],
+    "snapshot_id": None,
+    "verdicts": [],
+    "measures": [],
+    "checks_passed": 0,
+    "checks_total": 0,
+    "data_docs": None,
+}
+"""The result of a stage that had nothing to do."""
+Progress = Callable[[str], None]
+
+
+def run_plan(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:
+    """A whole run: the plan's units, then the tombstones that are due, also those of logs without new data."""
+    compacted = compact_round(table, platform, plan, progress)
+    expired = expire_round(table, platform, plan.now_ms, plan.sweep, progress)
+    table.drop_stale_branches(int(time.time() * 1000) - STALE_BRANCH_MS)
+    return {"ok": compacted["ok"] and expired["ok"], "compacted": compacted, "expired": expired}
+
+
+def compact_round(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:
+    """Compacts, checks and publishes a plan's units. Returns publish's result with the check's numbers."""
+    if not plan.units:
+        return dict(NOTHING)
+    checked = _compact_and_check(table, platform, plan, progress)
+    progress("publishing")
+    return publish_or_start_over(table, platform, checked)
+
+
+def _compact_and_check(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:
+    done = []
+    for unit in plan.units:
+        progress(f"compacting {len(unit.partitions)} partitions (unit {unit.unit + 1} of {len(plan.units)})")
+        done.append(compact_unit(table, platform, unit))
+    progress("checking")
+    return check_round(table, platform, plan.round, done)
+
+
+def publish_or_start_over(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any]:
+    """Publishes; where the table changed under the round, the same logs are compacted and checked anew."""
+    partitions = {v["partition"] for v in checked["verdicts"]}
+    now_ms = checked["units"][0]["now_ms"]
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return publish_round(table, platform, checked) | _numbers(checked)
+        except ConflictError as e:
+            _drop_branches(table, checked)
+            if attempt == ATTEMPTS:
+                raise
+            logger.warning("round %s starts over (%d of %d): %s", checked["round"], attempt, ATTEMPTS, e)
+            time.sleep(random.uniform(0.1, 0.5) * attempt)
+        plan = _again(table, platform, now_ms, partitions)
+        if not plan.units:
+            return dict(NOTHING)
+        checked = _compact_and_check(table, platform, plan, lambda _: None)
+    raise AssertionError("unreachable: the last attempt raises")
+
+
+def _again(table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int]) -> RunPlan:
+    """The plan for the same logs on the table as it is now: they were due, so the ratio is not asked again."""
+    plan = evaluate_topic(table.topic, platform, now_ms=now_ms, force=True)
+    return plan.restricted_to(partitions)
+
+
+def expire_round(
+    table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int], progress: Progress
+) -> dict[str, Any]:
+    """Expires, checks and publishes; starts over after a conflict."""
+    for attempt in range(1, ATTEMPTS + 1):
+        if not partitions:
+            return NOTHING | {"expired": 0}
+        plan, unit = plan_expiry(table, platform, now_ms, partitions)
+        if not unit.partitions:
+            return NOTHING | {"expired": 0}
+        progress("expiring tombstones")
+        done = expire_unit(table, plan, unit)
+        progress("checking the expiry")
+        checked = check_round(table, platform, plan.round, [done], expiring=True)
+        try:
+            published = publish_round(table, platform, checked)
+        except ConflictError as e:
+            _drop_branches(table, checked)
+            if attempt == ATTEMPTS:
+                raise
+            logger.warning("expiry %s starts over (%d of %d): %s", plan.round, attempt, ATTEMPTS, e)
+            continue
+        expired = sum(done["counts"]["deleted"]["expired"].get(str(p), 0) for p in published["published"])
+        return published | _numbers(checked) | {"expired": expired}
+    raise AssertionError("unreachable: the last attempt raises")
+
+
+def _numbers(checked: dict[str, Any]) -> dict[str, Any]:
+    return {name: checked[name] for name in ("verdicts", "measures", "checks_passed", "checks_total", "data_docs")}
+
+
+def _drop_branches(table: TopicTable, checked: dict[str, Any]) -> None:
+    for unit in checked["units"]:
+        table.drop_branch(unit["branch"])

@@ -1,0 +1,31 @@
+"""The Spark session of every job: settings from the platform's configuration, secrets from the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cleantail.config import Platform
+from cleantail.errors import CleantailError
+from cleantail.spark_settings import jars, spark_conf, spark_secrets
+
+
+def start_session(platform: Platform, app_name: str) -> SparkSession:
+    """The running session, or a new one. Under spark-submit what was given there wins over the platform's settings.
+
+    Raises CleantailError when the jars are not there.
+    """
+    if not jars(platform, os.environ) and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        raise CleantailError(f"no Spark jars in {platform.home / 'jars'}: run `make setup`, or name them in CLEANTAIL_JARS")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in (spark_conf(platform, os.environ) | spark_secrets(platform, os.environ)).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

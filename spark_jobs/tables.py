@@ -1,0 +1,286 @@
+"""The only module that reads and writes tables.
+
+Everything that changes `main` works the same way: the change is written to a branch, then its files are replayed
+onto `main` in one Iceberg transaction together with the table properties that go with it (design.md, decision 4). A crash
+leaves all-old or all-new, and appends to `main` meanwhile neither block nor break it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+
+from cleantail.config import Platform, Topic
+from cleantail.errors import ConflictError, TableError
+from cleantail.table_metadata import require_ours
+from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, table_properties
+
+BRANCH_PREFIXES = ("ct_", "in_", "rw_")
+"""Branches of ours: a round, an ingestion, a rewrite."""
+ROW_ID = "_row_id"
+SEQUENCE_NUMBER = "_last_updated_sequence_number"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """A topic's Iceberg table in the session's catalog."""
+
+    spark: SparkSession
+    name: str
+    topic: Topic
+
+    @classmethod
+    def of(cls, spark: SparkSession, topic: Topic, platform: Platform) -> TopicTable:
+        return cls(spark, f"{platform.catalog.name}.{topic.table}", topic)
+
+    def load(self) -> Any:
+        """The Iceberg `Table`, freshly loaded. Raises TableError when it is missing or not the topic's."""
+        try:
+            table = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name)
+        except Py4JJavaError as e:
+            raise TableError(f"table {self.topic.table} cannot be loaded: {java_message(e)}") from None
+        require_ours(dict(table.properties()), self.topic)
+        return table
+
+    def exists(self) -> bool:
+        return bool(self.spark.catalog.tableExists(self.name))
+
+    def ensure(self) -> None:
+        """Creates the table where there is none. Raises TableError when there is one that is not the topic's."""
+        if self.exists():
+            self.load()
+            return
+        columns = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+        properties = ", ".join(f"'{k}'='{v}'" for k, v in table_properties(self.topic.topic, self.topic.config).items())
+        namespace = self.name.rpartition(".")[0]
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
+            f"TBLPROPERTIES ({properties})"
+        )
+        self.spark.sql(f"ALTER TABLE {self.name} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `{OFFSET}`")
+        self.load()
+
+    def at_branch(self, branch: str) -> DataFrame:
+        return self.spark.table(f"{self.name}.branch_{branch}")
+
+    def at_snapshot(self, snapshot_id: int) -> DataFrame:
+        return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
+
+    def create_branch(self, branch: str, snapshot_id: int | None) -> None:
+        """A branch at `snapshot_id` (at nothing when None), replacing one that a killed run left behind."""
+        self.drop_branch(branch)
+        manage = self.load().manageSnapshots()
+        (manage.createBranch(branch, snapshot_id) if snapshot_id else manage.createBranch(branch)).commit()
+
+    def drop_branch(self, branch: str) -> None:
+        table = self.load()
+        if table.refs().containsKey(branch):
+            table.manageSnapshots().removeBranch(branch).commit()
+
+    def drop_stale_branches(self, older_than_ms: int) -> list[str]:
+        """Branches of ours whose snapshot is older than the given time: killed runs left them."""
+        table, dropped = self.load(), []
+        for name in list(table.refs().keySet()):
+            snapshot = table.snapshot(name)
+            if name.startswith(BRANCH_PREFIXES) and (snapshot is None or snapshot.timestampMillis() < older_than_ms):
+                self.drop_branch(name)
+                dropped.append(name)
+        return dropped
+
+    def delete_where(self, branch: str, condition: str) -> None:
+        """Writes deletion vectors onto the branch; the table is `t` in the condition. Values are not read."""
+        self.spark.sql(f"DELETE FROM {self.name}.branch_{branch} AS t WHERE {condition}")
+
+    def append_to(self, branch: str, frame: DataFrame) -> None:
+        """Data files onto the branch, one log to a file, in offset order (the table's write order)."""
+        frame.writeTo(f"{self.name}.branch_{branch}").append()
+
+    def added_records(self, branch: str) -> int:
+        """Records that the branch's last commit appended."""
+        return int(self.load().snapshot(branch).summary().get("added-records") or 0)
+
+    def append_files(self, branch: str, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
+        """Replays the data files that were appended to the branch onto `main`, with the properties, in one commit."""
+        table = self.load()
+        transaction = table.newTransaction()
+        append = transaction.newAppend()
+        for file in _added_data_files(table, branch):
+            append.appendFile(file)
+        _with_summary(append, summary).commit()
+        self._commit(transaction, properties)
+
+    def publish_deletes(
+        self,
+        changes: Iterable[BranchChange],
+        partitions: set[int],
+        base_snapshot_id: int,
+        properties: Mapping[str, str],
+        summary: Mapping[str, str],
+    ) -> int:
+        """Replays the deletion vectors of the given partitions onto `main`; returns the new snapshot's id.
+
+        Raises ConflictError when a data file was rewritten, or got other deletes, since the base snapshot.
+        """
+        table = self.load()
+        transaction = table.newTransaction()
+        delta = transaction.newRowDelta().validateFromSnapshot(base_snapshot_id).validateDeletedFiles()
+        referenced = self._jvm.java.util.ArrayList()
+        for change in changes:
+            for file in change.removed:
+                if _partition_of(file) in partitions:
+                    delta.removeDeletes(file)
+            for file in change.added:
+                if _partition_of(file) in partitions:
+                    delta.addDeletes(file)
+                    referenced.add(file.referencedDataFile())
+        delta.validateDataFilesExist(referenced)
+        try:
+            if referenced.size():
+                _with_summary(delta, summary).commit()
+            self._commit(transaction, properties)
+        except Py4JJavaError as e:
+            raise _conflict(e) from None
+        return int(self.load().currentSnapshot().snapshotId())
+
+    def replace_files(
+        self, branch: str, paths: set[str], base_snapshot_id: int, sequence_number: int, summary: Mapping[str, str]
+    ) -> int:
+        """Replaces data files by those on the branch; the new ones keep the sequence number by which a round knew
+        the old. Returns how many files are new. Raises ConflictError when an old file has changed meanwhile."""
+        table = self.load()
+        added = _added_data_files(table, branch)
+        rewrite = table.newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
+        for file, deletes in _files_with_deletes(table, base_snapshot_id, paths):
+            rewrite.deleteFile(file)
+            for delete in deletes:
+                rewrite.deleteFile(delete)
+        for file in added:
+            rewrite.addFile(file)
+        try:
+            _with_summary(rewrite, summary).commit()
+        except Py4JJavaError as e:
+            raise _conflict(e) from None
+        return len(added)
+
+    def call(self, procedure: str, arguments: str) -> list[Any]:
+        """The rows that an Iceberg procedure returns for this table."""
+        catalog = self.name.partition(".")[0]
+        rows = self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{self.name}', {arguments})").collect()
+        return list(rows)
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        update = self.load().updateProperties()
+        for key, value in properties.items():
+            update.set(key, value)
+        update.commit()
+
+    def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:
+        """What the branch changed since the base snapshot, net over its commits."""
+        return branch_change(self.load(), branch, base_snapshot_id)
+
+    def _commit(self, transaction: Any, properties: Mapping[str, str]) -> None:
+        update = transaction.updateProperties()
+        for key, value in properties.items():
+            update.set(key, value)
+        update.commit()
+        transaction.commitTransaction()
+
+    @property
+    def _jvm(self) -> Any:
+        return self.spark._jvm
+
+
+@dataclass(frozen=True, slots=True)
+class BranchChange:
+    """Delete files a branch added and removed, and how many data files it added or removed (none, in a round)."""
+
+    added: tuple[Any, ...]
+    removed: tuple[Any, ...]
+    data_files_changed: int
+
+    def deleted_records(self) -> dict[int, int]:
+        """Records deleted, by partition."""
+        counts: dict[int, int] = {}
+        for files, sign in ((self.added, 1), (self.removed, -1)):
+            for file in files:
+                partition = _partition_of(file)
+                counts[partition] = counts.get(partition, 0) + sign * int(file.recordCount())
+        return counts
+
+
+def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
+    """Walks the branch from the base on: a deletion vector replaced on the branch itself never shows."""
+    added: dict[tuple[str, int], Any] = {}
+    removed: dict[tuple[str, int], Any] = {}
+    data_files = 0
+    for snapshot in reversed(list(_snapshots_since(table, branch, base_snapshot_id))):
+        for file in _each(snapshot.removedDeleteFiles(table.io())):
+            if added.pop(_identity(file), None) is None:
+                removed[_identity(file)] = file
+        for file in _each(snapshot.addedDeleteFiles(table.io())):
+            added[_identity(file)] = file
+        data_files += sum(1 for _ in _each(snapshot.addedDataFiles(table.io())))
+        data_files += sum(1 for _ in _each(snapshot.removedDataFiles(table.io())))
+    return BranchChange(tuple(added.values()), tuple(removed.values()), data_files)
+
+
+def _snapshots_since(table: Any, branch: str, base_snapshot_id: int) -> Iterator[Any]:
+    snapshot = table.snapshot(branch)
+    while snapshot is not None and snapshot.snapshotId() != base_snapshot_id:
+        yield snapshot
+        parent = snapshot.parentId()
+        snapshot = table.snapshot(parent) if parent is not None else None
+
+
+def _identity(file: Any) -> tuple[str, int]:
+    """One Puffin file holds the deletion vectors of many data files."""
+    return str(file.location()), int(file.contentOffset() or 0)
+
+
+def _partition_of(file: Any) -> int:
+    """The log that a data or delete file belongs to: `partition` is the table's one partition field."""
+    return int(file.partition().get(0))
+
+
+def _added_data_files(table: Any, branch: str) -> list[Any]:
+    """The files of the branch's last commit, which is the one append that was staged there."""
+    return list(_each(table.snapshot(branch).addedDataFiles(table.io())))
+
+
+def _files_with_deletes(table: Any, snapshot_id: int, paths: set[str]) -> list[tuple[Any, list[Any]]]:
+    tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
+    try:
+        return [(t.file(), list(t.deletes())) for t in _each(tasks) if str(t.file().location()) in paths]
+    finally:
+        tasks.close()
+
+
+def _each(iterable: Any) -> Iterator[Any]:
+    iterator = iterable.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _with_summary(update: Any, summary: Mapping[str, str]) -> Any:
+    for key, value in summary.items():
+        update.set(key, value)
+    return update
+
+
+def java_message(error: Py4JJavaError) -> str:
+    """What the JVM said, without its stack."""
+    exception = error.java_exception
+    return f"{exception.getClass().getSimpleName()}: {str(exception.getMessage()).splitlines()[0]}"
+
+
+def _conflict(error: Py4JJavaError) -> Exception:
+    """A ConflictError where Iceberg refused the commit because of what others committed, else the error itself."""
+    name = error.java_exception.getClass().getSimpleName()
+    if name in ("ValidationException", "CommitFailedException"):
+        return ConflictError(f"the table changed in a way that makes this result void: {java_message(error)}")
+    return error

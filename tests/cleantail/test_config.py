@@ -1,0 +1,543 @@
+"""Loading the configuration: defaults, merging, and errors that say what to do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cleantail.config import (
+    ConfigError,
+    FileAlert,
+    MailAlert,
+    Topic,
+    WebhookAlert,
+    find_topic,
+    load_platform,
+    load_topic,
+    load_topics,
+    scan_topics,
+)
+from cleantail.platform_config import DefaultsFile
+
+REPOSITORY = Path(__file__).parents[2]
+FOUR_LINES = """\
+topic: orders.v2
+config:
+  segment.ms: 1
+  min.cleanable.dirty.ratio: 0
+"""
+
+
+@pytest.fixture
+def config_dir(tmp_path):
+    (tmp_path / "config" / "topics").mkdir(parents=True)
+    return tmp_path / "config"
+
+
+@pytest.fixture
+def load(config_dir):
+    """Loads a topic from its text, over a defaults.yaml if one is given."""
+
+    def load_text(text, defaults=None, name="t.yaml"):
+        if defaults is not None:
+            (config_dir / "defaults.yaml").write_text(defaults)
+        file = config_dir / "topics" / name
+        file.write_text(text)
+        return load_topic(file, config_dir, {})
+
+    return load_text
+
+
+@pytest.fixture
+def problems(load, config_dir):
+    """The lines of the error that a topic's text gives, without the file's name."""
+
+    def lines(text, defaults=None):
+        with pytest.raises(ConfigError, match=r"\.yaml: ") as caught:
+            load(text, defaults)
+        return [str(problem) for problem in caught.value.problems]
+
+    return lines
+
+
+# ---- what loads
+
+
+def test_four_lines_are_enough_without_a_defaults_file(load):
+    topic = load(FOUR_LINES)
+    assert (topic.topic, topic.table, topic.schedule) == ("orders.v2", "cleantail.orders_v2", "*/15 * * * *")
+    assert (topic.config.segment_ms, topic.config.min_cleanable_dirty_ratio) == (1, 0.0)
+    assert (topic.source.type, topic.source.path, topic.source.isolation) == ("files", None, "read_committed")
+    assert (topic.compacts, topic.deletes, topic.effective_segment_ms) == (True, False, 1)
+    assert (topic.checks, topic.alerts) == ((), ())
+
+
+def test_the_defaults_file_of_the_repository_shows_the_built_in_defaults(config_dir):
+    (config_dir / "defaults.yaml").write_text((REPOSITORY / "config" / "defaults.yaml").read_text())
+    with_file = load_platform(config_dir, {})
+    (config_dir / "defaults.yaml").unlink()
+    assert with_file == load_platform(config_dir, {})
+
+
+def test_the_defaults_file_of_the_repository_names_every_default():
+    text = (REPOSITORY / "config" / "defaults.yaml").read_text()
+    sections = [DefaultsFile().platform.catalog, DefaultsFile().platform.cleaner, DefaultsFile().topic.config]
+    names = [
+        field.alias or name for section in sections for name, field in type(section).model_fields.items()
+    ]
+    assert [name for name in names if f" {name}: " not in text] == []
+
+
+def test_the_topics_of_the_repository_load_and_differ_in_policy():
+    topics = load_topics(REPOSITORY / "config", {})
+    rules = {(topic.config.compaction_strategy, topic.deletes) for topic in topics}
+    assert {("offset", False), ("header", False), ("timestamp", True)} <= rules
+
+
+def test_a_topic_lies_over_the_defaults(load):
+    topic = load(
+        "topic: a\nconfig: {segment.ms: 2}\nalerts: [{type: file, path: b}]\n",
+        "topic: {owner: me, config: {segment.ms: 1, segment.bytes: 99}, alerts: [{type: file, path: a}]}",
+    )
+    assert (topic.owner, topic.config.segment_ms, topic.config.segment_bytes) == ("me", 2, 99)
+    assert topic.alerts == (FileAlert(type="file", path="b"),)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "topic:\n", "platform:\n", "topic: {config: }\n"], ids=repr
+)
+def test_an_empty_section_is_the_default(load, text):
+    assert load(FOUR_LINES, text) == load(FOUR_LINES)
+
+
+def test_null_is_the_default_and_only_a_schedule_can_be_none(load):
+    topic = load("topic: a\nowner: null\nschedule: null\nconfig: {segment.ms: null}\n", "topic: {owner: me}")
+    assert (topic.owner, topic.schedule, topic.config.segment_ms) == ("me", None, 604_800_000)
+
+
+def test_the_table_is_in_the_namespace_of_the_catalog(load):
+    assert load("topic: a-b", "platform: {catalog: {namespace: lake}}").table == "lake.a_b"
+    assert load("topic: a-b\ntable: x.y").table == "x.y"
+
+
+def test_an_expectation_may_be_named_by_its_class(load):
+    topic = load(
+        "topic: a\nchecks: [{expectation: ExpectColumnToExist, kwargs: {column: key, n: [1, null]}}]"
+    )
+    (check,) = topic.checks
+    assert (check.expectation, check.severity) == ("expect_column_to_exist", "critical")
+    assert check.kwargs == {"column": "key", "n": [1, None]}
+
+
+def test_alerts_are_told_apart_by_their_type(load):
+    topic = load(
+        "topic: a\nalerts:\n"
+        "- {type: mail, to: [a@b.c], from: x@y.z}\n- {type: webhook, conn_id: chat}\n- {type: file, path: a/b}\n"
+    )
+    assert topic.alerts == (
+        MailAlert(type="mail", to=("a@b.c",), conn_id="smtp_default", sender="x@y.z"),
+        WebhookAlert(type="webhook", conn_id="chat", endpoint=""),
+        FileAlert(type="file", path="a/b"),
+    )
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["0 0 * * *", "*/15 * * * *", "0 6-18/2 1,15 * mon-fri", "5 4 * JAN,JUL 7", "@daily", "@once"],
+)
+def test_a_schedule_is_cron_or_a_preset(load, schedule):
+    assert load(f'topic: a\nschedule: "{schedule}"').schedule == schedule
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["", "daily", "@dayly", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *"]
+    + ["*/0 * * * *", "5-1 * * * *", "* * * * xyz", "1, * * * *", "* * * * *\\n", "²  * * * *", "-1 * * * *"],
+    ids=repr,
+)
+def test_any_other_schedule_is_an_error(problems, schedule):
+    (line,) = problems(f'topic: a\nschedule: "{schedule}"')
+    assert line.startswith("schedule: ")
+    assert "five cron fields" in line
+
+
+# ---- the platform
+
+
+def test_the_state_is_beside_the_config_directory(config_dir):
+    platform = load_platform(config_dir, {})
+    home = config_dir.parent / ".cleantail"
+    assert (platform.home, platform.catalog_uri) == (home, f"sqlite:///{home}/catalog.db")
+    assert platform.warehouse == f"file:{home}/warehouse"
+
+
+def test_the_environment_names_another_place_for_the_state(config_dir, tmp_path):
+    assert load_platform(config_dir, {"CLEANTAIL_HOME": str(tmp_path / "x")}).home == tmp_path / "x"
+
+
+def test_the_place_of_the_state_is_absolute(config_dir, monkeypatch):
+    monkeypatch.chdir(config_dir.parent)
+    assert load_platform(Path("config"), {}).home == config_dir.parent / ".cleantail"
+    assert load_platform(Path("config"), {"CLEANTAIL_HOME": "x"}).home == config_dir.parent / "x"
+
+
+def test_settings_of_the_platform_are_texts(config_dir):
+    (config_dir / "defaults.yaml").write_text(
+        "platform: {spark: {conf: {spark.x: 8, spark.y: true, spark.z: a}}, catalog: {properties: {s3.n: 1}}}"
+    )
+    platform = load_platform(config_dir, {})
+    assert platform.spark.conf == {"spark.x": "8", "spark.y": "true", "spark.z": "a"}
+    assert platform.catalog.properties == {"s3.n": "1"}
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        pytest.param(
+            "catalog: {type: rest}",
+            "platform.catalog.uri: null is not allowed: the address of the rest catalog",
+            id="server without address",
+        ),
+        pytest.param(
+            "catalog: {type: sqlight}",
+            'platform.catalog.type: "sqlight" is not allowed: sqlite, postgres or rest (did you mean sqlite?)',
+            id="unknown catalog",
+        ),
+        pytest.param(
+            "catalog: {name: a.b}",
+            'platform.catalog.name: "a.b" is not allowed: characters a-z A-Z 0-9 _',
+            id="catalog name",
+        ),
+        pytest.param(
+            "spark: {conf: {master: x}}",
+            'platform.spark.conf.master: "master" is not allowed: names that begin with spark., each with a text or a number',
+            id="spark key",
+        ),
+        pytest.param(
+            "cleaner: {log.cleaner.threads: 0}",
+            "platform.cleaner.log.cleaner.threads: 0 is not allowed: a whole number in [1, 2147483647]",
+            id="no threads",
+        ),
+        pytest.param("home: /tmp", "platform.home: unknown key: known: catalog, cleaner, spark", id="home"),
+    ],
+)
+def test_an_error_in_the_defaults_names_that_file(config_dir, section, expected):
+    file = config_dir / "defaults.yaml"
+    file.write_text(f"platform: {{{section}}}")
+    with pytest.raises(ConfigError, match="defaults.yaml") as caught:
+        load_platform(config_dir, {})
+    assert str(caught.value) == f"{file}: {expected}"
+
+
+def test_a_missing_config_directory_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match="nowhere: no such directory: give it with --config DIR"):
+        load_platform(tmp_path / "nowhere", {})
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        pytest.param(
+            "config: {min.cleanable.dirty.ratio: 1.5}",
+            "config.min.cleanable.dirty.ratio: 1.5 is not allowed: a number in [0, 1]",
+            id="range",
+        ),
+        pytest.param(
+            "config: {segment.ms: '5'}",
+            'config.segment.ms: "5" is not allowed: a whole number in [1, 9223372036854775807]',
+            id="type",
+        ),
+        pytest.param(
+            "config: {min.compaction.lag.ms: 6, max.compaction.lag.ms: 5}",
+            "config.min.compaction.lag.ms: 6 is not allowed: at most max.compaction.lag.ms, which is 5",
+            id="lags",
+        ),
+        pytest.param(
+            "config: {compaction.strategy: header}",
+            'config.compaction.strategy.header: "" is not allowed: the key of the version header, '
+            "as compaction.strategy is header",
+            id="header",
+        ),
+        pytest.param(
+            "config: {compaction.strategy: heder}",
+            'config.compaction.strategy: "heder" is not allowed: offset, timestamp or header '
+            "(did you mean header?)",
+            id="strategy",
+        ),
+        pytest.param(
+            "config: {cleanup.policy: compat}",
+            'config.cleanup.policy: "compat" is not allowed: compact, delete or compact,delete',
+            id="policy",
+        ),
+        pytest.param(
+            "config: {message.timestamp.type: createtime}",
+            'config.message.timestamp.type: "createtime" is not allowed: CreateTime or LogAppendTime '
+            "(did you mean CreateTime?)",
+            id="timestamp type",
+        ),
+        pytest.param(
+            "config: {min.compaction.lags.ms: 5}",
+            "config.min.compaction.lags.ms: unknown key (did you mean min.compaction.lag.ms?)",
+            id="unknown config",
+        ),
+        pytest.param(
+            "segment.ms: 5",
+            "segment.ms: unknown key (did you mean config.segment.ms?)",
+            id="config in the wrong place",
+        ),
+        pytest.param(
+            "config: [1]",
+            "config: [1] is not allowed: a mapping",
+            id="list for mapping",
+        ),
+        pytest.param(
+            "table: a.b.c",
+            'table: "a.b.c" is not allowed: namespace.name, each of the characters a-z A-Z 0-9 _',
+            id="table of three parts",
+        ),
+        pytest.param(
+            "table: 'a.b; drop table x'",
+            'table: "a.b; drop table x" is not allowed: namespace.name, each of the characters a-z A-Z 0-9 _',
+            id="table with more than a name",
+        ),
+        pytest.param(
+            "checks: [{expectation: expect_column_values_not_null}]",
+            'checks[0].expectation: "expect_column_values_not_null" is not allowed: a core expectation of '
+            "Great Expectations, as expect_column_values_to_not_be_null "
+            "(did you mean expect_column_values_to_not_be_null?)",
+            id="expectation",
+        ),
+        pytest.param(
+            "alerts: [{type: mial}]",
+            'alerts[0].type: "mial" is not allowed: file, mail or webhook (did you mean mail?)',
+            id="alert type",
+        ),
+        pytest.param(
+            "alerts: [{type: mail, to: [me]}]",
+            'alerts[0].to[0]: "me" is not allowed: a list of mail addresses',
+            id="mail address",
+        ),
+        pytest.param(
+            "alerts: [{type: mail, to: []}]",
+            "alerts[0].to: [] is not allowed: a list of mail addresses",
+            id="no receivers",
+        ),
+        pytest.param(
+            "alerts: [{type: webhook, url: 'https://x.y'}, {type: file, path: a}]",
+            "alerts[0].conn_id: missing: the id of an Airflow connection: characters a-z A-Z 0-9 . _ -\n"
+            "alerts[0].url: unknown key: known: type, conn_id, endpoint",
+            id="webhook by address",
+        ),
+        pytest.param(
+            "source: {path: ../x}",
+            'source.path: "../x" is not allowed: a path or pattern of files, absolute or inside '
+            "CLEANTAIL_HOME, without ..",
+            id="source path",
+        ),
+    ],
+)
+def test_an_error_says_key_value_and_what_is_allowed(problems, line, expected):
+    assert "\n".join(problems(f"topic: a\n{line}")) == expected
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a\\b", "", ".", "a\0b", "~/\n"], ids=repr)
+def test_an_alert_file_is_inside_the_home(problems, path):
+    quoted = path.encode("unicode_escape").decode().replace("\\x00", "\\0")
+    (line,) = problems(f'topic: a\nalerts: [{{type: file, path: "{quoted}"}}]')
+    assert line.endswith("is not allowed: a path inside CLEANTAIL_HOME, without ..")
+
+
+@pytest.mark.parametrize("name", ["''", ".", "..", "a/b", "a b", "'a\n\n'", "é", "5", "x" * 250], ids=repr)
+def test_a_topic_is_named_as_in_kafka(problems, name):
+    (line,) = problems(f"topic: {name}")
+    assert "is not allowed: 1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or .." in line
+
+
+def test_a_topic_file_needs_its_topic(problems):
+    (line,) = problems("config: {segment.ms: 1}")
+    assert line.startswith("topic: missing: ")
+
+
+def test_all_problems_of_a_file_come_at_once(load, config_dir):
+    text = "topic: a\nscedule: x\nconfig: {segment.ms: 0, min.compaction.lag.ms: 6, max.compaction.lag.ms: 5}"
+    with pytest.raises(ConfigError, match="scedule") as caught:
+        load(text)
+    file = config_dir / "topics" / "t.yaml"
+    assert str(caught.value).splitlines() == [
+        f"{file}: config.segment.ms: 0 is not allowed: a whole number in [1, 9223372036854775807]",
+        f"{file}: scedule: unknown key (did you mean schedule?)",
+        f"{file}: config.min.compaction.lag.ms: 6 is not allowed: at most max.compaction.lag.ms, which is 5",
+    ]
+
+
+def test_the_error_holds_its_parts_for_machines(load):
+    with pytest.raises(ConfigError, match="severity") as caught:
+        load("topic: a\nchecks: [{expectation: expect_column_to_exist, severity: Critical}]")
+    error = caught.value
+    assert (error.file.name, error.key, error.value) == ("t.yaml", "checks[0].severity", "Critical")
+    assert (error.allowed, error.nearest) == ("critical, warning or info", "critical")
+    assert error.exit_code == 2
+
+
+def test_a_long_or_unprintable_value_stays_on_one_short_line(problems):
+    (line,) = problems(f'topic: a\nowner: ["\\n\\e[31m{"x" * 500}"]')
+    assert line.isprintable()
+    assert len(line) < 150
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("topic: a\ntopic: b", "line 2: the key topic occurs twice", id="duplicate key"),
+        pytest.param(
+            "topic: a\nconfig: {a: 1, a: 1}", "line 2: the key a occurs twice", id="inner duplicate"
+        ),
+        pytest.param("a: &x {b: 1}\nc: *x", "line 2: an alias", id="alias"),
+        pytest.param(
+            "topic: a\nschedule: */5 * * * *", "quote a text that starts with * or @", id="bare cron"
+        ),
+        pytest.param("topic: a\nschedule: @daily", "quote a text that starts with * or @", id="bare preset"),
+        pytest.param("topic: [", "line 2: did not find expected", id="open bracket"),
+        pytest.param("[" * 100_000, "nested more than 20 levels deep", id="stack overflow"),
+        pytest.param(
+            "topic: !!python/name:os.system a", "could not determine a constructor", id="python object"
+        ),
+        pytest.param("- a", "not a mapping", id="list"),
+        pytest.param("a", "not a mapping", id="text"),
+        pytest.param("topic: a\n---\ntopic: b", "another document", id="two documents"),
+    ],
+)
+def test_what_is_not_a_plain_yaml_mapping_is_refused(problems, text, expected):
+    (line,) = problems(text)
+    assert expected in line
+
+
+def test_bytes_that_are_not_text_are_refused(config_dir):
+    file = config_dir / "topics" / "a.yaml"
+    file.write_bytes(b"topic: \xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        load_topic(file, config_dir, {})
+
+
+def test_a_missing_file_is_an_error(config_dir):
+    with pytest.raises(ConfigError, match=r"none.yaml: cannot be read: No such file or directory"):
+        load_topic(config_dir / "none.yaml", config_dir, {})
+
+
+def test_a_date_in_yaml_stays_text(load):
+    (check,) = load(
+        "topic: a\nchecks: [{expectation: expect_column_max_to_be_between, kwargs: {max_value: 2024-01-01}}]"
+    ).checks
+    assert check.kwargs == {"max_value": "2024-01-01"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "password: hunter2",
+        "source: {aws_secret: hunter2}",
+        "config: {sasl.jaas.config: hunter2}",
+        "alerts: [{type: webhook, conn_id: x, token: hunter2}]",
+        "alerts: [{type: webhook, conn_id: x, access_key: hunter2}]",
+        "source: {path: 's3://me:hunter2@host/x'}",
+        "description: 'jdbc:x?password=hunter2'",
+        "checks: [{expectation: expect_column_to_exist, kwargs: {apiKey: hunter2}}]",
+    ],
+)
+def test_a_secret_is_refused_and_not_repeated(problems, line):
+    (first, *others) = problems(f"topic: a\n{line}")
+    assert (
+        "a secret has no place in YAML: use the environment (CLEANTAIL_…) or an Airflow connection" in first
+    )
+    assert "hunter2" not in "\n".join([first, *others])
+
+
+def test_a_secret_in_the_defaults_is_refused(problems):
+    (line,) = problems("topic: a", "platform: {catalog: {properties: {s3.secret-access-key: hunter2}}}")
+    assert line.startswith("platform.catalog.properties.s3.secret-access-key: a secret has no place in YAML")
+
+
+# ---- many topics
+
+
+def test_a_broken_file_does_not_hide_the_others(config_dir):
+    for name, text in {"a": "topic: a", "b": "tpoic: b", "c": "topic: c", "d": "topic: ["}.items():
+        (config_dir / "topics" / f"{name}.yaml").write_text(text)
+    found = {file.stem: result for file, result in scan_topics(config_dir)}
+    assert {name: type(result) for name, result in found.items()} == {
+        "a": Topic,
+        "b": ConfigError,
+        "c": Topic,
+        "d": ConfigError,
+    }
+
+
+def test_broken_defaults_are_an_error_of_every_topic(config_dir):
+    (config_dir / "defaults.yaml").write_text("topik: {}")
+    (config_dir / "topics" / "a.yaml").write_text("topic: a")
+    ((_, error),) = scan_topics(config_dir)
+    assert "topik: unknown key (did you mean topic?)" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        pytest.param("topic: a.b", 'topic: "a.b" is not allowed: already used by 1.yaml', id="one name"),
+        pytest.param(
+            "topic: a_b", 'table: "cleantail.a_b" is not allowed: already used by 1.yaml', id="one table"
+        ),
+    ],
+)
+def test_two_topics_cannot_share_a_name_or_a_table(config_dir, second, expected):
+    (config_dir / "topics" / "1.yaml").write_text("topic: a.b")
+    (config_dir / "topics" / "2.yaml").write_text(second)
+    first, (_, error) = scan_topics(config_dir)
+    assert isinstance(first[1], Topic)
+    assert str(error).endswith(f"2.yaml: {expected}")
+
+
+def test_loading_all_topics_stops_at_the_first_error(config_dir):
+    (config_dir / "topics" / "1.yaml").write_text("topic: a")
+    (config_dir / "topics" / "2.yaml").write_text("topic: 5")
+    with pytest.raises(ConfigError, match=r"2\.yaml: topic: 5 is not allowed"):
+        load_topics(config_dir, {})
+
+
+def test_only_yaml_files_are_topics(config_dir):
+    for name in ("a.yaml", "b.yml", ".#a.yaml", "c.yaml~", "README.md"):
+        (config_dir / "topics" / name).write_text(f"topic: {name[0]}")
+    assert [topic.topic for topic in load_topics(config_dir, {})] == ["a", "b"]
+
+
+def test_a_topic_is_found_by_its_name_although_others_are_broken(config_dir):
+    (config_dir / "topics" / "1.yaml").write_text("topic: [")
+    (config_dir / "topics" / "2.yaml").write_text("topic: orders")
+    assert find_topic("orders", config_dir, {}).topic == "orders"
+
+
+def test_a_broken_topic_is_found_with_its_error(config_dir):
+    (config_dir / "topics" / "orders.yaml").write_text("topic: orders\nx: 1")
+    with pytest.raises(ConfigError, match=r"orders\.yaml: x: unknown key"):
+        find_topic("orders", config_dir, {})
+
+
+def test_an_unknown_topic_is_an_error_with_the_nearest_name(config_dir):
+    (config_dir / "topics" / "2.yaml").write_text("topic: orders")
+    with pytest.raises(ConfigError, match=r"no topic order: topics: orders \(did you mean orders\?\)"):
+        find_topic("order", config_dir, {})
+
+
+# ---- imports
+
+
+def test_the_configuration_imports_nothing_heavy():
+    heavy = ["pyspark", "airflow", "great_expectations", "pyiceberg", "pyarrow"]
+    code = f"import sys, cleantail.config; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY
+    )
+    assert done.stdout.strip() == "[]"
