@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,7 @@ from cleantail.partition_state import PartitionState
 from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
 from cleantail.retention import Retention, resolve_retention
 from cleantail.table_metadata import TableFacts, load_table, open_catalog, table_facts, write_back
-from cleantail.triggers import Decision, decide, due_tombstones, in_order_of_work
+from cleantail.triggers import Decision, decide, due_tombstones, in_order_of_work, quarantine_pause
 from cleantail.work_units import PartitionWork, WorkUnit, pack
 
 
@@ -137,24 +137,36 @@ def plan_run(
     decisions = tuple(
         decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs
     )
-    retentions = tuple(resolve_retention(s, topic.config, now_ms) for s in logs)
+    pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
+    retentions = tuple(_retention(s, topic, now_ms, pauses.get(s.partition)) for s in logs)
     works = _works(logs, decisions, retentions)
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
     units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works)
-    due = {s.partition: due_tombstones(s, now_ms) for s in logs if topic.config.compacts}
+    sweepable = [s for s in logs if topic.config.compacts and not pauses.get(s.partition)]
+    due = {s.partition: due_tombstones(s, now_ms) for s in sweepable}
     return RunPlan(
         topic=topic.topic,
         round=round_id,
         now_ms=now_ms,
-        reason=_reason(logs, works, decisions),
+        reason=_reason(logs, works, decisions) if logs else _no_logs(facts, partition),
         logs=logs,
         decisions=decisions,
         retentions=retentions,
         units=units,
         sweep=tuple(p for p, count in due.items() if count),
-        sweep_reason=_sweep_reason(logs, due),
+        sweep_reason=_sweep_reason(sweepable, due),
         reclaim=resolve_reclaim(facts, topic.config, now_ms),
     )
+
+
+def _no_logs(facts: TableFacts | None, partition: int | None) -> str:
+    if facts is None or not facts.partitions:
+        return "the table has no records yet"
+    return f"the table has no partition {partition}"
+
+
+def _retention(log: LogState, topic: Topic, now_ms: int, pause: str | None) -> Retention:
+    return Retention(log.log_start_offset, False, pause) if pause else resolve_retention(log, topic.config, now_ms)
 
 
 def _works(
@@ -182,15 +194,13 @@ def round_name(now_ms: int, sequence_number: int) -> str:
 
 
 def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], decisions: tuple[Decision, ...]) -> str:
-    if not logs:
-        return "the table has no records yet"
     if works:
         return f"{len(works)} of {len(logs)} partitions are due"
     reasons = sorted({d.reason for d in decisions})
     return f"nothing is due: {reasons[0]}" + (f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else "")
 
 
-def _sweep_reason(logs: tuple[LogState, ...], due: dict[int, int]) -> str:
+def _sweep_reason(logs: Sequence[LogState], due: dict[int, int]) -> str:
     if sum(due.values()):
         return f"{sum(due.values())} tombstones are past their horizon"
     horizons = [s.next_horizon_ms for s in logs if s.next_horizon_ms is not None]

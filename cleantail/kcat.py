@@ -141,7 +141,14 @@ def _headers(fields: dict[str, Any], encoding: str) -> tuple[Header, ...]:
 def _header(name: object, value: object, encoding: str) -> Header:
     if not isinstance(name, str) or not (value is None or isinstance(value, str)):
         raise ValueError(f'"headers" has {_shown([name, value])}: a string and a string or null are allowed')
+    if not _is_utf8(name):
+        raise ValueError(f'"headers" has the name {_shown(name)}: a name is UTF-8')
     return name, None if value is None else _decoded(value, "headers", encoding)
+
+
+def _is_utf8(name: str) -> bool:
+    """Kafka's header keys are strings; bytes that are not UTF-8 came in as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _shown(value: object) -> str:

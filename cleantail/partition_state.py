@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from cleantail.errors import TableError
 
@@ -71,20 +72,37 @@ def parse_partition_state(text: str, where: str) -> PartitionState:
         fields = json.loads(text)
         if fields.pop("version") != STATE_VERSION:
             raise ValueError("unknown version")
-        horizons = tuple(Horizon(**h) for h in fields.pop("horizons"))
+        horizons = tuple(Horizon(**_typed(h)) for h in fields.pop("horizons"))
         quarantine = fields.pop("quarantine")
-        return PartitionState(**fields, horizons=horizons, quarantine=Quarantine(**quarantine) if quarantine else None)
+        held = Quarantine(**_typed(quarantine)) if quarantine else None
+        return PartitionState(**_typed(fields), horizons=horizons, quarantine=held)
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise TableError(f"{where} is not a partition state of version {STATE_VERSION}: {e}: {text[:200]!r}") from e
+
+
+def _typed(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields as they are: `reason` is a text, the rest whole numbers, and where there is no value yet, null."""
+    for name, value in fields.items():
+        right = isinstance(value, str) if name == "reason" else value is None or type(value) is int
+        if not right:
+            raise ValueError(f"{name} is {value!r}")
+    return fields
 
 
 def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int, PartitionState]:
     """The states that a table's properties hold, by partition number."""
     return {
-        int(name[len(PROPERTY_PARTITION) :]): parse_partition_state(text, f"{table}: property {name}")
+        _partition_of(name, table): parse_partition_state(text, f"{table}: property {name}")
         for name, text in properties.items()
         if name.startswith(PROPERTY_PARTITION)
     }
+
+
+def _partition_of(name: str, table: str) -> int:
+    number = name.removeprefix(PROPERTY_PARTITION)
+    if not (number.isascii() and number.isdigit()):
+        raise TableError(f"{table}: property {name} does not end in a partition number")
+    return int(number)
 
 
 def horizon_of(horizons: tuple[Horizon, ...], offset: int) -> Horizon | None:
@@ -115,7 +133,7 @@ def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tu
     if index is None or horizons[index].horizon_ms == horizon_ms:
         return horizons
     before, entry, after = horizons[:index], horizons[index], horizons[index + 1 :]
-    start = before[-1].end_offset if before else -1
+    start = before[-1].end_offset if before else 0
     head = (replace(entry, end_offset=offset),) if offset > start else ()
     tail = (entry,) if offset + 1 < entry.end_offset else ()
     if before and not head and before[-1].horizon_ms == horizon_ms:

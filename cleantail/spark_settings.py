@@ -16,6 +16,8 @@ CATALOG_USER = "CLEANTAIL_CATALOG_USER"
 CATALOG_PASSWORD = "CLEANTAIL_CATALOG_PASSWORD"
 S3_ACCESS_KEY = "CLEANTAIL_S3_ACCESS_KEY_ID"
 S3_SECRET_KEY = "CLEANTAIL_S3_SECRET_ACCESS_KEY"
+SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
+"""What a Spark cluster with spark.authenticate=true asks of a driver."""
 JARS_VARIABLE = "CLEANTAIL_JARS"
 """Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME."""
 
@@ -78,12 +80,13 @@ def _plain(uri: str | None) -> str:
 
 
 def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """Credentials from the environment as catalog settings; only ever set inside the driver."""
+    """Credentials from the environment as Spark settings; only ever set inside the driver."""
     prefix = f"spark.sql.catalog.{platform.catalog.name}"
-    names = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY}
+    names = {f"{prefix}.s3.access-key-id": S3_ACCESS_KEY, f"{prefix}.s3.secret-access-key": S3_SECRET_KEY}
     if platform.catalog.type == "postgres":
-        names |= {"jdbc.user": CATALOG_USER, "jdbc.password": CATALOG_PASSWORD}
-    return {f"{prefix}.{key}": env[variable] for key, variable in names.items() if env.get(variable)}
+        names |= {f"{prefix}.jdbc.user": CATALOG_USER, f"{prefix}.jdbc.password": CATALOG_PASSWORD}
+    names |= {"spark.authenticate.secret": SPARK_SECRET}
+    return {key: env[variable] for key, variable in names.items() if env.get(variable)}
 
 
 def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:

@@ -211,7 +211,10 @@ def _arrived(table: Table, files: tuple[DataFile, ...], states: Mapping[int, Par
     history = _added_since(table, min(known.get(f.partition, 0) for f in merged))
     if history is None:
         return tuple(newer)
-    return tuple(f for f in history if f.data_sequence_number > known.get(f.partition, 0))
+    logs = {f.partition for f in merged}
+    untouched = [f for f in newer if f.partition not in logs]
+    really_new = [f for f in history if f.partition in logs and f.data_sequence_number > known.get(f.partition, 0)]
+    return (*untouched, *really_new)
 
 
 def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:

@@ -37,6 +37,7 @@ def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
         "write.delete.mode": "merge-on-read",
         "write.update.mode": "merge-on-read",
         "write.merge.mode": "merge-on-read",
+        "write.distribution-mode": "hash",
         "write.parquet.compression-codec": "zstd",
         "write.target-file-size-bytes": str(max(min(configs.segment_bytes, FILE_BYTES), FILE_BYTES_MIN)),
         "write.metadata.metrics.default": "full",

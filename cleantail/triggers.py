@@ -53,11 +53,11 @@ def _verdict(
 ) -> tuple[bool, str]:
     """Kafka's reasons in Kafka's order: policy, quarantine, something to clean, then overdue or dirty enough."""
     ratio, limit = log.dirty_ratio, configs.min_cleanable_dirty_ratio
-    quarantine = log.state.quarantine
+    paused = None if force or retry_quarantined else quarantine_pause(log, now_ms)
     if not configs.compacts:
         return False, "cleanup.policy has no compact"
-    if quarantine and now_ms < quarantine.retry_at_ms and not (force or retry_quarantined):
-        return False, f"quarantined until {quarantine.retry_at_ms} ms: {quarantine.reason}"
+    if paused:
+        return False, paused
     if log.cleanable_bytes <= 0:
         return False, _nothing_cleanable(log)
     if late_ms > 0:
@@ -67,6 +67,17 @@ def _verdict(
     if force:
         return True, f"forced; dirty ratio {ratio:.4f} is not above {limit}"
     return False, f"dirty ratio {ratio:.4f} is not above {limit}, and no record is overdue"
+
+
+def quarantine_pause(log: LogState, now_ms: int) -> str | None:
+    """Why nothing is done to a quarantined log before its next try, or None.
+
+    As in Kafka (LogCleanerManager.isUncleanablePartition) that holds for compaction, retention and sweep alike.
+    """
+    quarantine = log.state.quarantine
+    if quarantine is None or now_ms >= quarantine.retry_at_ms:
+        return None
+    return f"quarantined until {quarantine.retry_at_ms} ms: {quarantine.reason}"
 
 
 def _nothing_cleanable(log: LogState) -> str:

@@ -33,7 +33,7 @@ COLUMNS = {
 
 
 def evidence_table(platform: Platform) -> str:
-    return f"{platform.catalog.name}.{platform.catalog.namespace}.cleantail_evidence"
+    return f"`{platform.catalog.name}`.`{platform.catalog.namespace}`.cleantail_evidence"
 
 
 def append_evidence(table: TopicTable, platform: Platform, result: dict[str, Any], findings: Sequence[Finding]) -> None:

@@ -13,7 +13,7 @@ from spark_jobs.transforms.winners import below_end
 
 
 def side_table(table: TopicTable) -> str:
-    return f"{table.name}_keyless"
+    return f"{table.name[:-1]}_keyless`"
 
 
 def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> None:

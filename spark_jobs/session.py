@@ -21,7 +21,8 @@ def start_session(platform: Platform, app_name: str) -> SparkSession:
     if not jars(platform, os.environ) and "PYSPARK_GATEWAY_PORT" not in os.environ:
         raise CleantailError(f"no Spark jars in {platform.home / 'jars'}: run `make setup`, or name them in CLEANTAIL_JARS")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if platform.spark.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     builder = SparkSession.builder.appName(app_name)
     for key, value in (spark_conf(platform, os.environ) | spark_secrets(platform, os.environ)).items():

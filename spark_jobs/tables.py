@@ -22,12 +22,14 @@ from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, table_properties
 BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 """Branches of ours: a round, an ingestion, a rewrite."""
 ROW_ID = "_row_id"
+NO_PUSHDOWN = f"t.`{OFFSET}` % 1 = 0"
+"""True of every record, and nothing that Iceberg could decide from a file's bounds."""
 SEQUENCE_NUMBER = "_last_updated_sequence_number"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTable:
-    """A topic's Iceberg table in the session's catalog."""
+    """A topic's Iceberg table in the session's catalog; `name` is quoted, so that a keyword can be a topic."""
 
     spark: SparkSession
     name: str
@@ -35,7 +37,8 @@ class TopicTable:
 
     @classmethod
     def of(cls, spark: SparkSession, topic: Topic, platform: Platform) -> TopicTable:
-        return cls(spark, f"{platform.catalog.name}.{topic.table}", topic)
+        parts = (platform.catalog.name, *topic.table.split("."))
+        return cls(spark, ".".join(f"`{part}`" for part in parts), topic)
 
     def load(self) -> Any:
         """The Iceberg `Table`, freshly loaded. Raises TableError when it is missing or not the topic's."""
@@ -51,22 +54,22 @@ class TopicTable:
 
     def ensure(self) -> None:
         """Creates the table where there is none. Raises TableError when there is one that is not the topic's."""
-        if self.exists():
-            self.load()
-            return
+        if not self.exists():
+            self._create()
+        if self.load().sortOrder().isUnsorted():  # a killed run may have created the table and no more
+            self.spark.sql(f"ALTER TABLE {self.name} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `{OFFSET}`")
+
+    def _create(self) -> None:
         columns = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
         properties = ", ".join(f"'{k}'='{v}'" for k, v in table_properties(self.topic.topic, self.topic.config).items())
-        namespace = self.name.rpartition(".")[0]
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}")
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
             f"TBLPROPERTIES ({properties})"
         )
-        self.spark.sql(f"ALTER TABLE {self.name} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `{OFFSET}`")
-        self.load()
 
     def at_branch(self, branch: str) -> DataFrame:
-        return self.spark.table(f"{self.name}.branch_{branch}")
+        return self.spark.table(f"{self.name}.`branch_{branch}`")
 
     def at_snapshot(self, snapshot_id: int) -> DataFrame:
         return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
@@ -93,12 +96,16 @@ class TopicTable:
         return dropped
 
     def delete_where(self, branch: str, condition: str) -> None:
-        """Writes deletion vectors onto the branch; the table is `t` in the condition. Values are not read."""
-        self.spark.sql(f"DELETE FROM {self.name}.branch_{branch} AS t WHERE {condition}")
+        """Writes deletion vectors onto the branch; the table is `t` in the condition. Values are not read.
+
+        The last term keeps Iceberg from dropping a data file as a whole where bounds and counts alone decide: a
+        round changes no data file, and its check says so.
+        """
+        self.spark.sql(f"DELETE FROM {self.name}.`branch_{branch}` AS t WHERE ({condition}) AND {NO_PUSHDOWN}")
 
     def append_to(self, branch: str, frame: DataFrame) -> None:
         """Data files onto the branch, one log to a file, in offset order (the table's write order)."""
-        frame.writeTo(f"{self.name}.branch_{branch}").append()
+        frame.writeTo(f"{self.name}.`branch_{branch}`").append()
 
     def added_records(self, branch: str) -> int:
         """Records that the branch's last commit appended."""
@@ -126,26 +133,28 @@ class TopicTable:
 
         Raises ConflictError when a data file was rewritten, or got other deletes, since the base snapshot.
         """
-        table = self.load()
-        transaction = table.newTransaction()
-        delta = transaction.newRowDelta().validateFromSnapshot(base_snapshot_id).validateDeletedFiles()
-        referenced = self._jvm.java.util.ArrayList()
-        for change in changes:
-            for file in change.removed:
-                if _partition_of(file) in partitions:
-                    delta.removeDeletes(file)
-            for file in change.added:
-                if _partition_of(file) in partitions:
-                    delta.addDeletes(file)
-                    referenced.add(file.referencedDataFile())
-        delta.validateDataFilesExist(referenced)
+        changes = [change.of_partitions(partitions) for change in changes]
+        transaction = self.load().newTransaction()
         try:
-            if referenced.size():
+            if any(change.added for change in changes):
+                delta = transaction.newRowDelta().validateFromSnapshot(base_snapshot_id).validateDeletedFiles()
+                self._replay(delta, changes)
                 _with_summary(delta, summary).commit()
             self._commit(transaction, properties)
         except Py4JJavaError as e:
             raise _conflict(e) from None
         return int(self.load().currentSnapshot().snapshotId())
+
+    def _replay(self, delta: Any, changes: Iterable[BranchChange]) -> None:
+        """A data file has one deletion vector: a new one takes the place of the one that the base had."""
+        referenced = self._jvm.java.util.ArrayList()
+        for change in changes:
+            for file in change.removed:
+                delta.removeDeletes(file)
+            for file in change.added:
+                delta.addDeletes(file)
+                referenced.add(file.referencedDataFile())
+        delta.validateDataFilesExist(referenced)
 
     def replace_files(
         self, branch: str, paths: set[str], base_snapshot_id: int, sequence_number: int, summary: Mapping[str, str]
@@ -202,6 +211,12 @@ class BranchChange:
     added: tuple[Any, ...]
     removed: tuple[Any, ...]
     data_files_changed: int
+
+    def of_partitions(self, partitions: set[int]) -> BranchChange:
+        """The delete files of these logs only."""
+        added = tuple(f for f in self.added if _partition_of(f) in partitions)
+        removed = tuple(f for f in self.removed if _partition_of(f) in partitions)
+        return BranchChange(added, removed, self.data_files_changed)
 
     def deleted_records(self) -> dict[int, int]:
         """Records deleted, by partition."""

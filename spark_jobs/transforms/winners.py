@@ -89,8 +89,8 @@ def header_version(configs: KafkaConfigs) -> Column:
 def big_endian_long(value: Column) -> Column:
     """8 bytes as a signed long. `conv` gives the unsigned number as text; what is above the signed range wraps."""
     unsigned = F.conv(F.hex(value), 16, 10).cast("decimal(20,0)")
-    wrapped = F.when(unsigned >= F.lit(1 << 63).cast("decimal(20,0)"), unsigned - F.lit(1 << 64).cast("decimal(20,0)"))
-    return F.coalesce(wrapped, unsigned).cast("bigint")
+    wrapped = unsigned - F.expr(f"{1 << 64}BD")
+    return F.when(unsigned >= F.expr(f"{1 << 63}BD"), wrapped).otherwise(unsigned).cast("bigint")
 
 
 def columns_of(configs: KafkaConfigs) -> list[str]:

@@ -1,0 +1,47 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types up down clean test-services
+
+PYTHON ?= python3
+CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
+BIN := .venv/bin
+export CLEANTAIL_HOME
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+setup: .venv/.complete $(CLEANTAIL_HOME)/jars/.complete-embedded ## Python environment and Spark jars, once
+
+.venv/.complete: pyproject.toml constraints.txt
+	@command -v java > /dev/null || { echo "Java 17 or newer is needed: no java on PATH"; exit 1; }
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet 'uv>=0.5'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt -e '.[dev]'
+	touch $@
+
+$(CLEANTAIL_HOME)/jars/.complete-embedded: .venv/.complete bin/fetch-jars
+	bin/fetch-jars $(CLEANTAIL_HOME)/jars
+	touch $@
+
+demo: setup ## the main job under a real Airflow scheduler on embedded parts; ends with a table
+	$(BIN)/python -m demo
+
+test: setup ## all tests
+	$(BIN)/python -m pytest
+
+lint: setup ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+up: setup ## Airflow with its UI on 127.0.0.1, kept running
+	bin/cleantail-airflow up
+
+down: ## stops it
+	bin/cleantail-airflow down
+
+clean: ## environment and embedded state
+	rm -rf .venv .cleantail

@@ -1,0 +1,17 @@
+"""One Airflow DAG per topic of config/topics. A broken file has none: see cleantail_broken_topics.py."""
+
+from __future__ import annotations
+
+import os
+
+from airflow.sdk import get_parsing_context
+from cleantail_airflow.places import config_dir
+from topic_dag import topic_dag
+
+from cleantail.config import Topic, scan_topics
+
+wanted = get_parsing_context().dag_id  # a task needs only its own DAG
+
+for _, topic in scan_topics(config_dir(os.environ)):
+    if isinstance(topic, Topic) and wanted in (None, topic.topic):
+        globals()[f"dag of {topic.topic}"] = topic_dag(topic, config_dir(os.environ))

@@ -1,0 +1,177 @@
+"""Kafka's log compaction of one changelog topic that is kept in an Iceberg table.
+
+## What a run does, task by task
+- `ingest` (only where the topic has a `source.path`): appends the files that the table does not have yet, each
+  exactly once. Skipped when there is no new one.
+- `evaluate`: reads the table's metadata, without Spark: which partitions are due, and why. Its log shows the decision
+  for each of them.
+- `compact`, one Spark application per work unit: finds the superseded offsets and deletes them on a branch, of which
+  readers see nothing.
+- `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`.
+- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed.
+- `expire_tombstones`: removes tombstones past their horizon, through a branch and checks of its own.
+- `reclaim`: rewrites files with many deleted records, merges small ones, expires snapshots, removes orphans.
+- `outcome`: turns the run red where a task failed; skipped when all went well.
+
+Nothing due: the run is green and all tasks after `evaluate` are skipped. Why is in the log of `evaluate`, in its
+Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
+
+## When a task is red
+- `ingest`: a line of a file is not a record, and nothing of the run was appended. The log names file and line:
+  correct or remove the file, then clear the task.
+- `evaluate`: catalog or table cannot be used; nothing was changed. The log says which; clear the task when it can be
+  reached again.
+- `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else
+  clear the task: it repeats safely.
+- `check_quality`: the partitions in the message are held back and `main` has nothing of them; the others are
+  published. The message lists partition, expectation and observed value; the evidence table and Data Docs have more.
+  Correct the data or the check. The partition is tried again by itself after a pause, or at once by **Trigger** with
+  `force`.
+- `publish`: other writers rewrote the same files more often than the round was started over. Nothing is lost: the
+  next run does it.
+- `expire_tombstones`: as `check_quality`, for the removal of tombstones.
+- `reclaim`: files could not be rewritten. The data is right, the space not yet free: clear the task.
+
+A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Admin → Pools): as many Spark
+applications run at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml` says.
+
+## By hand
+**Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one) and
+`now_ms` (another clock). The same code without Airflow:
+
+```
+cleantail status TOPIC                 # log state by partition
+cleantail plan TOPIC                   # what a run would do now, and why; changes nothing
+cleantail compact TOPIC --force        # the whole round
+cleantail read TOPIC --partition 0     # records in offset order
+cleantail check-config                 # after every change of YAML
+```
+
+Semantics: [Kafka's log compaction](https://kafka.apache.org/documentation/#compaction),
+[topic configs](https://kafka.apache.org/documentation/#topicconfigs),
+[KIP-280](https://cwiki.apache.org/confluence/display/KAFKA/KIP-280%3A+Enhanced+log+compaction).
+The architecture and all settings are in the repository's README.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param
+from cleantail_airflow.notifiers import CleantailAlert
+from cleantail_airflow.operators import EVALUATE, EvaluateOperator, OutcomeOperator
+from cleantail_airflow.pool import POOL
+from cleantail_airflow.stations import (
+    CHECK_QUALITY,
+    COMPACT,
+    CheckQualityOperator,
+    CompactOperator,
+    ExpireTombstonesOperator,
+    IngestOperator,
+    PublishOperator,
+    ReclaimOperator,
+)
+
+from cleantail.config import Topic, load_platform
+from cleantail.config_row import LONG_MAX
+
+RETRIES = 2
+FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off: a schedule only needs some day in the past
+
+PARAMS = {
+    "force": Param(False, type="boolean", description="Pass over the dirty ratio; never over the bounds."),
+    "partition": Param(None, type=["null", "integer"], minimum=0, description="Only this partition; empty is all."),
+    "now_ms": Param(None, type=["null", "integer"], minimum=0, description="Unix ms; empty is the clock."),
+}
+
+
+def topic_dag(topic: Topic, config_dir: Path) -> DAG:
+    """The DAG of one topic. The same YAML gives the same DAG, so that Airflow keeps one version of it."""
+    with DAG(
+        dag_id=topic.topic,
+        description=topic.description or f"Log compaction of {topic.table}",
+        doc_md=f"{__doc__}\n\n{settings_table(topic)}",
+        schedule=topic.schedule,
+        start_date=FIRST_DAY,
+        catchup=False,
+        max_active_runs=1,
+        tags=_tags(topic),
+        params=PARAMS,
+        default_args=_default_args(topic, config_dir),
+    ) as dag:
+        _tasks(topic, str(config_dir))
+    return dag
+
+
+def _tasks(topic: Topic, config_dir: str) -> None:
+    """Wires the tasks. `publish` follows a red check too (one_done), `expire_tombstones` and `reclaim` whatever was."""
+    common: dict[str, Any] = {"topic": topic.topic, "config_dir": config_dir}
+    spark = {**common, "pool": POOL}
+    evaluate = EvaluateOperator(task_id=EVALUATE, trigger_rule="none_failed", **common)
+    compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
+    compacted = compact.expand(unit=evaluate.output)
+    check = CheckQualityOperator(task_id=CHECK_QUALITY, **spark)
+    publish = PublishOperator(task_id="publish", trigger_rule="one_done", **spark)
+    expire = ExpireTombstonesOperator(task_id="expire_tombstones", trigger_rule="all_done", **spark)
+    reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
+    outcome = OutcomeOperator(task_id="outcome", trigger_rule="one_failed", retries=0, on_failure_callback=None)
+    tasks = [evaluate, compacted, check, publish, expire, reclaim]
+    if topic.source.path:
+        tasks.insert(0, IngestOperator(task_id="ingest", **spark))
+    for before, after in itertools.pairwise(tasks):
+        before >> after
+    publish >> reclaim  # evaluate may skip expire_tombstones before publish has ended
+    tasks >> outcome
+
+
+def _default_args(topic: Topic, config_dir: Path) -> dict[str, Any]:
+    backoff_ms = load_platform(config_dir, os.environ).cleaner.log_cleaner_backoff_ms
+    return {
+        "owner": topic.owner,
+        "retries": RETRIES,
+        "retry_delay": timedelta(milliseconds=backoff_ms),
+        "on_failure_callback": CleantailAlert(topic=topic, config_dir=str(config_dir)),
+    }
+
+
+def _tags(topic: Topic) -> list[str]:
+    policy = ",".join(sorted(topic.config.cleanup_policy))
+    return ["cleantail", policy, topic.config.compaction_strategy]
+
+
+def settings_table(topic: Topic) -> str:
+    """The resolved settings as Markdown; what YAML sets, here or in the defaults, is bold."""
+    rows = [
+        ("topic", topic.topic),
+        ("table", topic.table),
+        ("schedule", topic.schedule or "by hand"),
+        ("source.path", topic.source.path or "none"),
+        ("checks", ", ".join(check.expectation for check in topic.checks) or "the built-in ones"),
+        ("alerts", ", ".join(alert.type for alert in topic.alerts) or "none"),
+        *(_config_row(topic, name) for name in type(topic.config).model_fields),
+    ]
+    lines = [f"| {name} | {_code(value)} |" for name, value in rows]
+    return "\n".join([f"## Settings of {topic.topic}", "| setting | value |", "|---|---|", *lines])
+
+
+def _config_row(topic: Topic, name: str) -> tuple[str, str]:
+    value = getattr(topic.config, name)
+    alias = type(topic.config).model_fields[name].alias or name
+    text = ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
+    label = f"**{alias}**" if name in topic.config.model_fields_set else alias
+    return label, f"{text} = {_days(value)}" if alias.endswith(".ms") and 1000 <= value < LONG_MAX else text
+
+
+def _days(milliseconds: int) -> str:
+    """9.5 d, 1 h, 15 min: the largest unit that is not below one."""
+    units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
+    unit, size = next((unit, size) for unit, size in units if milliseconds >= size)
+    return f"{milliseconds / size:g} {unit}"
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('|', '/').replace('`', '')}`" if text else ""

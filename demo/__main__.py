@@ -1,0 +1,106 @@
+"""`python -m demo`: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from rich.console import Console
+
+import demo
+from cleantail.config import Platform, load_platform
+from cleantail.errors import CleantailError
+from demo.airflow_api import AirflowApi
+from demo.home import CONFIG, DemoError, Home, free_port
+from demo.inputs import Expected, make_inputs
+from demo.proof import prove
+from demo.rounds import Scheduler
+from demo.story import tell
+from demo.summary import all_holds, print_places, print_summary
+
+PIPE_WIDTH = 150
+
+
+def main(argv: list[str]) -> int:
+    given = _parse_args(argv)
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    signal.signal(signal.SIGTERM, _end)
+    home = Home.of(os.environ)
+    try:
+        if given.command in ("up", "down"):
+            console.print(_switch(home, given.command), markup=False, soft_wrap=True)
+            return 0
+        return _demonstrate(console, home, given.repository, given.keep)
+    except (DemoError, CleantailError, TimeoutError) as error:
+        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        console.print("interrupted")
+        return 130
+
+
+def _parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m demo", description=demo.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", nargs="?", choices=["run", "up", "down"], default="run")
+    named = os.environ.get("DEMO_REPO")
+    parser.add_argument("--repository", type=Path, default=Path(named) if named else None, help="also DEMO_REPO=path")
+    parser.add_argument("--keep", action="store_true", help="leave Airflow running at the end")
+    return parser.parse_args(argv)
+
+
+def _end(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _switch(home: Home, command: str) -> str:
+    if not (home.path / "airflow").is_dir():
+        raise DemoError(f"there is no demonstration in {home.path}: run `make demo` first")
+    return home.airflow(command, *(["--port", str(free_port())] if command == "up" else []))
+
+
+def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bool) -> int:
+    """Sets up, runs, proves, prints. Airflow is stopped whatever happens, unless it is to be kept."""
+    started = time.monotonic()
+    home.make_afresh()
+    inputs = make_inputs(repository, int(time.time() * 1000))
+    for expected in inputs:
+        console.print(f"{expected.given.topic:<18}{len(expected.given.records):>7,} records  {expected.given.origin}", markup=False)
+    platform = load_platform(CONFIG, {"CLEANTAIL_HOME": str(home.path)})
+    kept = False
+    try:
+        holds = _run(console, home, platform, inputs, started)
+        kept = keep
+    finally:
+        if not kept:
+            console.print("stopping Airflow ...", style="dim")
+            home.airflow("down")
+    if kept:
+        console.print(home.airflow("up"), markup=False, soft_wrap=True)
+    console.print(f"\n{time.monotonic() - started:.0f} s in all; " + ("everything as claimed" if holds else "[bold red]NOT as claimed[/bold red]"))
+    return 0 if holds else 1
+
+
+def _run(console: Console, home: Home, platform: Platform, inputs: list[Expected], started: float) -> bool:
+    console.print("starting Airflow ...", style="dim")
+    port = free_port()
+    home.airflow("up", "--port", str(port))
+    scheduler = Scheduler(AirflowApi(port, home.password), console, started)
+    scheduler.say(f"Airflow is up: http://127.0.0.1:{port}  user: admin  password: {home.password}")
+    told = tell(scheduler, home, platform, inputs)
+    now_ms = int(time.time() * 1000)
+    proofs = [prove(topic, platform, now_ms) for topic in told]
+    print_summary(console, proofs)
+    print_places(console, home, [proof.topic for proof in proofs])
+    return all_holds(proofs)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

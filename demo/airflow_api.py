@@ -1,0 +1,82 @@
+"""The few calls of Airflow's REST API that the demonstration makes, as a logged-in user."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+REQUEST_S = 30
+DAG_THERE_WITHIN_S = 120
+
+
+class AirflowApi:
+    """`http://127.0.0.1:<port>/api/v2` with a token of the user admin."""
+
+    def __init__(self, port: int, password: str) -> None:
+        self._address = f"http://127.0.0.1:{port}"
+        login = {"username": "admin", "password": password}
+        self._token = ""
+        self._token = self._call("/auth/token", login)["access_token"]
+
+    def wait_for_dag(self, dag_id: str, given_up: Callable[[], bool]) -> None:
+        """The DAG processor finds the files some seconds after the start. Raises TimeoutError."""
+        end = time.monotonic() + DAG_THERE_WITHIN_S
+        while time.monotonic() < end and not given_up():
+            try:
+                self._call(f"/api/v2/dags/{quote(dag_id)}")
+                return
+            except urllib.error.HTTPError as error:
+                if error.code != 404:
+                    raise
+            time.sleep(0.5)
+        raise TimeoutError(f"Airflow has no DAG {dag_id}; import errors: {self.import_errors()}")
+
+    def import_errors(self) -> list[str]:
+        found = self._call("/api/v2/importErrors")["import_errors"]
+        return [f"{error['filename']}: {error['stack_trace']}" for error in found]
+
+    def trigger(self, dag_id: str) -> str:
+        """The id of the new run."""
+        run = self._call(f"/api/v2/dags/{quote(dag_id)}/dagRuns", {"logical_date": None, "conf": {}})
+        return str(run["dag_run_id"])
+
+    def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        return self._call(_run(dag_id, run_id))
+
+    def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """Task instances, each mapped one by itself."""
+        found: list[dict[str, Any]] = self._call(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
+        return found
+
+    def log(self, task: dict[str, Any]) -> list[str]:
+        """The lines that a task logged at its last try, with the exception that it ended with."""
+        place = f"{_run(task['dag_id'], task['dag_run_id'])}/taskInstances/{quote(task['task_id'])}/logs/{task['try_number']}"
+        content = self._call(f"{place}?map_index={task['map_index']}&full_content=true")["content"]
+        return [line for event in content for line in _lines(event)]
+
+    def _call(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._address + path, data, headers)
+        with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
+            result: dict[str, Any] = json.load(answer)
+        return result
+
+
+def _run(dag_id: str, run_id: str) -> str:
+    return f"/api/v2/dags/{quote(dag_id)}/dagRuns/{quote(run_id)}"
+
+
+def _lines(event: str | dict[str, Any]) -> list[str]:
+    """A structured line of the log as text, with what was raised there."""
+    if isinstance(event, str):
+        return [event]
+    raised = [f"{error['exc_type']}: {error['exc_value']}" for error in event.get("error_detail") or []]
+    return [line for text in (str(event.get("event", "")), *raised) for line in text.splitlines()]

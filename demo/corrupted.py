@@ -1,0 +1,60 @@
+"""The round that is damaged on purpose: what it must and must not have done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from cleantail.config import Platform
+from demo.home import Home
+from demo.records import TopicInput
+from demo.rounds import Round, Scheduler
+from demo.tables import live_records
+
+RULE = "missing_winners"
+"""The built-in expectation that must catch deleted winners."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptedRound:
+    """The outcome; `claims` are what the demonstration says of it, each with whether it holds."""
+
+    expectations: tuple[str, ...]
+    alert: str
+    claims: dict[str, bool]
+
+
+def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, given: TopicInput) -> CorruptedRound:
+    """Runs the damaged DAG, after the second batch was landed, and looks at what came of it."""
+    before = live_records(platform, given.topic)
+    ended = scheduler.run(f"{given.topic}-corrupted", "corrupted")
+    after = live_records(platform, given.topic)
+    alerts = _alerts(home)
+    failures = [failure for alert in alerts for failure in alert["failures"]]
+    log = "\n".join(scheduler.api.log(ended.task("check_quality")))
+    return CorruptedRound(
+        expectations=tuple(sorted({failure["expectation"] for failure in failures})),
+        alert=alerts[0]["text"] if alerts else "none",
+        claims={
+            "check_quality is red, and so is the run": _is_red(ended),
+            f"its message names {RULE}": RULE in log,
+            "the alert is in the file and names it too": any(f["expectation"] == RULE for f in failures),
+            "main untouched: what it had and what was ingested, nothing else": _same(after, [*before, *given.batches[1]]),
+        },
+    )
+
+
+def _is_red(ended: Round) -> bool:
+    return ended.state == "failed" and {task["task_id"] for task in ended.failed} == {"check_quality", "outcome"}
+
+
+def _alerts(home: Home) -> list[dict[str, Any]]:
+    """Those of check_quality."""
+    lines = home.alerts.read_text().splitlines() if home.alerts.exists() else []
+    return [alert for alert in map(json.loads, lines) if alert["task"] == "check_quality"]
+
+
+def _same(left: list[Any], right: list[Any]) -> bool:
+    """Record by record: offset, timestamp, key, value, headers."""
+    return len(left) == len(right) and set(left) == set(right)

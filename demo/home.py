@@ -1,0 +1,84 @@
+"""Where the demonstration lives: CLEANTAIL_HOME/demo with its Airflow, apart from everything else of the caller."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = ROOT / "demo" / "config"
+MARK = ".made-by-cleantail-demo"
+DAG_FOLDERS = {"topics": ROOT / "dags", "demo": ROOT / "demo" / "dags"}
+
+
+class DemoError(Exception):
+    """What a person has to know: the demonstration cannot go on, or something is not as claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The demonstration's CLEANTAIL_HOME; the jars stay where `make setup` put them."""
+
+    path: Path
+    jars: Path
+
+    @classmethod
+    def of(cls, env: Mapping[str, str]) -> Home:
+        callers = Path(env.get("CLEANTAIL_HOME") or ROOT / ".cleantail").absolute()
+        return cls(callers / "demo", Path(env.get("CLEANTAIL_JARS") or callers / "jars").absolute())
+
+    def make_afresh(self) -> None:
+        """Deletes what the last demonstration left, and nothing that no demonstration has made."""
+        if not list(self.jars.glob("*.jar")):
+            raise DemoError(f"no Spark jars in {self.jars}: run `make setup` first")
+        if self.path.exists():
+            if not (self.path / MARK).exists() and any(self.path.iterdir()):
+                raise DemoError(f"{self.path} was not made by the demonstration: move it away first")
+            self.airflow("down")
+            shutil.rmtree(self.path)
+        self.path.mkdir(parents=True)
+        (self.path / MARK).touch()
+
+    def environment(self) -> dict[str, str]:
+        """The caller's, but with nothing of the caller's own Airflow or configuration."""
+        bundles = [
+            {"name": name, "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {"path": str(path)}}
+            for name, path in DAG_FOLDERS.items()
+        ]
+        return {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "CLEANTAIL_"))} | {
+            "CLEANTAIL_HOME": str(self.path),
+            "CLEANTAIL_JARS": str(self.jars),
+            "CLEANTAIL_CONFIG": str(CONFIG),
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+        }
+
+    def airflow(self, command: str, *options: str) -> str:
+        """bin/cleantail-airflow on this home; returns what it said. Raises DemoError with that when it fails."""
+        argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), command, *options]
+        done = subprocess.run(argv, env=self.environment(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DemoError(f"bin/cleantail-airflow {command} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    @property
+    def password(self) -> str:
+        passwords: dict[str, str] = json.loads((self.path / "airflow" / "passwords.json").read_text())
+        return passwords["admin"]
+
+    @property
+    def alerts(self) -> Path:
+        return self.path / "alerts.jsonl"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,60 @@
+"""The three topics' inputs, and what each must be in the end by a reckoning that shares no code with the platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleantail.kcat import Record
+from demo.git_history import NoHistoryError, changelog, head_of, tree
+from demo.home import ROOT, DemoError
+from demo.made_streams import customer_changes, file_changes, sensor_readings
+from demo.records import TopicInput, topic_input
+
+FILES, CUSTOMERS, SENSORS = "repository-files", "customer-cdc", "sensor-readings"
+Rank = Callable[[Record], tuple[object, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A topic's input with its end: key -> value of every key that is not deleted."""
+
+    given: TopicInput
+    values: dict[bytes, bytes]
+    proof: str
+
+
+def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
+    """`repository` None is the one the demonstration runs in, or a made changelog where there is none."""
+    customers = topic_input(CUSTOMERS, "generated, one change in six out of order", customer_changes(now_ms), 2)
+    sensors = topic_input(SENSORS, "generated, a third of the sensors sends late", sensor_readings(now_ms), 2)
+    return [
+        _files(repository, now_ms),
+        Expected(customers, _winners(customers.records, lambda r: (r.headers[0][1], r.offset)), "highest version of each"),
+        # the first batch is past retention.bytes once the second is there
+        Expected(sensors, _winners(sensors.batches[1], lambda r: (r.timestamp_ms, r.offset)), "latest reading of each"),
+    ]
+
+
+def _files(repository: Path | None, now_ms: int) -> Expected:
+    place = repository or ROOT
+    try:
+        head = head_of(place)
+        given = topic_input(FILES, f"git history of {place.resolve()} up to {head[:12]}", changelog(place, head, now_ms), 3)
+        return Expected(given, tree(place, head), f"git ls-tree -r {head[:12]}")
+    except NoHistoryError as error:
+        if repository:
+            raise DemoError(f"{repository} has no history to show: {error}") from None
+    made = topic_input(FILES, f"made, since there is no git history here ({error})", file_changes(now_ms), 3)
+    return Expected(made, _winners(made.records, lambda r: (0, r.offset)), "latest version of each (no git here)")
+
+
+def _winners(records: Iterable[Record], rank: Rank) -> dict[bytes, bytes]:
+    """The highest rank of each key, deleted keys left out."""
+    best: dict[bytes, Record] = {}
+    for record in records:
+        key = record.key or b""
+        if key not in best or rank(record) >= rank(best[key]):  # type: ignore[operator]
+            best[key] = record
+    return {key: record.value for key, record in best.items() if record.value is not None}

@@ -1,0 +1,69 @@
+"""Generated inputs: customers whose changes arrive out of order, sensors, and files where there is no repository.
+
+Deterministic: the same seed and `now_ms` give the same records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+
+from demo.records import Change
+
+SEED = 20_261_121
+STEP_MS = 1000
+
+
+def customer_changes(now_ms: int, count: int = 12_000, customers: int = 1500, late_by: int = 400) -> list[Change]:
+    """Change data capture: the version is the source database's log position, 8 bytes big-endian, in a header.
+
+    One change in six is delayed by up to `late_by` others: the offset is then no measure of which is newer. One in
+    twenty-five deletes its customer (and a later one may bring the customer back).
+    """
+    rng = random.Random(SEED)
+    arrival = [(version + (rng.randint(1, late_by) if rng.random() < 1 / 6 else 0), version) for version in range(count)]
+    made = [_customer_change(rng, rng.randrange(customers), version, now_ms - (count - version) * STEP_MS) for version in range(count)]
+    return [made[version] for _, version in sorted(arrival)]
+
+
+def _customer_change(rng: random.Random, customer: int, version: int, at_ms: int) -> Change:
+    row = {"id": customer, "tier": rng.choice(["basic", "plus", "gold"]), "credit": rng.randrange(10_000), "version": version}
+    value = None if rng.random() < 1 / 25 else json.dumps(row).encode()
+    return Change(b"customer-%d" % customer, value, at_ms, (("version", version.to_bytes(8, "big")),))
+
+
+def sensor_readings(now_ms: int, first: int = 12_000, second: int = 8_000, sensors: int = 300) -> list[Change]:
+    """Readings whose timestamp decides. Each third sensor sends some late; every tenth falls silent after `first`."""
+    rng = random.Random(SEED + 1)
+    count = first + second
+    alive = [sensor for sensor in range(sensors) if sensor % 10]
+    return [
+        _reading(rng, rng.randrange(sensors) if i < first else rng.choice(alive), now_ms - (count - i) * STEP_MS)
+        for i in range(count)
+    ]
+
+
+def _reading(rng: random.Random, sensor: int, at_ms: int) -> Change:
+    late_ms = rng.randrange(600_000) if sensor % 3 == 0 else 0
+    reading = {"celsius": round(rng.gauss(20, 8), 3), "humidity": round(rng.random(), 4), "at": at_ms - late_ms}
+    return Change(b"sensor-%03d" % sensor, json.dumps(reading).encode(), at_ms - late_ms)
+
+
+def file_changes(now_ms: int, count: int = 3000, files: int = 400) -> list[Change]:
+    """What a file history looks like, for a source archive that has none."""
+    rng = random.Random(SEED + 2)
+    return list(_file_changes(rng, now_ms, count, files))
+
+
+def _file_changes(rng: random.Random, now_ms: int, count: int, files: int) -> Iterator[Change]:
+    there: set[int] = set()
+    for i in range(count):
+        file = rng.randrange(files)
+        gone = file in there and rng.random() < 0.1
+        (there.discard if gone else there.add)(file)
+        at_ms = now_ms - (count - i) * STEP_MS
+        blob = hashlib.sha1(b"%d %d" % (file, i)).hexdigest()
+        value = None if gone else f"100644 {blob}".encode()
+        yield Change(b"src/module_%03d.py" % file, value, at_ms, (("author_ts", b"%d" % at_ms),))

@@ -1,0 +1,65 @@
+"""Whether each topic is what it must be, and the numbers of the table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cleantail.config import Platform
+from cleantail.kcat import Record
+from demo.inputs import Expected
+from demo.story import Told
+from demo.tables import Audit, Size, audit, ingested_bytes, is_clean, live_bytes, live_records
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One topic: sizes before and after, what the evidence has, and the claims with whether each holds."""
+
+    told: Told
+    before: Size
+    after: Size
+    audit: Audit
+    claims: Mapping[str, bool]
+
+    @property
+    def topic(self) -> str:
+        return self.told.expected.given.topic
+
+    @property
+    def seconds(self) -> float:
+        return sum(ended.seconds for ended in self.told.rounds)
+
+
+def prove(told: Told, platform: Platform, now_ms: int) -> Proof:
+    """Reads the table as any reader would."""
+    given = told.expected.given
+    live, seen = live_records(platform, given.topic), audit(platform, given.topic)
+    return Proof(
+        told=told,
+        before=Size.of(given.records, ingested_bytes(platform, given.topic)),
+        after=Size.of(live, live_bytes(platform, given.topic, now_ms)),
+        audit=seen,
+        claims=_claims(told.expected, live)
+        | {
+            "clean up to the end of every log": is_clean(platform, given.topic, now_ms),
+            "all checks of the published rounds passed": 0 < seen.passed == seen.total,
+            "only the corrupted round is red": seen.red_rounds == (1 if told.corrupted else 0),
+        },
+    )
+
+
+def _claims(expected: Expected, live: list[Record]) -> dict[str, bool]:
+    first, second = (set(batch) for batch in expected.given.batches)
+    return {
+        f"every key has its value: {expected.proof}": latest_values(live) == expected.values,
+        "keys are unique": len({record.key for record in live}) == len(live),
+        "records, values and headers are those of the input": set(live) <= first | second,
+        "tombstones of the first round have expired": all(r.value is not None for r in live if r not in second),
+    }
+
+
+def latest_values(records: list[Record]) -> dict[bytes, bytes]:
+    """Key -> value of the highest offset, deleted keys left out: what a consumer that reads it all ends up with."""
+    latest = {record.key or b"": record.value for record in records}
+    return {key: value for key, value in latest.items() if value is not None}

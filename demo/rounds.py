@@ -1,0 +1,98 @@
+"""Runs of the DAGs: triggered by REST, followed task by task, one line on the terminal for each that ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from demo.airflow_api import AirflowApi
+from demo.home import DemoError
+
+POLL_S = 1.0
+RUN_WITHIN_S = 900
+LOG_LINES = 25
+SHOWN = {"success": "[green]done[/green]", "failed": "[red]failed[/red]", "up_for_retry": "[yellow]tries again[/yellow]"}
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One finished DAG run."""
+
+    dag_id: str
+    state: str
+    seconds: float
+    tasks: tuple[dict[str, Any], ...]
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        return next(task for task in self.tasks if task["task_id"] == task_id)
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        return [task for task in self.tasks if task["state"] == "failed"]
+
+
+class Scheduler:
+    """Airflow as the demonstration uses it, from several threads; `stop` makes them all give up."""
+
+    def __init__(self, api: AirflowApi, console: Console, started: float) -> None:
+        self.api = api
+        self._console = console
+        self._started = started
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def say(self, text: str) -> None:
+        """One line with the time since the start; `text` may have rich's markup."""
+        self._console.print(f"[dim]{time.monotonic() - self._started:5.0f} s[/dim]  {text}", soft_wrap=True)
+
+    def run(self, dag_id: str, name: str) -> Round:
+        """Triggers the DAG and waits for the end. Raises DemoError when it takes too long or all stops."""
+        self.api.wait_for_dag(dag_id, self._stopped.is_set)
+        run_id = self.api.trigger(dag_id)
+        told: set[tuple[str, int, int, str]] = set()
+        end = time.monotonic() + RUN_WITHIN_S
+        while time.monotonic() < end:
+            if self._stopped.wait(POLL_S):
+                raise DemoError(f"{dag_id}: given up")
+            run = self.api.run(dag_id, run_id)
+            tasks = self.api.tasks(dag_id, run_id)
+            self._tell(f"{dag_id:<26}{name:<11}", tasks, told)
+            if run["state"] in ("success", "failed"):
+                return Round(dag_id, run["state"], _seconds(run), tuple(tasks))
+        raise DemoError(f"{dag_id}: {name} did not end within {RUN_WITHIN_S} s")
+
+    def run_green(self, dag_id: str, name: str) -> Round:
+        """As `run`; a red run is an error that shows the end of the log of the first task that failed."""
+        ended = self.run(dag_id, name)
+        if ended.state == "success":
+            return ended
+        first = min(ended.failed, key=lambda task: task["end_date"] or "~")
+        lines = "\n".join(self.api.log(first)[-LOG_LINES:])
+        raise DemoError(f"{dag_id}: {first['task_id']} failed in {name}; the end of its log:\n{lines}")
+
+    def _tell(self, head: str, tasks: list[dict[str, Any]], told: set[tuple[str, int, int, str]]) -> None:
+        for task in sorted(tasks, key=lambda task: task["end_date"] or ""):
+            known = (task["task_id"], task["map_index"], task["try_number"], task["state"])
+            if task["state"] in SHOWN and known not in told:
+                told.add(known)
+                seconds = f"{_seconds(task):5.1f} s"
+                self.say(f"{head}{task['task_id']:<19}{SHOWN[task['state']]}  {seconds}  {escape(_label(task))}")
+
+
+def _label(task: dict[str, Any]) -> str:
+    return str(task.get("rendered_map_index") or "") if task["map_index"] >= 0 else ""
+
+
+def _seconds(span: dict[str, Any]) -> float:
+    """From start to end of a run or a task, as Airflow noted them; 0 where it never started."""
+    if not (span["start_date"] and span["end_date"]):
+        return 0.0
+    return (datetime.fromisoformat(span["end_date"]) - datetime.fromisoformat(span["start_date"])).total_seconds()

@@ -1,0 +1,44 @@
+"""Deletes winning records from a round's branches, after compact and before check_quality: a defect made on purpose.
+
+    spark-submit demo/sabotage.py --config demo/config --topic sensor-readings --branch ct_…_u0
+
+What is on a branch below the clean point after compact is nothing but winners, so any of them will do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from cleantail.topic_table import OFFSET
+from spark_jobs.job import Job, parser, run_job
+from spark_jobs.session import start_session
+from spark_jobs.tables import TopicTable
+
+EVERY = 10
+
+
+def sabotage(table: TopicTable, branches: list[str]) -> dict[str, Any]:
+    for branch in branches:
+        table.delete_where(branch, f"t.`{OFFSET}` % {EVERY} = 0")
+    return {"ok": True, "sabotaged": branches}
+
+
+def _work(job: Job) -> dict[str, Any]:
+    spark = start_session(job.platform, f"demo sabotage {job.topic.topic}")
+    return sabotage(TopicTable.of(spark, job.topic, job.platform), job.arguments.branch)
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    arguments = parser(__doc__)
+    arguments.add_argument("--branch", action="append", required=True)
+    return arguments.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    return run_job(parse_args(argv), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,79 @@
+"""What the topic tables and the evidence say, read as `cleantail read` and `cleantail status` do, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cleantail.config import Platform, find_topic
+from cleantail.evaluate import log_states, read_facts
+from cleantail.kcat import Record
+from cleantail.reading import read_records
+from cleantail.table_metadata import live_partitions, load_table, open_catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much there is of a topic. `bytes` are data-file bytes x live fraction."""
+
+    records: int
+    keys: int
+    tombstones: int
+    bytes: int
+
+    @classmethod
+    def of(cls, records: Iterable[Record], live_bytes: int) -> Size:
+        found = list(records)
+        tombstones = sum(record.value is None for record in found)
+        return cls(len(found), len({record.key for record in found}), tombstones, live_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the evidence has of a topic: checks of the rounds that passed, records they removed by reason."""
+
+    passed: int
+    total: int
+    removed: Counter[str]
+    red_rounds: int
+
+
+def live_records(platform: Platform, topic: str) -> list[Record]:
+    """All records of `main`, in offset order, partition by partition."""
+    table = load_table(open_catalog(platform, {}), find_topic(topic, platform.config_dir), platform)
+    return [] if table is None else list(read_records(table, live_partitions(table, None)))
+
+
+def live_bytes(platform: Platform, topic: str, now_ms: int) -> int:
+    return sum(log.total_bytes for log in _logs(platform, topic, now_ms))
+
+
+def is_clean(platform: Platform, topic: str, now_ms: int) -> bool:
+    """Whether the clean point of every log is its end."""
+    return all(log.first_dirty_offset == log.log_end_offset for log in _logs(platform, topic, now_ms))
+
+
+def _logs(platform: Platform, topic: str, now_ms: int) -> Any:
+    named = find_topic(topic, platform.config_dir)
+    return log_states(named, read_facts(named, platform), now_ms)
+
+
+def ingested_bytes(platform: Platform, topic: str) -> int:
+    """Data-file bytes as ingestion wrote them, before any round."""
+    table = load_table(open_catalog(platform, {}), find_topic(topic, platform.config_dir), platform)
+    snapshots = table.metadata.snapshots if table else []
+    summaries = [s.summary for s in snapshots if s.summary and s.summary["cleantail.operation"] == "ingest"]
+    return sum(int(summary["added-files-size"] or 0) for summary in summaries)
+
+
+def audit(platform: Platform, topic: str) -> Audit:
+    """From the evidence table."""
+    name = f"{platform.catalog.namespace}.cleantail_evidence"
+    rows = open_catalog(platform, {}).load_table(name).scan(row_filter=f"topic = '{topic}'").to_arrow().to_pylist()
+    green = [row for row in rows if row["passed"]]
+    checks = [check for row in green for check in json.loads(row["checks"])]
+    removed = sum((Counter(json.loads(row["deleted"])) for row in green), Counter[str]())
+    return Audit(sum(c["passed"] for c in checks), len(checks), removed, len({r["round"] for r in rows if not r["passed"]}))

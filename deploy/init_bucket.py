@@ -1,0 +1,44 @@
+"""Makes the bucket of the warehouse where there is none. Address and name come from the platform's configuration.
+
+    python deploy/init_bucket.py
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyarrow.fs import FileType, S3FileSystem
+
+from cleantail.config import Platform, load_platform
+from cleantail.spark_settings import S3_ACCESS_KEY, S3_SECRET_KEY
+
+CONFIG = Path(__file__).resolve().parent / "config"
+
+
+def main() -> int:
+    platform = load_platform(Path(os.environ.get("CLEANTAIL_CONFIG") or CONFIG), os.environ)
+    bucket = urlsplit(platform.warehouse).netloc
+    store = open_store(platform)
+    made = store.get_file_info(bucket).type is FileType.NotFound
+    if made:
+        store.create_dir(bucket)
+    print(f"bucket {bucket} {'was made' if made else 'is there'}")
+    return 0
+
+
+def open_store(platform: Platform) -> S3FileSystem:
+    properties = platform.catalog.properties
+    return S3FileSystem(
+        access_key=os.environ[S3_ACCESS_KEY],
+        secret_key=os.environ[S3_SECRET_KEY],
+        endpoint_override=properties["s3.endpoint"],
+        region=properties["client.region"],
+        allow_bucket_creation=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

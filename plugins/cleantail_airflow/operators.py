@@ -1,0 +1,204 @@
+"""The base of all Spark tasks, the task that decides what they do, and the leaf that makes a run red.
+
+Argv goes in, one JSON object comes back and is the task's XCom. What a job read in the data (observed values of a
+check) travels only through XComs that are pulled inside `execute`: nothing of it is ever rendered as a template.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, NoReturn
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook, BaseOperator, Context
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSkipException,
+    DownstreamTasksSkipped,
+)
+from airflow.sdk.execution_time.xcom import XCom
+
+from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail_airflow.places import job_file, spark_environment
+from cleantail_airflow.red_check import RedCheck, failures_of, warnings_of
+
+EVALUATE = "evaluate"
+PLAN = "plan"
+"""XCom of `evaluate`: the whole RunPlan. Its return value is the list of work units, over which compact is mapped."""
+ARGUMENT_CHARS = 100_000
+"""Linux takes no argument over 128 KiB: a longer one goes by a file, as argparse's @FILE."""
+BAD_INPUT = 2
+"""Exit code of a job for bad input or configuration: trying again does not help."""
+
+
+class EvaluateOperator(BaseOperator):
+    """Decides what a run does, from metadata alone. If nothing is due it skips all tasks after it, free of charge."""
+
+    template_fields: Sequence[str] = ("topic", "reason")
+    overwrite_rtif_after_execution = True  # so that `reason` shows under Rendered Templates
+
+    def __init__(self, *, topic: str, config_dir: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.config_dir = config_dir
+        self.reason: str | None = None
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        from cleantail.evaluate import evaluate_topic
+
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        wanted = context["params"]
+        now_ms = wanted["now_ms"] if wanted["now_ms"] is not None else int(time.time() * 1000)
+        run = evaluate_topic(topic, platform, now_ms=now_ms, force=wanted["force"], partition=wanted["partition"])
+        plan = run.as_json()
+        self.log.info("%s", run.table())
+        self.reason = f"{plan['reason']}; {plan['sweep_reason']}; {plan['reclaim']['reason']}"
+        context["ti"].xcom_push(PLAN, plan)
+        if not (plan["units"] or plan["sweep"] or plan["reclaim"]["due"]):
+            self._skip_all_after(context)
+        units: list[dict[str, Any]] = plan["units"]
+        return units
+
+    def _skip_all_after(self, context: Context) -> NoReturn:
+        """No process and no slot of the pool for a run without work; each skipped task keeps the reason as XCom."""
+        ti = context["ti"]
+        tasks = sorted(self.get_flat_relative_ids(upstream=False))
+        for task_id in tasks:
+            XCom.set("skipped", self.reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
+        raise DownstreamTasksSkipped(tasks=tasks)  # type: ignore[no-untyped-call]
+
+
+class CleantailSparkOperator(SparkSubmitOperator):
+    """Runs spark_jobs/<job>.py for one topic; returns its result. Subclasses say with which arguments, or why not."""
+
+    template_fields: Sequence[str] = ("application", "application_args", "conf", "reason")
+    overwrite_rtif_after_execution = True  # so that the final arguments and `reason` show under Rendered Templates
+    job: ClassVar[str]
+
+    def __init__(self, *, topic: str, config_dir: str, **kwargs: Any) -> None:
+        super().__init__(
+            application=str(job_file(self.job)),
+            application_args=["--config", config_dir, "--topic", topic],
+            name=f"cleantail {self.job} {topic}",
+            **kwargs,
+        )
+        self.topic = topic
+        self.config_dir = config_dir
+        self.reason: str | None = None
+
+    def arguments(self, context: Context) -> list[str]:
+        """The job's own arguments; calls `skip` where it has nothing to do."""
+        raise NotImplementedError
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
+        own = self.arguments(context)
+        self._require_connection()
+        _, platform = topic_and_platform(self.topic, self.config_dir)
+        self.conf = _submit_conf(platform)
+        self.env_vars = spark_environment(os.environ)
+        with TemporaryDirectory(prefix="cleantail-") as folder:
+            file = Path(folder) / "result.json"
+            own = [_by_file_if_long(argument, Path(folder)) for argument in own]
+            self.application_args = [*(self.application_args or ()), *own, "--result", str(file)]
+            try:
+                super().execute(context)
+            except AirflowException as error:
+                return self.failed(context, _read(file), error)
+            return self.succeeded(_read(file))
+
+    def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
+        """A job that ended well without saying so did not end well."""
+        if not result:
+            raise AirflowException(f"{self.job} wrote no result")
+        for warning in warnings_of(self.topic, result):
+            self.log.warning("%s", warning)
+        return result
+
+    def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
+        """Raises what tells most: the failed expectations, else the job's own words, else what spark-submit printed."""
+        if red := failures_of(self.topic, result):
+            context["ti"].xcom_push("return_value", result)
+            raise RedCheck(self.topic, red) from None
+        if "error" not in result:
+            raise AirflowException(f"{self.job} crashed: {_without_command(error)}") from None
+        kind = AirflowFailException if self.exit_code == BAD_INPUT else AirflowException
+        raise kind(result["error"]) from None
+
+    @property
+    def exit_code(self) -> int | None:
+        process = getattr(self._hook, "_submit_sp", None)
+        return getattr(process, "returncode", None)
+
+    def skip(self, reason: str) -> NoReturn:
+        self.reason = reason
+        raise AirflowSkipException(reason)
+
+    def _require_connection(self) -> None:
+        """Without it the hook would submit to a YARN cluster that nobody named."""
+        try:
+            kind = BaseHook.get_connection(self._conn_id).conn_type
+        except AirflowNotFoundException:
+            raise AirflowFailException(
+                f"there is no Airflow connection {self._conn_id}: make one of type spark, as in "
+                f"""AIRFLOW_CONN_{self._conn_id.upper()}='{{"conn_type": "spark", "host": "local[2]"}}'"""
+            ) from None
+        if kind != "spark":
+            raise AirflowFailException(f"the Airflow connection {self._conn_id} is of type {kind}, not spark")
+
+
+class OutcomeOperator(BaseOperator):
+    """Runs only where a task failed, and fails, so that no later success hides a red task."""
+
+    def execute(self, context: Context) -> NoReturn:
+        ti = context["ti"]
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        failed = sorted(name for name, state in states.items() if state == "failed")
+        raise AirflowFailException(f"failed: {', '.join(failed)}; the log of each says why, the DAG's docs what to do")
+
+
+def plan_of(context: Context) -> dict[str, Any] | None:
+    """The RunPlan of this run, None if evaluate did not come so far."""
+    plan: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
+    return plan
+
+
+def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
+    path = Path(config_dir)
+    return find_topic(topic, path, os.environ), load_platform(path, os.environ)
+
+
+def _submit_conf(platform: Platform) -> dict[str, str]:
+    """The platform's Spark settings; the master is that of the Airflow connection."""
+    from cleantail.spark_settings import spark_conf
+
+    return {key: value for key, value in spark_conf(platform, os.environ).items() if key != "spark.master"}
+
+
+def _without_command(error: AirflowException) -> str:
+    """The hook's message starts with the whole command line, which the log has already; the cause is at its end."""
+    _, mark, rest = str(error).partition("Error code is: ")
+    return f"{mark}{rest}" if mark else str(error)
+
+
+def _by_file_if_long(argument: str, folder: Path) -> str:
+    if len(argument) <= ARGUMENT_CHARS:
+        return argument
+    file = folder / f"argument-{len(list(folder.iterdir()))}"
+    file.write_text(argument)
+    return f"@{file}"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The job's result, {} where it left none or half of one."""
+    try:
+        result: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return result

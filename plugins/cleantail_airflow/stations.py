@@ -1,0 +1,119 @@
+"""The Spark tasks of a topic's DAG, in their order: what each hands to its job, and when it has nothing to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException
+
+from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform
+from cleantail_airflow.red_check import failures_of
+
+COMPACT = "compact"
+CHECK_QUALITY = "check_quality"
+NO_PLAN = "evaluate made no plan"
+
+
+class IngestOperator(CleantailSparkOperator):
+    """Appends the files of source.path that the table does not have yet."""
+
+    job = "ingest"
+
+    def arguments(self, context: Context) -> list[str]:
+        from cleantail_airflow.landing import new_files
+
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        found, new = new_files(topic, platform)
+        if not new:
+            self.skip(f"nothing new: the table has all {len(found)} files that match {topic.source.path}")
+        return [argument for file in new for argument in ("--file", str(file))]
+
+
+class CompactOperator(CleantailSparkOperator):
+    """Compacts one work unit onto a branch of its own. `unit` holds numbers and names of our making only."""
+
+    job = "compact"
+    template_fields: Sequence[str] = (*CleantailSparkOperator.template_fields, "unit")
+
+    def __init__(self, *, unit: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.unit = unit
+
+    @property
+    def partitions(self) -> str:
+        """The label of this instance of the mapped task."""
+        numbers = ", ".join(str(work["partition"]) for work in self.unit["partitions"])
+        return f"partitions {numbers}"
+
+    def arguments(self, context: Context) -> list[str]:
+        return ["--unit", json.dumps(self.unit)]
+
+
+class CheckQualityOperator(CleantailSparkOperator):
+    """Checks the branches of all units. Red partitions make the task red; publish goes on with the green ones."""
+
+    job = "check_quality"
+
+    def arguments(self, context: Context) -> list[str]:
+        plan = plan_of(context)
+        if not plan:
+            self.skip(NO_PLAN)
+        indexes = range(len(plan["units"]))
+        units = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=indexes)
+        round_ = {"round": plan["round"], "units": [unit for unit in units if unit]}
+        return ["--round", json.dumps(round_), "--now", str(plan["now_ms"])]
+
+
+class PublishOperator(CleantailSparkOperator):
+    """Publishes the partitions that passed, also when others did not."""
+
+    job = "publish"
+
+    def arguments(self, context: Context) -> list[str]:
+        plan, checked = plan_of(context), context["ti"].xcom_pull(task_ids=CHECK_QUALITY)
+        if not (plan and checked):
+            self.skip("check_quality came to no verdict, so nothing is published")
+        return ["--checked", json.dumps(checked), "--now", str(plan["now_ms"])]
+
+    def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
+        """Held back as check_quality said is not this task's failure; red anew, after the round started over, is."""
+        if "published" not in result:
+            return super().failed(context, result, error)
+        checked = context["ti"].xcom_pull(task_ids=CHECK_QUALITY)
+        known = {verdict["partition"] for verdict in checked["verdicts"] if not verdict["passed"]}
+        new = [verdict for verdict in result["verdicts"] if verdict["partition"] not in known]
+        if failures_of(self.topic, {"verdicts": new}):
+            return super().failed(context, {**result, "verdicts": new}, error)
+        self.log.info("published partitions %s, held back %s", result["published"], result["held_back"])
+        return result
+
+
+class ExpireTombstonesOperator(CleantailSparkOperator):
+    """Removes tombstones past their horizon, through branch, check and publish of its own."""
+
+    job = "expire_tombstones"
+
+    def arguments(self, context: Context) -> list[str]:
+        plan = plan_of(context)
+        if not plan:
+            self.skip(NO_PLAN)
+        if not plan["sweep"]:
+            self.skip(plan["sweep_reason"])
+        return ["--round", json.dumps(plan["sweep"]), "--now", str(plan["now_ms"])]
+
+
+class ReclaimOperator(CleantailSparkOperator):
+    """Gives space back: rewrites files, expires snapshots, removes orphans."""
+
+    job = "reclaim"
+
+    def arguments(self, context: Context) -> list[str]:
+        plan = plan_of(context)
+        if not plan:
+            self.skip(NO_PLAN)
+        if not plan["reclaim"]["due"]:
+            self.skip(plan["reclaim"]["reason"])
+        return ["--now", str(plan["now_ms"])]

@@ -1,0 +1,147 @@
+"""What the Airflow tests have in common: a configuration of their own, and jobs that end as a test wants."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow_environment import ROOT
+
+NOW_MS = 1_700_000_000_000
+NO_EXPECTATION: dict[str, Any] = {"passed": True, "failures": [], "warnings": []}
+
+
+@dataclass(frozen=True)
+class StubbedJobs:
+    """spark-submit as a script that does what `answer` says; `calls` is how the operators called it."""
+
+    place: Path
+
+    def answer(self, job: str, result: dict[str, Any] | None = None, code: int = 0, output: str = "") -> None:
+        answer = {"exit": code, "output": output} | ({"result": result} if result is not None else {})
+        (self.place / f"{job}.json").write_text(json.dumps(answer))
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        file = self.place / "calls.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    @property
+    def names(self) -> list[str]:
+        return [call["job"] for call in self.calls]
+
+    def argument(self, job: str, name: str) -> str:
+        """The value after `name` in the last call of `job`."""
+        arguments: list[str] = next(call["arguments"] for call in reversed(self.calls) if call["job"] == job)
+        return arguments[arguments.index(name) + 1]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A configuration directory and a CLEANTAIL_HOME."""
+
+    config: Path
+    home: Path
+
+    def topic(self, name: str, **yaml: Any) -> Path:
+        """Writes config/topics/<name>.yaml (JSON is YAML)."""
+        file = self.config / "topics" / f"{name}.yaml"
+        file.write_text(json.dumps({"topic": name, "config": {"segment.ms": 1}, **yaml}))
+        return file
+
+    def without_pauses(self) -> None:
+        """Tasks are tried again at once."""
+        (self.config / "defaults.yaml").write_text("platform: {cleaner: {log.cleaner.backoff.ms: 0}}\n")
+
+    def broken_topic(self, name: str = "broken") -> Path:
+        return self.topic(name, config={"segment.sm": 1})
+
+    def bag(self) -> Any:
+        """All DAG files, parsed as the dag-processor does it."""
+        from airflow.dag_processing.dagbag import BundleDagBag
+
+        dags = ROOT / "dags"
+        return BundleDagBag(dag_folder=dags, bundle_path=dags, bundle_name="dags-folder")
+
+    def dag(self, name: str) -> Any:
+        bag = self.bag()
+        assert bag.import_errors == {}
+        return bag.dags[name]
+
+
+@dataclass(frozen=True)
+class FixedPlan:
+    """A RunPlan with the JSON that a test wants."""
+
+    data: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        return self.data
+
+    def table(self) -> str:
+        return f"the plan: {self.data['reason']}"
+
+
+def unit(number: int = 0, partitions: tuple[int, ...] = (0,)) -> dict[str, Any]:
+    works = [{"partition": p, "first_dirty_offset": 0, "end_offset": 9, "log_start_offset": 0} for p in partitions]
+    names = {"round": "r1", "unit": number, "branch": f"ct_r1_u{number}"}
+    return {**names, "now_ms": NOW_MS, "base_snapshot_id": 7, "partitions": works}
+
+
+def plan(units: int = 0, sweep: bool = False, reclaim: bool = False) -> dict[str, Any]:
+    """The JSON of a RunPlan in which so much is due; the units have one partition each."""
+    return {
+        "topic": "orders",
+        "round": "r1",
+        "now_ms": NOW_MS,
+        "reason": f"{units} partitions are due" if units else "nothing is due: the log is clean",
+        "partitions": [],
+        "units": [unit(number, (number,)) for number in range(units)],
+        "sweep": {"round": "r1", "now_ms": NOW_MS, "partitions": [0]} if sweep else None,
+        "sweep_reason": "3 tombstones are past their horizon" if sweep else "no tombstone waits for a horizon",
+        "reclaim": {"due": reclaim, "reason": "2 files to rewrite" if reclaim else "nothing to merge"},
+    }
+
+
+def verdict(partition: int, *failures: dict[str, Any]) -> dict[str, Any]:
+    return {"partition": partition, "passed": not failures, "failures": list(failures), "warnings": []}
+
+
+def failure(**more: Any) -> dict[str, Any]:
+    row = {"expectation": "expect_column_values_to_not_be_null", "severity": "critical", "observed": "3 of 9 records"}
+    return {**row, "rule": "column=value", "passed": False, "error": False, **more}
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """An empty configuration; the environment names it."""
+    made = Site(tmp_path / "config", tmp_path / "home")
+    (made.config / "topics").mkdir(parents=True)
+    made.home.mkdir()
+    monkeypatch.setenv("CLEANTAIL_CONFIG", str(made.config))
+    monkeypatch.setenv("CLEANTAIL_HOME", str(made.home))
+    return made
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubbedJobs:
+    """Puts the stub in the place of spark-submit."""
+    from cleantail_airflow import operators
+
+    place, bin_folder = tmp_path / "stub", tmp_path / "stub-bin"
+    place.mkdir()
+    bin_folder.mkdir()
+    script = bin_folder / "spark-submit"
+    script.write_text((ROOT / "tests" / "spark_submit_stub.py").read_text().replace("/usr/bin/env python3", sys.executable))
+    script.chmod(0o755)
+    real = operators.spark_environment
+    stub = {"STUB": str(place)}
+    monkeypatch.setattr(
+        operators, "spark_environment", lambda env: {**(own := real(env)), **stub, "PATH": f"{bin_folder}:{own['PATH']}"}
+    )
+    return StubbedJobs(place)

@@ -1,0 +1,46 @@
+"""The kernel imports no Spark, no Airflow and no Great Expectations, and the command line no job until it runs one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+MODULES = sorted(f"cleantail.{file.stem}" for file in (REPOSITORY / "cleantail").glob("*.py") if file.stem != "__init__")
+SCRIPT = """
+import importlib, json, sys
+found = {}
+for name in sys.argv[1:]:
+    before = set(sys.modules)
+    importlib.import_module(name)
+    found[name] = sorted({m.partition(".")[0] for m in set(sys.modules) - before})
+print(json.dumps(found))
+"""
+
+
+def imported_by(*modules):
+    """Top-level packages that each module, imported in this order, brings in."""
+    made = subprocess.run([sys.executable, "-c", SCRIPT, *modules], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    return json.loads(made.stdout)
+
+
+@pytest.fixture(scope="module")
+def imported():
+    return imported_by(*MODULES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_kernel_module_imports_no_engine(imported, module):
+    assert not {"pyspark", "airflow", "great_expectations", "py4j", "spark_jobs"} & set(imported[module])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_kernel_module_opens_no_catalog_when_it_is_imported(imported, module):
+    """A DAG file imports the kernel each time that Airflow parses it."""
+    assert not {"pyiceberg", "pyarrow", "pandas", "numpy", "sqlalchemy"} & set(imported[module])
+
+
+def test_the_command_line_imports_no_job_before_it_runs_one():
+    assert "spark_jobs" not in imported_by("cleantail.cli")["cleantail.cli"]

@@ -1,0 +1,46 @@
+"""One process at a time: the lock is held for the block and no longer."""
+
+import fcntl
+
+import pytest
+
+from cleantail.locks import exclusive
+
+
+def is_free(file):
+    with file.open() as other:
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def test_the_lock_is_held_for_the_block(tmp_path):
+    with exclusive(tmp_path / "home", "round-orders"):
+        assert not is_free(tmp_path / "home" / "locks" / "round-orders")
+    assert is_free(tmp_path / "home" / "locks" / "round-orders")
+
+
+def test_the_lock_goes_when_the_block_fails(tmp_path):
+    with pytest.raises(RuntimeError, match="boom"), exclusive(tmp_path, "a"):
+        raise RuntimeError("boom")
+    assert is_free(tmp_path / "locks" / "a")
+
+
+def test_another_name_is_another_lock(tmp_path):
+    with exclusive(tmp_path, "a"), exclusive(tmp_path, "b"):
+        assert sorted(f.name for f in (tmp_path / "locks").iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        pytest.param("../../etc/passwd", ".._.._etc_passwd", id="a path"),
+        pytest.param("round-orders.v2_x", "round-orders.v2_x", id="a topic name"),
+        pytest.param("a b\n", "a_b_", id="white space"),
+    ],
+)
+def test_a_name_never_leaves_the_folder_of_locks(tmp_path, name, file):
+    with exclusive(tmp_path, name):
+        assert [f.name for f in (tmp_path / "locks").iterdir()] == [file]

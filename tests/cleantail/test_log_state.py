@@ -1,0 +1,419 @@
+"""Sections, bounds, bytes, ratio and lags of one log (semantics.md 1.2, 3.1, 3.5, and the cases of part 4)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_builders import HOUR_MS, configs, data_file, log_state, resolved, segment
+
+from cleantail.log_state import overdue_ms
+from cleantail.partition_state import Horizon, PartitionState
+from cleantail.segments import NO_TIMESTAMP_MS
+from cleantail.triggers import decide
+
+
+def blocks(*bases, size=10, **changes):
+    """A file of `size` offsets at each base, at time 0."""
+    return [data_file(base, base + size - 1, **changes) for base in bases]
+
+
+def bounds(log):
+    return log.first_dirty_offset, log.first_uncleanable_offset
+
+
+# ---- bytes and ratio
+
+
+@pytest.mark.parametrize(
+    ("clean", "cleanable", "ratio"),
+    [
+        pytest.param(0, 0, 0.0, id="empty log: 0, never NaN"),
+        pytest.param(100, 0, 0.0, id="all clean"),
+        pytest.param(0, 100, 1.0, id="all cleanable"),
+        pytest.param(300, 100, 0.25, id="a quarter"),
+    ],
+)
+def test_the_dirty_ratio_is_cleanable_over_clean_and_cleanable(clean, cleanable, ratio):
+    assert log_state(clean_bytes=clean, cleanable_bytes=cleanable).dirty_ratio == ratio
+
+
+def test_case_8_active_and_uncleanable_segments_are_in_neither_sum():
+    """2 clean, 2 cleanable, 2 uncleanable segments and the active one."""
+    files = [*blocks(0, 10, 20, 30), *blocks(40, 50, min_timestamp_ms=9_000), *blocks(60, min_timestamp_ms=9_500)]
+    log = resolved(
+        [replace(f, size_bytes=size) for f, size in zip(files, (1, 2, 30, 70, 400, 500, 6_000), strict=True)],
+        state=PartitionState(checkpoint=20),
+        now_ms=10_000,
+        segment_bytes=14,
+        segment_ms=5_000,
+        min_compaction_lag_ms=2_000,
+    )
+    assert bounds(log) == (20, 40)
+    assert (log.clean_bytes, log.cleanable_bytes, log.uncleanable_bytes) == (3, 100, 6_900)
+    assert log.dirty_ratio == 100 / 103
+    assert (log.total_bytes, log.active_base_offset) == (7_003, 60)
+
+
+def test_a_segment_across_the_clean_point_counts_as_clean_and_as_cleanable():
+    """As in Kafka: logSegments(from, to) takes in the segment that holds `from`."""
+    log = resolved(blocks(0, 10, 20), state=PartitionState(checkpoint=15), now_ms=10, segment_bytes=14, segment_ms=10)
+    assert (log.clean_bytes, log.cleanable_bytes) == (200, 200)
+
+
+def test_a_segment_that_ends_at_the_clean_point_is_only_clean():
+    log = resolved(blocks(0, 10), state=PartitionState(checkpoint=10), now_ms=10, segment_bytes=14, segment_ms=10)
+    assert (log.clean_bytes, log.cleanable_bytes) == (100, 100)
+
+
+def test_bytes_are_live_bytes_and_records_live_records():
+    log = resolved(blocks(0, deleted_records=4), now_ms=10, segment_ms=10)
+    assert (log.cleanable_bytes, log.total_bytes, log.records) == (60, 60, 6)
+
+
+# ---- case 7 and the bounds
+
+
+def test_case_7_nothing_at_or_above_the_lower_bound_is_cleanable():
+    """Whole segments only: the one with the young record keeps all its records."""
+    files = [*blocks(0, 10), *blocks(20, min_timestamp_ms=950), *blocks(30, min_timestamp_ms=0)]
+    log = resolved(files, now_ms=1_000, segment_bytes=14, segment_ms=1, min_compaction_lag_ms=100)
+    assert bounds(log) == (0, 20)
+    assert log.cleanable_bytes == 200
+
+
+@pytest.mark.parametrize(
+    ("largest_ms", "bound"),
+    [
+        pytest.param(899, 20, id="older than the lag"),
+        pytest.param(900, 20, id="timestamp == now - min lag: cleanable"),
+        pytest.param(901, 10, id="younger than the lag"),
+    ],
+)
+def test_the_lag_is_measured_by_the_largest_timestamp_of_a_segment(largest_ms, bound):
+    files = [*blocks(0), *blocks(10, min_timestamp_ms=0, max_timestamp_ms=largest_ms)]
+    log = resolved(files, now_ms=1_000, segment_bytes=14, segment_ms=1, min_compaction_lag_ms=100)
+    assert log.first_uncleanable_offset == bound
+
+
+@pytest.mark.parametrize(("lag_ms", "bound"), [pytest.param(0, 20, id="no lag"), pytest.param(1, 10, id="a lag of 1 ms")])
+def test_without_a_lag_future_timestamps_hold_nothing_back(lag_ms, bound):
+    files = [*blocks(0), *blocks(10, min_timestamp_ms=0, max_timestamp_ms=5_000)]
+    log = resolved(files, now_ms=1_000, segment_bytes=14, segment_ms=1, min_compaction_lag_ms=lag_ms)
+    assert log.first_uncleanable_offset == bound
+
+
+def test_the_first_young_segment_is_the_bound_also_when_older_ones_follow():
+    files = [*blocks(0), *blocks(10, min_timestamp_ms=990), *blocks(20), *blocks(30, min_timestamp_ms=995)]
+    log = resolved(files, now_ms=1_000, segment_bytes=14, segment_ms=1, min_compaction_lag_ms=100)
+    assert log.first_uncleanable_offset == 10
+
+
+def test_a_young_segment_below_the_clean_point_holds_nothing_back():
+    files = [*blocks(0, min_timestamp_ms=990), *blocks(10)]
+    log = resolved(files, state=PartitionState(checkpoint=10), now_ms=1_000, segment_bytes=14, segment_ms=1, min_compaction_lag_ms=100)
+    assert bounds(log) == (10, 20)
+
+
+def test_the_bound_is_never_below_the_clean_point():
+    """A young segment across the clean point: what is clean stays clean."""
+    files = [*blocks(0, min_timestamp_ms=990)]
+    log = resolved(files, state=PartitionState(checkpoint=5), now_ms=1_000, segment_ms=1, min_compaction_lag_ms=100)
+    assert bounds(log) == (5, 5)
+    assert (log.cleanable_bytes, log.dirty_ratio) == (0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "active", "bound"),
+    [
+        pytest.param(109, 10, 10, id="younger than segment.ms: active"),
+        pytest.param(110, None, 20, id="as old as segment.ms: not active"),
+    ],
+)
+def test_the_active_segment_is_never_cleaned(now_ms, active, bound):
+    files = [*blocks(0), *blocks(10, min_timestamp_ms=100)]
+    log = resolved(files, now_ms=now_ms, segment_bytes=14, segment_ms=10)
+    assert (log.active_base_offset, log.first_uncleanable_offset) == (active, bound)
+
+
+def test_the_longest_lag_shortens_segment_ms():
+    log = resolved(blocks(0, min_timestamp_ms=100), now_ms=110, segment_ms=1_000, max_compaction_lag_ms=10)
+    assert (log.active_base_offset, log.first_uncleanable_offset) == (None, 10)
+
+
+def test_segments_roll_by_the_effective_segment_ms():
+    files = [data_file(0, 9), data_file(10, 19, min_timestamp_ms=11)]
+    log = resolved(files, now_ms=1_000, segment_ms=1_000, max_compaction_lag_ms=10)
+    assert [s.base_offset for s in log.segments] == [0, 10]
+
+
+def test_only_the_newest_segment_is_active():
+    log = resolved(blocks(0, 10, 20, min_timestamp_ms=100), now_ms=100, segment_bytes=14)
+    assert (log.active_base_offset, log.uncleanable_bytes, log.cleanable_bytes) == (20, 100, 200)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param([data_file(0), data_file(7_206_178)], id="7 206 178"),
+        pytest.param([data_file(0), data_file(50)], id="50"),
+    ],
+)
+def test_case_9_over_a_gap_of_offsets_the_bound_is_the_active_base(files):
+    log = resolved(files, segment_bytes=100)
+    assert bounds(log) == (0, files[-1].lower_offset)
+    assert log.cleanable_bytes == 100
+
+
+# ---- checkpoints
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "first_dirty", "repaired", "warning"),
+    [
+        pytest.param(None, 10, False, None, id="none: log start"),
+        pytest.param(0, 10, True, "checkpoint 0 is below the log start 10: reset to the log start", id="case 13: below the log start"),
+        pytest.param(9, 10, True, "checkpoint 9 is below the log start 10: reset to the log start", id="just below"),
+        pytest.param(10, 10, False, None, id="at the log start"),
+        pytest.param(15, 15, False, None, id="inside"),
+        pytest.param(30, 30, False, None, id="at the log end"),
+        pytest.param(31, 10, True, "checkpoint 31 is above the log end 30: reset to the log start 10", id="just above"),
+        pytest.param(200, 10, True, "checkpoint 200 is above the log end 30: reset to the log start 10", id="case 13: above the log end"),
+    ],
+)
+def test_case_13_a_checkpoint_outside_the_log_is_reset_to_the_log_start(checkpoint, first_dirty, repaired, warning):
+    log = resolved(blocks(10, 20), state=PartitionState(checkpoint=checkpoint), now_ms=10)
+    assert (log.first_dirty_offset, log.repaired) == (first_dirty, repaired)
+    assert log.warnings == ((warning,) if warning else ())
+    assert log.checkpoint == checkpoint
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(PartitionState(log_start_offset=25), id="log start above the active base"),
+        pytest.param(PartitionState(checkpoint=25), id="checkpoint above the active base"),
+        pytest.param(PartitionState(checkpoint=30), id="checkpoint at the log end"),
+        pytest.param(PartitionState(checkpoint=20), id="checkpoint at the active base"),
+    ],
+)
+def test_case_14_above_the_active_base_nothing_is_cleanable_and_nothing_is_wrong(state):
+    log = resolved(blocks(0, 10, 20), state=state, segment_bytes=14, cleanup_policy="compact,delete")
+    assert log.first_uncleanable_offset == log.first_dirty_offset >= log.active_base_offset == 20
+    assert (log.cleanable_bytes, log.dirty_ratio, log.warnings) == (0, 0.0, ())
+    assert not decide(log, configs(), 0, force=True).compact
+
+
+# ---- log start and log end
+
+
+@pytest.mark.parametrize(
+    ("known", "policy", "expected"),
+    [
+        pytest.param(None, "compact", 10, id="first sight: the lowest offset"),
+        pytest.param(5, "compact", 5, id="the first records were compacted away"),
+        pytest.param(15, "compact", 10, id="a backfill lowers it"),
+        pytest.param(15, "compact,delete", 15, id="retention moved it for good"),
+        pytest.param(5, "delete", 5, id="with delete as known"),
+    ],
+)
+def test_the_log_start(known, policy, expected):
+    log = resolved(blocks(10, 20), state=PartitionState(log_start_offset=known), cleanup_policy=policy)
+    assert log.log_start_offset == expected
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_log_without_files_keeps_its_log_start(policy):
+    assert resolved([], state=PartitionState(log_start_offset=15), cleanup_policy=policy).log_start_offset == 15
+
+
+@pytest.mark.parametrize(("known", "expected"), [(None, 20), (19, 20), (20, 20), (35, 35)])
+def test_the_log_end_outlives_its_last_record(known, expected):
+    assert resolved(blocks(0, 10), state=PartitionState(log_end_offset=known)).log_end_offset == expected
+
+
+# ---- late records
+
+
+@pytest.mark.parametrize(
+    ("arrived", "late", "first_dirty", "warning"),
+    [
+        pytest.param([], None, 20, None, id="nothing arrived"),
+        pytest.param([30], None, 20, None, id="only at the head"),
+        pytest.param([20], None, 20, None, id="at the clean point"),
+        pytest.param([19], 19, 19, "records arrived below the checkpoint 20: it moves back to 19", id="just below"),
+        pytest.param([30, 7, 12], 7, 7, "records arrived below the checkpoint 20: it moves back to 7", id="the lowest counts"),
+    ],
+)
+def test_late_records_move_the_clean_point_back_to_the_lowest_of_them(arrived, late, first_dirty, warning):
+    files = [*blocks(0, 10, 20), *(data_file(offset) for offset in arrived)]
+    log = resolved(files, state=PartitionState(checkpoint=20), arrived=files[3:], now_ms=10)
+    assert (log.late_offset, log.first_dirty_offset) == (late, first_dirty)
+    assert log.warnings == ((warning,) if warning else ())
+    assert not log.repaired
+
+
+def test_before_the_first_round_no_record_is_late():
+    files = blocks(0)
+    log = resolved(files, arrived=files)
+    assert (log.late_offset, log.first_dirty_offset) == (None, 0)
+
+
+def test_records_below_a_log_start_that_retention_moved_bring_the_clean_point_no_lower_than_it():
+    files = blocks(0, 10, 20)
+    state = PartitionState(checkpoint=20, log_start_offset=15)
+    log = resolved(files, state=state, arrived=files[:1], cleanup_policy="compact,delete")
+    assert (log.late_offset, log.first_dirty_offset, log.log_start_offset) == (0, 15, 15)
+
+
+# ---- lags
+
+
+@pytest.mark.parametrize(
+    ("stamps", "checkpoint", "earliest"),
+    [
+        pytest.param((70, 50, 60), None, 50, id="the smallest"),
+        pytest.param((50, 70, 60), 10, 60, id="only of the dirty part"),
+        pytest.param((50, 70, 60), 9, 50, id="a segment across the clean point is dirty"),
+        pytest.param((0, 70, 60), None, 60, id="zero is no timestamp here"),
+        pytest.param((1, 70, 60), None, 1, id="one is"),
+        pytest.param((NO_TIMESTAMP_MS,) * 3, None, None, id="none has one"),
+        pytest.param((50, 70, 60), 30, None, id="nothing is dirty"),
+    ],
+)
+def test_the_earliest_dirty_timestamp_is_the_smallest_positive_first_timestamp(stamps, checkpoint, earliest):
+    files = [data_file(10 * n, 10 * n + 9, min_timestamp_ms=ms) for n, ms in enumerate(stamps)]
+    files.append(data_file(30, 39, min_timestamp_ms=2))
+    log = resolved(files, state=PartitionState(checkpoint=checkpoint), now_ms=100, segment_bytes=14, segment_ms=99)
+    assert log.active_base_offset == 30
+    assert log.earliest_dirty_timestamp_ms == earliest
+
+
+@pytest.mark.parametrize(
+    ("earliest_ms", "max_lag_ms", "now_ms", "expected"),
+    [
+        pytest.param(None, 10, 1_000, 0, id="no dirty record"),
+        pytest.param(NO_TIMESTAMP_MS, 10, 1_000, 0, id="no timestamp"),
+        pytest.param(100, 50, 149, 0, id="before the deadline"),
+        pytest.param(100, 50, 150, 0, id="at the deadline: delay 0"),
+        pytest.param(100, 50, 151, 1, id="1 ms late"),
+        pytest.param(100, 50, 1_150, 1_000, id="1 s late"),
+        pytest.param(100, (1 << 63) - 1, 1 << 62, 0, id="no longest lag"),
+    ],
+)
+def test_overdue_is_what_passed_since_the_longest_lag(earliest_ms, max_lag_ms, now_ms, expected):
+    assert overdue_ms(earliest_ms, max_lag_ms, now_ms) == expected
+
+
+START_MS = 1_000_000_000
+
+
+class TestCase15:
+    """Ratio 1.0, min lag 1 h, max lag 6 h; two segments at 0 h, and a second block at 6 h + 1 ms."""
+
+    LAGS = {
+        "min_cleanable_dirty_ratio": 1.0,
+        "min_compaction_lag_ms": HOUR_MS,
+        "max_compaction_lag_ms": 6 * HOUR_MS,
+        "segment_bytes": 150,
+    }
+    FIRST = [data_file(0, 9, min_timestamp_ms=START_MS), data_file(10, 19, min_timestamp_ms=START_MS)]
+    SECOND = [data_file(20, 29, min_timestamp_ms=START_MS + 6 * HOUR_MS + 1)]
+
+    def decided(self, files, after_ms, checkpoint=None):
+        now_ms = START_MS + after_ms
+        log = resolved(files, state=PartitionState(checkpoint=checkpoint), now_ms=now_ms, **self.LAGS)
+        return decide(log, configs(**self.LAGS), now_ms)
+
+    @pytest.mark.parametrize("after_ms", [3 * HOUR_MS, 6 * HOUR_MS], ids=["3 h", "6 h exactly"])
+    def test_nothing_until_the_longest_lag_has_passed(self, after_ms):
+        assert not self.decided(self.FIRST, after_ms).compact
+
+    def test_the_first_block_after_six_hours(self):
+        decision = self.decided(self.FIRST + self.SECOND, 6 * HOUR_MS + 1)
+        assert (decision.compact, decision.first_dirty_offset, decision.end_offset) == (True, 0, 20)
+        assert decision.overdue_ms == 1
+
+    @pytest.mark.parametrize(
+        ("after_ms", "compact"),
+        [
+            pytest.param(6 * HOUR_MS + 2, False, id="at once"),
+            pytest.param(12 * HOUR_MS + 1, False, id="6 h later exactly"),
+            pytest.param(12 * HOUR_MS + 2, True, id="after a further 6 h"),
+        ],
+    )
+    def test_the_second_block_only_a_further_six_hours_later(self, after_ms, compact):
+        decision = self.decided(self.FIRST + self.SECOND, after_ms, checkpoint=20)
+        assert decision.compact is compact
+
+
+# ---- tombstones
+
+
+@pytest.mark.parametrize(
+    ("horizons", "expected"),
+    [
+        pytest.param((), None, id="no ledger"),
+        pytest.param((Horizon(5, 100, 0),), None, id="no live tombstone"),
+        pytest.param((Horizon(5, 300, 1), Horizon(6, 200, 1), Horizon(7, 100, 0)), 200, id="the soonest with a live one"),
+    ],
+)
+def test_the_next_horizon_is_the_soonest_that_has_a_live_tombstone(horizons, expected):
+    assert log_state(horizons=horizons).next_horizon_ms == expected
+
+
+def test_pending_tombstones_are_those_with_and_without_a_horizon():
+    files = blocks(0, null_values=5) + blocks(10, null_values=7)
+    state = PartitionState(checkpoint=10, horizons=(Horizon(5, 1, 2), Horizon(10, 2, 3)), head_tombstones=11)
+    log = resolved(files, state=state, arrived=files[1:])
+    assert log.tombstones_without_horizon == 11 + 7
+    assert log.pending_tombstones == 18 + 5
+
+
+def test_total_bytes_are_those_of_all_segments():
+    assert log_state(segments=(segment(0, 1, bytes=3), segment(1, 2, bytes=4))).total_bytes == 7
+
+
+# ---- case 23
+
+
+def test_case_23_an_empty_log_has_no_numbers_and_no_error():
+    log = resolved([], now_ms=1_000)
+    assert (log.log_start_offset, log.log_end_offset, *bounds(log)) == (0, 0, 0, 0)
+    assert (log.clean_bytes, log.cleanable_bytes, log.uncleanable_bytes, log.records) == (0, 0, 0, 0)
+    assert (log.dirty_ratio, log.total_bytes, log.pending_tombstones, log.warnings) == (0.0, 0, 0, ())
+    assert (log.active_base_offset, log.earliest_dirty_timestamp_ms, log.next_horizon_ms) == (None, None, None)
+
+
+def test_case_23_a_log_that_was_emptied_keeps_its_place():
+    log = resolved([], state=PartitionState(checkpoint=30, log_start_offset=30, log_end_offset=30))
+    assert (log.log_start_offset, log.log_end_offset, *bounds(log), log.repaired) == (30, 30, 30, 30, False)
+
+
+def test_case_23_one_record_is_active_first_and_cleanable_when_it_is_old_enough():
+    files = [data_file(0, min_timestamp_ms=100)]
+    assert bounds(resolved(files, now_ms=109, segment_ms=10)) == (0, 0)
+    assert bounds(resolved(files, now_ms=110, segment_ms=10)) == (0, 1)
+
+
+def test_case_23_a_log_of_tombstones_is_cleaned_like_any_other():
+    files = blocks(0, null_values=10)
+    log = resolved(files, arrived=files, now_ms=10, segment_ms=10)
+    assert (log.dirty_ratio, log.pending_tombstones) == (1.0, 10)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 5), st.integers(0, 90)), max_size=8),
+    st.none() | st.integers(0, 120),
+    st.integers(0, 120),
+    st.integers(0, 50),
+)
+def test_the_sections_follow_each_other(shapes, checkpoint, now_ms, lag_ms):
+    files, base = [], 3
+    for length, gap, stamp in shapes:
+        files.append(data_file(base, base + length - 1, min_timestamp_ms=stamp))
+        base += length + gap
+    log = resolved(files, state=PartitionState(checkpoint=checkpoint), now_ms=now_ms, segment_bytes=250, segment_ms=40, min_compaction_lag_ms=lag_ms)
+    assert log.log_start_offset <= log.first_dirty_offset <= log.first_uncleanable_offset <= log.log_end_offset
+    assert 0.0 <= log.dirty_ratio <= 1.0
+    assert log.repaired == bool(log.warnings)

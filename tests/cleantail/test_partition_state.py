@@ -1,0 +1,212 @@
+"""The state of a log in a table property, and the ledger of horizons (semantics.md 1.5, 3.2, 3.3)."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleantail.errors import TableError
+from cleantail.partition_state import (
+    Horizon,
+    PartitionState,
+    Quarantine,
+    horizon_of,
+    parse_partition_state,
+    states_of_properties,
+    with_late_tombstones,
+    with_round,
+    without_swept,
+)
+
+FULL = PartitionState(
+    checkpoint=10,
+    log_start_offset=2,
+    log_end_offset=30,
+    horizons=(Horizon(5, 100, 3), Horizon(10, 200)),
+    known_sequence_number=7,
+    head_tombstones=4,
+    last_round_ms=99,
+    quarantine=Quarantine(1, "check failed: a", 2, 16_001),
+)
+
+
+# ---- as text
+
+
+@pytest.mark.parametrize("state", [PartitionState(), FULL], ids=["before the first round", "full"])
+def test_a_state_survives_its_text(state):
+    assert parse_partition_state(state.as_json(), "t") == state
+
+
+def test_the_text_is_one_line_with_sorted_keys():
+    assert PartitionState(checkpoint=5, horizons=(Horizon(5, 9),)).as_json() == (
+        '{"checkpoint":5,"head_tombstones":0,"horizons":[{"end_offset":5,"horizon_ms":9,"tombstones":0}],'
+        '"known_sequence_number":0,"last_round_ms":null,"log_end_offset":null,"log_start_offset":null,'
+        '"quarantine":null,"version":1}'
+    )
+
+
+def _changed(**changes):
+    return json.dumps(json.loads(FULL.as_json()) | changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        pytest.param("{", "Expecting property name", id="not JSON"),
+        pytest.param("[]", "", id="a list"),
+        pytest.param("1", "", id="a number"),
+        pytest.param("{}", "'version'", id="empty object"),
+        pytest.param(_changed(version=2), "unknown version", id="a later version"),
+        pytest.param(_changed(sheep=1), "sheep", id="unknown field"),
+        pytest.param('{"version":1,"quarantine":null}', "horizons", id="no horizons"),
+        pytest.param('{"version":1,"horizons":[]}', "quarantine", id="no quarantine"),
+        pytest.param(_changed(horizons=[{"end_offset": 1}]), "horizon_ms", id="horizon without a time"),
+        pytest.param(_changed(horizons=[{"end_offset": 1, "horizon_ms": "2"}]), "horizon_ms", id="horizon time as text"),
+        pytest.param(_changed(horizons=[1]), "items", id="horizon is a number"),
+        pytest.param(_changed(quarantine={"since_ms": 1}), "reason", id="half a quarantine"),
+        pytest.param(_changed(checkpoint="10"), "checkpoint is '10'", id="checkpoint as text"),
+        pytest.param(_changed(checkpoint=1.5), "checkpoint is 1.5", id="checkpoint as float"),
+        pytest.param(_changed(head_tombstones=True), "head_tombstones is True", id="count as bool"),
+        pytest.param(_changed(quarantine={"since_ms": 1, "reason": 2, "attempts": 1, "retry_at_ms": 1}), "reason is 2", id="reason is a number"),
+    ],
+)
+def test_what_is_not_a_state_is_refused_and_named(text, why):
+    with pytest.raises(TableError, match=rf"^t: property p is not a partition state of version 1: .*{re.escape(why)}"):
+        parse_partition_state(text, "t: property p")
+
+
+def test_a_refused_text_is_shown_up_to_200_characters():
+    with pytest.raises(TableError, match=r"'x{200}'$"):
+        parse_partition_state("x" * 5_000, "t")
+
+
+def test_the_states_of_a_table_are_those_properties_that_carry_the_prefix():
+    properties = {
+        "cleantail.topic": "orders",
+        "cleantail.partition.0": PartitionState(checkpoint=1).as_json(),
+        "cleantail.partition.12": PartitionState(checkpoint=2).as_json(),
+        "write.format": "parquet",
+    }
+    assert {p: s.checkpoint for p, s in states_of_properties(properties, "t").items()} == {0: 1, 12: 2}
+
+
+def test_a_broken_state_is_named_by_table_and_property():
+    with pytest.raises(TableError, match=r"^a\.b: property cleantail\.partition\.3 is not"):
+        states_of_properties({"cleantail.partition.3": "x"}, "a.b")
+
+
+@pytest.mark.parametrize("number", ["", "x", "-1", "1.0", " 1", "²"])
+def test_a_property_without_a_partition_number_is_refused(number):
+    with pytest.raises(TableError, match=r"^a\.b: property cleantail\.partition\..* does not end in a partition number"):
+        states_of_properties({f"cleantail.partition.{number}": PartitionState().as_json()}, "a.b")
+
+
+# ---- the ledger
+
+LEDGER = (Horizon(10, 100, 1), Horizon(20, 200, 2))
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        pytest.param(0, LEDGER[0], id="first offset"),
+        pytest.param(9, LEDGER[0], id="last of the first round"),
+        pytest.param(10, LEDGER[1], id="the end is exclusive"),
+        pytest.param(19, LEDGER[1], id="last of the second round"),
+        pytest.param(20, None, id="not yet cleaned"),
+    ],
+)
+def test_a_tombstone_has_the_horizon_of_the_first_round_that_ended_above_it(offset, expected):
+    assert horizon_of(LEDGER, offset) == expected
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "added"),
+    [
+        pytest.param(19, (), id="below the last round"),
+        pytest.param(20, (), id="where the last round ended"),
+        pytest.param(21, (Horizon(21, 300),), id="beyond the last round"),
+    ],
+)
+def test_a_round_adds_a_horizon_and_moves_none(end_offset, added):
+    assert with_round(LEDGER, end_offset, 300) == (*LEDGER, *added)
+
+
+def test_the_first_round_starts_the_ledger():
+    assert with_round((), 5, 300) == (Horizon(5, 300),)
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        pytest.param(0, (Horizon(1, 999), *LEDGER), id="first offset of the log"),
+        pytest.param(1, (Horizon(1, 100, 1), Horizon(2, 999), *LEDGER), id="second offset of the log"),
+        pytest.param(9, (Horizon(9, 100, 1), Horizon(10, 999), LEDGER[1]), id="last offset of a round"),
+        pytest.param(10, (LEDGER[0], Horizon(11, 999), LEDGER[1]), id="first offset of a round"),
+        pytest.param(15, (LEDGER[0], Horizon(15, 200, 2), Horizon(16, 999), LEDGER[1]), id="inside a round"),
+        pytest.param(19, (LEDGER[0], Horizon(19, 200, 2), Horizon(20, 999)), id="last offset of the ledger"),
+        pytest.param(20, LEDGER, id="above the ledger"),
+    ],
+)
+def test_a_late_tombstone_gets_a_horizon_of_its_own(offset, expected):
+    assert with_late_tombstones(LEDGER, [offset], 999) == expected
+
+
+def test_neighbouring_late_tombstones_share_an_entry():
+    assert with_late_tombstones(LEDGER, [6, 4, 5], 999) == (Horizon(4, 100, 1), Horizon(7, 999), *LEDGER)
+
+
+def test_late_tombstones_with_a_gap_do_not_share_an_entry():
+    ledger = with_late_tombstones(LEDGER, [4, 6], 999)
+    assert ledger == (Horizon(4, 100, 1), Horizon(5, 999), Horizon(6, 100, 1), Horizon(7, 999), *LEDGER)
+
+
+def test_an_entry_is_shared_only_where_the_horizon_is_the_same():
+    """The tombstone at 10 is the first of its round, and the round before it has another horizon."""
+    assert with_late_tombstones((Horizon(10, 999), Horizon(20, 200)), [10], 999) == (Horizon(11, 999), Horizon(20, 200))
+    assert with_late_tombstones((Horizon(10, 998), Horizon(20, 200)), [10], 999) == (
+        Horizon(10, 998),
+        Horizon(11, 999),
+        Horizon(20, 200),
+    )
+
+
+def test_a_late_tombstone_that_was_already_given_this_horizon_changes_nothing():
+    once = with_late_tombstones(LEDGER, [5], 999)
+    assert with_late_tombstones(once, [5], 999) == once
+
+
+ledgers = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 5)), max_size=5).map(
+    lambda steps: tuple(Horizon(sum(s for s, _ in steps[: i + 1]), ms) for i, (_, ms) in enumerate(steps))
+)
+
+
+@given(ledgers, st.lists(st.integers(0, 45), max_size=8), st.integers(0, 6))
+def test_late_tombstones_move_their_own_horizons_and_no_other(ledger, offsets, horizon_ms):
+    after = with_late_tombstones(ledger, offsets, horizon_ms)
+    ends = [h.end_offset for h in after]
+    assert ends == sorted(set(ends))
+    assert all(end > 0 for end in ends)
+    for offset in range(45):
+        before = horizon_of(ledger, offset)
+        found = horizon_of(after, offset)
+        expected = horizon_ms if before and offset in offsets else before and before.horizon_ms
+        assert (found and found.horizon_ms) == expected
+
+
+@pytest.mark.parametrize(
+    ("counts", "kept"),
+    [
+        pytest.param((), (), id="empty"),
+        pytest.param((0,), (0,), id="the last stays"),
+        pytest.param((0, 0), (1,), id="only the last stays"),
+        pytest.param((1, 0), (0, 1), id="one with a tombstone stays"),
+        pytest.param((0, 1, 0, 2), (1, 3), id="each by its own count"),
+    ],
+)
+def test_entries_without_a_live_tombstone_go_all_but_the_last(counts, kept):
+    ledger = tuple(Horizon(10 * (n + 1), n, count) for n, count in enumerate(counts))
+    assert without_swept(ledger) == tuple(ledger[n] for n in kept)

@@ -1,0 +1,130 @@
+"""Which files are rewritten together, and which snapshots are past their time (semantics.md 1.4.3)."""
+
+import pytest
+from kernel_builders import configs, data_file
+
+from cleantail.partition_state import PartitionState
+from cleantail.reclaiming import ReclaimPlan, resolve_reclaim, rewrite_groups
+from cleantail.table_metadata import TableFacts
+
+
+def facts(files=(), states=None, snapshots=(), snapshot_id=1):
+    return TableFacts("n.t", snapshot_id, 1, tuple(files), (), states or {}, frozenset(), tuple(snapshots))
+
+
+def groups(files, **changes):
+    changes = {"cleantail_reclaim_min_merge_files": 2, "cleantail_reclaim_deleted_ratio": 1.0} | changes
+    return [[f.path for f in group] for group in rewrite_groups(files, configs(**changes))]
+
+
+FILES = [data_file(n, path=str(n)) for n in range(4)]
+KNOWN = {0: PartitionState(known_sequence_number=1)}
+
+
+@pytest.mark.parametrize(
+    ("segment_bytes", "expected"),
+    [
+        pytest.param(400, [["0", "1", "2", "3"]], id="all fit"),
+        pytest.param(399, [["0", "1", "2"]], id="three fit, one is left"),
+        pytest.param(200, [["0", "1"], ["2", "3"]], id="sum == segment.bytes"),
+        pytest.param(199, [], id="no two fit"),
+    ],
+)
+def test_neighbours_are_merged_while_their_sum_fits_a_segment(segment_bytes, expected):
+    assert groups(FILES, segment_bytes=segment_bytes) == expected
+    assert groups(reversed(FILES), segment_bytes=segment_bytes) == expected
+
+
+@pytest.mark.parametrize(("least", "expected"), [(4, [["0", "1", "2", "3"]]), (5, [])], ids=["as many", "too few"])
+def test_a_merge_needs_so_many_files(least, expected):
+    assert groups(FILES, cleantail_reclaim_min_merge_files=least) == expected
+
+
+def test_the_sum_counts_live_bytes():
+    dead = [data_file(0, 9, path="a", deleted_records=9), data_file(10, 19, path="b")]
+    assert groups(dead, segment_bytes=110) == [["a", "b"]]
+    assert groups(dead, segment_bytes=109) == []
+
+
+@pytest.mark.parametrize(
+    ("deleted", "expected"),
+    [
+        pytest.param(2, [], id="below"),
+        pytest.param(3, [], id="share == ratio: stays"),
+        pytest.param(4, [["a"]], id="above: rewritten"),
+    ],
+)
+def test_a_file_is_rewritten_when_its_deleted_share_is_above_the_ratio(deleted, expected):
+    file = data_file(0, 9, path="a", deleted_records=deleted)
+    assert groups([file], cleantail_reclaim_deleted_ratio=0.3, cleantail_reclaim_min_merge_files=8) == expected
+
+
+def test_one_dead_file_takes_its_small_neighbours_along():
+    files = [data_file(0, 9, path="a"), data_file(10, 19, path="b", deleted_records=9)]
+    assert groups(files, cleantail_reclaim_deleted_ratio=0.3, cleantail_reclaim_min_merge_files=8) == [["a", "b"]]
+
+
+def test_files_of_one_first_offset_are_ordered_by_end_and_path():
+    files = [data_file(0, 9, path="c"), data_file(0, 9, path="b"), data_file(0, 5, path="d")]
+    assert groups(files) == [["d", "b", "c"]]
+
+
+# ---- the plan
+
+
+def test_without_a_table_there_is_nothing_to_reclaim():
+    plan = resolve_reclaim(None, configs(), 0)
+    assert (plan, plan.due) == (ReclaimPlan((), 0, "there is no table yet"), False)
+
+
+def test_partitions_are_never_merged_with_each_other():
+    files = [data_file(0, path="a"), data_file(1, path="b", partition=1)]
+    known = KNOWN | {1: PartitionState(known_sequence_number=1)}
+    assert not resolve_reclaim(facts(files, known), configs(cleantail_reclaim_min_merge_files=2), 0).due
+
+
+@pytest.mark.parametrize(
+    ("states", "merged"),
+    [
+        pytest.param({}, 0, id="no round yet"),
+        pytest.param({0: PartitionState(known_sequence_number=4)}, 0, id="newer than the last round"),
+        pytest.param({0: PartitionState(known_sequence_number=5)}, 2, id="as new as the last round"),
+        pytest.param({0: PartitionState(known_sequence_number=6)}, 2, id="older"),
+    ],
+)
+def test_only_files_that_a_round_has_seen_are_rewritten(states, merged):
+    files = [data_file(n, path=str(n), data_sequence_number=5) for n in range(2)]
+    plan = resolve_reclaim(facts(files, states), configs(cleantail_reclaim_min_merge_files=2), 0)
+    assert [len(g) for g in plan.groups] == ([merged] if merged else [])
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "current", "expired"),
+    [
+        pytest.param(899, 1, 1, id="older than the retention"),
+        pytest.param(900, 1, 0, id="age == retention: stays"),
+        pytest.param(899, 7, 0, id="the current one stays"),
+    ],
+)
+def test_a_snapshot_expires_when_it_is_older_than_its_retention(at_ms, current, expired):
+    plan = resolve_reclaim(facts(snapshots=[(7, at_ms)], snapshot_id=current), configs(cleantail_snapshot_retention_ms=100), 1_000)
+    assert (plan.expired_snapshots, plan.due) == (expired, expired > 0)
+
+
+def test_the_reason_names_files_and_snapshots():
+    settings = configs(cleantail_reclaim_min_merge_files=2, segment_bytes=200, cleantail_snapshot_retention_ms=0)
+    plan = resolve_reclaim(facts(FILES, KNOWN, [(7, 0), (8, 1), (1, 0)]), settings, 10)
+    assert plan.reason == "4 files to rewrite into 2; 2 snapshots are past cleantail.snapshot.retention.ms"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        pytest.param(facts(FILES, KNOWN), "4 files to rewrite into 1", id="only files"),
+        pytest.param(facts(snapshots=[(7, 0)]), "1 snapshots are past cleantail.snapshot.retention.ms", id="only snapshots"),
+        pytest.param(facts(), "no file is over the deleted share, nothing to merge, no snapshot to expire", id="nothing"),
+    ],
+)
+def test_the_reason_leaves_out_what_is_not_due(given, reason):
+    settings = configs(cleantail_reclaim_min_merge_files=2, cleantail_snapshot_retention_ms=0)
+    assert resolve_reclaim(given, settings, 10).reason == reason

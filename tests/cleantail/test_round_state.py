@@ -1,0 +1,122 @@
+"""What a round leaves in the state of a log: published, expired, or held back."""
+
+from dataclasses import replace
+
+import pytest
+
+from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.round_state import MAX_BACKOFF_MS, after_expiry, after_failure, after_round, due_spans
+from cleantail.work_units import PartitionWork
+
+WORK = PartitionWork(partition=0, first_dirty_offset=10, end_offset=20, log_start_offset=3, log_end_offset=30)
+MEASURE = {"horizons": [[10, 500, 2], [15, 600, 0], [20, 700, 0]], "head_tombstones": 4}
+QUARANTINE = Quarantine(1, "check failed: a", 1, 2)
+
+
+# ---- published
+
+
+def test_the_checkpoint_follows_the_data():
+    before = PartitionState(checkpoint=10, log_end_offset=25, known_sequence_number=1, quarantine=QUARANTINE)
+    assert after_round(before, WORK, MEASURE, 7, 1_000) == PartitionState(
+        checkpoint=20,
+        log_start_offset=3,
+        log_end_offset=30,
+        horizons=(Horizon(10, 500, 2), Horizon(20, 700, 0)),
+        known_sequence_number=7,
+        head_tombstones=4,
+        last_round_ms=1_000,
+        quarantine=None,
+    )
+
+
+@pytest.mark.parametrize(("known", "expected"), [(None, 30), (0, 30), (29, 30), (31, 31)])
+def test_the_log_end_never_moves_back(known, expected):
+    """KIP-280: the record at the log end may vanish, the log end may not."""
+    assert after_round(PartitionState(log_end_offset=known), WORK, MEASURE, 7, 1_000).log_end_offset == expected
+
+
+# ---- expired
+
+LEDGER = (Horizon(10, 500, 2), Horizon(15, 600, 1), Horizon(20, 700, 3))
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "now_ms", "expected"),
+    [
+        pytest.param(20, 499, [], id="before the first horizon"),
+        pytest.param(20, 500, [(0, 10)], id="now == horizon"),
+        pytest.param(20, 501, [(0, 10)], id="now > horizon"),
+        pytest.param(20, 600, [(0, 10), (10, 15)], id="two are due"),
+        pytest.param(20, 700, [(0, 10), (10, 15), (15, 20)], id="end == clean point"),
+        pytest.param(19, 700, [(0, 10), (10, 15)], id="end > clean point"),
+        pytest.param(9, 700, [], id="nothing is clean"),
+    ],
+)
+def test_a_span_is_due_when_now_has_reached_its_horizon(end_offset, now_ms, expected):
+    assert due_spans(LEDGER, end_offset, now_ms) == expected
+
+
+def test_a_later_span_may_be_due_before_an_earlier_one():
+    """delete.retention.ms was lowered between two rounds; no horizon moves for that."""
+    assert due_spans((Horizon(10, 900), Horizon(20, 100)), 20, 100) == [(10, 20)]
+
+
+def test_no_ledger_no_span():
+    assert due_spans((), 20, 700) == []
+
+
+def test_an_expiry_changes_the_ledger_and_nothing_of_the_clean_point():
+    before = PartitionState(10, 3, 30, LEDGER, 5, 6, 1, QUARANTINE)
+    after = after_expiry(before, WORK, 600)
+    assert after == replace(before, horizons=(Horizon(20, 700, 3),), last_round_ms=600, quarantine=None)
+
+
+def test_the_last_entry_stays_with_its_tombstones_gone():
+    after = after_expiry(PartitionState(horizons=LEDGER), WORK, 700)
+    assert after.horizons == (Horizon(20, 700, 0),)
+
+
+def test_an_entry_above_the_clean_point_keeps_its_tombstones():
+    after = after_expiry(PartitionState(horizons=LEDGER), replace(WORK, end_offset=15), 700)
+    assert after.horizons == (Horizon(20, 700, 3),)
+
+
+# ---- held back
+
+
+def test_a_failed_check_quarantines_the_log_and_changes_nothing_else():
+    before = PartitionState(checkpoint=10, horizons=LEDGER, known_sequence_number=5)
+    held = Quarantine(since_ms=1_000, reason="check failed: a, b", attempts=1, retry_at_ms=16_000)
+    assert after_failure(before, ["b", "a", "b"], 1_000, 15_000) == replace(before, quarantine=held)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "pause_ms"),
+    [
+        pytest.param(0, 15_000, id="first"),
+        pytest.param(1, 30_000, id="second"),
+        pytest.param(2, 60_000, id="third"),
+        pytest.param(7, 1_920_000, id="eighth"),
+        pytest.param(8, MAX_BACKOFF_MS, id="ninth: an hour at most"),
+        pytest.param(10_000, MAX_BACKOFF_MS, id="far beyond"),
+    ],
+)
+def test_the_pause_doubles_with_each_failure_up_to_an_hour(attempts, pause_ms):
+    held = Quarantine(7, "old", attempts, 0) if attempts else None
+    found = after_failure(PartitionState(quarantine=held), ["x"], 1_000, 15_000).quarantine
+    since_ms = 7 if attempts else 1_000
+    assert found == Quarantine(since_ms, "check failed: x", attempts + 1, 1_000 + pause_ms)
+
+
+def test_an_hour_is_the_longest_pause():
+    assert MAX_BACKOFF_MS == 3_600_000
+
+
+def test_the_doubling_stops_growing_after_thirty_failures():
+    """A back-off of 0 stays 0, and no number grows without bound."""
+    assert after_failure(PartitionState(quarantine=Quarantine(1, "r", 99, 1)), ["x"], 5, 0).quarantine.retry_at_ms == 5
+
+
+def test_a_published_round_ends_the_quarantine():
+    assert after_round(PartitionState(quarantine=QUARANTINE), WORK, MEASURE, 7, 1).quarantine is None

@@ -1,0 +1,262 @@
+"""Virtual segments: live bytes, rolling, cutting, and which one is active (semantics.md 3.1)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_builders import data_file, segment
+
+from cleantail.segments import NO_TIMESTAMP_MS, Segment, is_active, roll_segments
+
+LARGE = 1 << 40
+
+
+def rolled(*files, segment_bytes=LARGE, segment_ms=LARGE):
+    return roll_segments(files, segment_bytes, segment_ms)
+
+
+def spans(segments):
+    return [(s.base_offset, s.end_offset_exclusive) for s in segments]
+
+
+# ---- data files
+
+
+@pytest.mark.parametrize(
+    ("records", "deleted", "live_records", "live_bytes", "share"),
+    [
+        pytest.param(10, 0, 10, 100, 0.0, id="all live"),
+        pytest.param(10, 3, 7, 70, 0.3, id="some deleted"),
+        pytest.param(10, 10, 0, 0, 1.0, id="all deleted"),
+        pytest.param(3, 1, 2, 66, 1 / 3, id="bytes are rounded down"),
+        pytest.param(10, 11, 0, 0, 1.1, id="more deletes than records"),
+        pytest.param(0, 0, 0, 0, 0.0, id="no records"),
+    ],
+)
+def test_bytes_count_by_the_live_fraction(records, deleted, live_records, live_bytes, share):
+    file = data_file(0, 9, records=records, deleted_records=deleted, size_bytes=100)
+    assert (file.live_records, file.live_bytes, file.deleted_share) == (live_records, live_bytes, share)
+
+
+# ---- one segment
+
+
+def test_a_segment_of_one_file_ends_one_past_its_last_offset():
+    file = data_file(5, 9, size_bytes=80, deleted_records=1, min_timestamp_ms=3, max_timestamp_ms=7)
+    assert Segment.of(file) == Segment(5, 10, 64, 3, 7, 1)
+
+
+def test_a_joined_file_adds_bytes_and_keeps_the_first_timestamp():
+    joined = segment(0, 5, first_timestamp_ms=50, largest_timestamp_ms=60).joined(
+        data_file(5, 9, size_bytes=30, min_timestamp_ms=10, max_timestamp_ms=70)
+    )
+    assert joined == Segment(0, 10, 130, 50, 70, 2)
+
+
+def test_a_joined_file_never_lowers_the_end_or_the_largest_timestamp():
+    joined = segment(0, 50, first_timestamp_ms=1, largest_timestamp_ms=60).joined(data_file(5, 9, max_timestamp_ms=2))
+    assert (joined.end_offset_exclusive, joined.largest_timestamp_ms) == (50, 60)
+
+
+def test_the_first_timestamp_is_that_of_the_first_file_that_has_one():
+    without = segment(0, 5, first_timestamp_ms=NO_TIMESTAMP_MS, largest_timestamp_ms=NO_TIMESTAMP_MS)
+    joined = without.joined(data_file(5, 9, min_timestamp_ms=40, max_timestamp_ms=41))
+    assert (joined.first_timestamp_ms, joined.largest_timestamp_ms) == (40, 41)
+
+
+def test_zero_is_a_timestamp():
+    joined = segment(0, 5, first_timestamp_ms=0).joined(data_file(5, 9, min_timestamp_ms=40, max_timestamp_ms=41))
+    assert joined.first_timestamp_ms == 0
+
+
+# ---- rolling
+
+
+def test_no_files_are_no_segments():
+    assert rolled() == ()
+
+
+@pytest.mark.parametrize(
+    ("segment_bytes", "expected"),
+    [
+        pytest.param(200, [(0, 20)], id="sum == segment.bytes: no roll"),
+        pytest.param(199, [(0, 10), (10, 20)], id="sum > segment.bytes: roll"),
+    ],
+)
+def test_a_segment_rolls_when_the_sum_would_pass_segment_bytes(segment_bytes, expected):
+    assert spans(rolled(data_file(0, 9), data_file(10, 19), segment_bytes=segment_bytes)) == expected
+
+
+def test_the_sum_counts_live_bytes_of_both_files():
+    half = {"size_bytes": 200, "deleted_records": 5}
+    assert len(rolled(data_file(0, 9, **half), data_file(10, 19, **half), segment_bytes=200)) == 1
+    assert len(rolled(data_file(0, 9, **half), data_file(10, 19, **half), segment_bytes=199)) == 2
+
+
+def test_a_file_larger_than_segment_bytes_is_a_segment():
+    assert spans(rolled(data_file(0, 9), data_file(10, 19), segment_bytes=1)) == [(0, 10), (10, 20)]
+
+
+@pytest.mark.parametrize(
+    ("segment_ms", "expected"),
+    [
+        pytest.param(60, [(0, 20)], id="span == segment.ms: no roll"),
+        pytest.param(59, [(0, 10), (10, 20)], id="span > segment.ms: roll"),
+    ],
+)
+def test_a_segment_rolls_when_its_span_passes_segment_ms(segment_ms, expected):
+    first = data_file(0, 9, min_timestamp_ms=100, max_timestamp_ms=130)
+    second = data_file(10, 19, min_timestamp_ms=140, max_timestamp_ms=160)
+    assert spans(rolled(first, second, segment_ms=segment_ms)) == expected
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "second_ms"),
+    [
+        pytest.param(NO_TIMESTAMP_MS, 1_000, id="segment without"),
+        pytest.param(1_000, NO_TIMESTAMP_MS, id="file without"),
+    ],
+)
+def test_without_a_timestamp_there_is_no_span(first_ms, second_ms):
+    files = data_file(0, 9, min_timestamp_ms=first_ms), data_file(10, 19, min_timestamp_ms=second_ms)
+    assert len(rolled(*files, segment_ms=1)) == 1
+
+
+def test_a_segment_without_a_timestamp_takes_the_first_one_that_comes():
+    stamps = (NO_TIMESTAMP_MS, 100, 111)
+    files = [data_file(n, min_timestamp_ms=ms) for n, ms in enumerate(stamps)]
+    assert spans(rolled(*files, segment_ms=10)) == [(0, 2), (2, 3)]
+
+
+def test_either_reason_is_enough_to_roll():
+    old, new = data_file(0, 9, min_timestamp_ms=0), data_file(10, 19, min_timestamp_ms=11)
+    assert len(rolled(old, new, segment_bytes=1000, segment_ms=10)) == 2
+    assert len(rolled(old, new, segment_bytes=199, segment_ms=11)) == 2
+
+
+def test_files_are_taken_in_offset_order_whatever_order_they_come_in():
+    files = [data_file(20, 29), data_file(0, 9), data_file(10, 19)]
+    assert rolled(*files, segment_bytes=100) == rolled(*sorted(files, key=lambda f: f.path), segment_bytes=100)
+
+
+def test_files_of_one_base_are_one_segment_whatever_their_size():
+    """Two segments of one base could not be told apart."""
+    files = data_file(0, 9, path="a"), data_file(0, 9, path="b", min_timestamp_ms=99)
+    assert rolled(*files, segment_bytes=1, segment_ms=1) == (Segment(0, 10, 200, 0, 99, 2),)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["as listed", "reversed"])
+def test_of_files_with_one_first_offset_the_shorter_one_is_first(order):
+    files = [data_file(0, 4, min_timestamp_ms=5), data_file(0, 9, min_timestamp_ms=7)]
+    assert rolled(*(files[i] for i in order))[0].first_timestamp_ms == 5
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["as listed", "reversed"])
+def test_of_files_with_the_same_offsets_the_path_decides(order):
+    files = [data_file(0, 9, path="a", min_timestamp_ms=5), data_file(0, 9, path="b", min_timestamp_ms=7)]
+    assert rolled(*(files[i] for i in order))[0].first_timestamp_ms == 5
+
+
+# ---- cutting
+
+
+def test_a_gap_of_offsets_belongs_to_no_segment():
+    assert spans(rolled(data_file(0, 9), data_file(7_206_178), segment_bytes=100)) == [(0, 10), (7_206_178, 7_206_179)]
+
+
+def test_a_file_that_reaches_over_the_next_base_is_cut_there():
+    backfill = data_file(0, 25, min_timestamp_ms=50, max_timestamp_ms=900)
+    cut = rolled(backfill, data_file(10, 19), data_file(20, 29), segment_bytes=100)
+    assert spans(cut) == [(0, 10), (10, 20), (20, 30)]
+    assert [s.bytes for s in cut] == [100, 100, 100]
+
+
+def test_a_cut_file_lends_its_largest_timestamp_to_the_segments_it_reaches():
+    backfill = data_file(0, 25, min_timestamp_ms=50, max_timestamp_ms=900)
+    later = [data_file(n, n + 9, min_timestamp_ms=60, max_timestamp_ms=60) for n in (10, 20, 30)]
+    cut = rolled(backfill, *later, segment_bytes=100)
+    assert [s.largest_timestamp_ms for s in cut] == [900, 900, 900, 60]
+    assert [s.first_timestamp_ms for s in cut] == [50, 60, 60, 60]
+
+
+def test_a_file_that_ends_at_the_next_base_lends_nothing():
+    first = data_file(0, 9, min_timestamp_ms=900)
+    cut = rolled(first, data_file(10, 19, min_timestamp_ms=5), segment_bytes=100)
+    assert [s.largest_timestamp_ms for s in cut] == [900, 5]
+
+
+def test_a_file_that_reaches_one_offset_over_the_next_base_lends_its_timestamp():
+    first = data_file(0, 10, min_timestamp_ms=900)
+    cut = rolled(first, data_file(10, 19, min_timestamp_ms=5), segment_bytes=100)
+    assert [s.largest_timestamp_ms for s in cut] == [900, 900]
+
+
+def test_the_reached_segment_keeps_its_own_larger_timestamp():
+    cut = rolled(data_file(0, 15, min_timestamp_ms=5), data_file(10, 19, min_timestamp_ms=900), segment_bytes=100)
+    assert [s.largest_timestamp_ms for s in cut] == [5, 900]
+
+
+def test_the_last_segment_takes_over_the_end_of_a_file_that_reaches_beyond_it():
+    assert spans(rolled(data_file(0, 99), data_file(10, 19), segment_bytes=100)) == [(0, 10), (10, 100)]
+
+
+def test_a_file_that_reaches_over_several_segments_hands_its_end_on():
+    files = data_file(0, 99), data_file(10, 19), data_file(20, 29)
+    assert spans(rolled(*files, segment_bytes=100)) == [(0, 10), (10, 20), (20, 100)]
+
+
+files_of_a_log = st.lists(
+    st.builds(
+        lambda lower, length, size, first, span: data_file(
+            lower, lower + length, size_bytes=size, min_timestamp_ms=first, max_timestamp_ms=first + span
+        ),
+        st.integers(0, 40),
+        st.integers(0, 30),
+        st.integers(0, 300),
+        st.integers(0, 100),
+        st.integers(0, 50),
+    ),
+    max_size=12,
+)
+
+
+@given(files_of_a_log, st.integers(1, 600), st.integers(1, 150))
+def test_segments_are_disjoint_ordered_and_lose_nothing(files, segment_bytes, segment_ms):
+    segments = roll_segments(files, segment_bytes, segment_ms)
+    edges = [offset for span in spans(segments) for offset in span]
+    assert edges == sorted(edges)
+    assert all(base < end for base, end in spans(segments))
+    assert sum(s.bytes for s in segments) == sum(f.live_bytes for f in files)
+    assert sum(s.files for s in segments) == len(files)
+    assert max((s.end_offset_exclusive for s in segments), default=0) == max((f.upper_offset + 1 for f in files), default=0)
+
+
+@given(files_of_a_log, st.integers(1, 600), st.integers(1, 150))
+def test_every_offset_of_a_file_lies_in_a_segment_that_knows_its_largest_timestamp(files, segment_bytes, segment_ms):
+    """Else min.compaction.lag.ms would not protect it."""
+    segments = roll_segments(files, segment_bytes, segment_ms)
+    for file in files:
+        for offset in (file.lower_offset, file.upper_offset):
+            own = [s for s in segments if s.base_offset <= offset < s.end_offset_exclusive]
+            assert len(own) == 1
+            assert own[0].largest_timestamp_ms >= file.max_timestamp_ms
+
+
+# ---- the active segment
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "active"),
+    [
+        pytest.param(1_099, True, id="younger than segment.ms"),
+        pytest.param(1_100, False, id="age == segment.ms"),
+        pytest.param(1_101, False, id="older"),
+        pytest.param(0, True, id="timestamps in the future"),
+    ],
+)
+def test_the_newest_segment_is_active_until_it_is_as_old_as_segment_ms(now_ms, active):
+    newest = segment(0, 10, first_timestamp_ms=1_000, largest_timestamp_ms=5_000)
+    assert is_active(newest, now_ms, 100) is active
+
+
+def test_a_segment_without_timestamps_stays_active():
+    assert is_active(segment(0, 10, first_timestamp_ms=NO_TIMESTAMP_MS), 1 << 60, 1)

@@ -1,0 +1,160 @@
+"""One catalog, two clients, and secrets in neither command line nor message."""
+
+import pytest
+
+from cleantail.config import Catalog, Platform, Spark
+from cleantail.spark_settings import jars, pyiceberg_properties, spark_conf, spark_secrets
+
+SECRETS = {
+    "CLEANTAIL_CATALOG_USER": "me",
+    "CLEANTAIL_CATALOG_PASSWORD": "p@ss/w:rd",
+    "CLEANTAIL_S3_ACCESS_KEY_ID": "key-id",
+    "CLEANTAIL_S3_SECRET_ACCESS_KEY": "key-secret",
+}
+POSTGRES = {"type": "postgres", "uri": "postgresql://db:5432/iceberg"}
+
+
+@pytest.fixture
+def platform(tmp_path):
+    def build(spark=None, **catalog):
+        return Platform(catalog=Catalog(**catalog), spark=Spark(**spark or {}), home=tmp_path, config_dir=tmp_path)
+
+    return build
+
+
+def catalog_part(platform, env=None):
+    prefix = f"spark.sql.catalog.{platform.catalog.name}."
+    return {k.removeprefix(prefix): v for k, v in spark_conf(platform, env or {}).items() if k.startswith(prefix)}
+
+
+# ---- Spark
+
+
+def test_sqlite_is_a_jdbc_catalog_that_waits_for_its_lock(platform, tmp_path):
+    assert catalog_part(platform()) == {
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{tmp_path}/catalog.db?busy_timeout=30000",
+        "jdbc.schema-version": "V1",
+        "warehouse": f"file:{tmp_path}/warehouse",
+        "cache-enabled": "false",
+    }
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg2"])
+def test_postgres_is_a_jdbc_catalog_whatever_the_driver(platform, scheme):
+    found = catalog_part(platform(type="postgres", uri=f"{scheme}://db:5432/iceberg", warehouse="s3://w"))
+    assert (found["type"], found["uri"], found["warehouse"]) == ("jdbc", "jdbc:postgresql://db:5432/iceberg", "s3://w")
+
+
+def test_rest_is_a_rest_catalog(platform):
+    found = catalog_part(platform(type="rest", uri="http://c:8181"))
+    assert (found["type"], found["uri"]) == ("rest", "http://c:8181")
+    assert "jdbc.schema-version" not in found
+
+
+def test_properties_of_the_catalog_win(platform):
+    found = catalog_part(platform(properties={"cache-enabled": "true", "s3.endpoint": "http://s3"}))
+    assert (found["cache-enabled"], found["s3.endpoint"]) == ("true", "http://s3")
+
+
+def test_the_catalog_has_the_name_of_the_configuration(platform):
+    assert spark_conf(platform(name="lake"), {})["spark.sql.catalog.lake"] == "org.apache.iceberg.spark.SparkCatalog"
+
+
+def test_the_platforms_own_spark_settings_win(platform):
+    conf = spark_conf(platform(spark={"master": "local[2]", "conf": {"spark.driver.memory": "9g", "spark.x": "1"}}), {})
+    assert (conf["spark.master"], conf["spark.driver.memory"], conf["spark.x"]) == ("local[2]", "9g", "1")
+
+
+@pytest.mark.parametrize(
+    ("master", "bind", "host"),
+    [("local[*]", "127.0.0.1", "127.0.0.1"), ("spark://m:7077", "0.0.0.0", None)],
+)
+def test_a_local_driver_is_not_reachable_from_outside(platform, master, bind, host):
+    conf = spark_conf(platform(spark={"master": master}), {})
+    assert (conf["spark.driver.bindAddress"], conf.get("spark.driver.host")) == (bind, host)
+
+
+def test_times_are_utc(platform):
+    assert spark_conf(platform(), {})["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_the_jars_are_those_of_the_home(platform, tmp_path):
+    (tmp_path / "jars").mkdir()
+    for name in ("b.jar", "a.jar", "notes.txt"):
+        (tmp_path / "jars" / name).touch()
+    assert [j.name for j in jars(platform(), {})] == ["a.jar", "b.jar"]
+    assert spark_conf(platform(), {})["spark.jars"] == f"{tmp_path}/jars/a.jar,{tmp_path}/jars/b.jar"
+
+
+def test_the_environment_may_name_another_place_of_the_jars(platform, tmp_path):
+    (tmp_path / "c.jar").touch()
+    assert [j.name for j in jars(platform(), {"CLEANTAIL_JARS": str(tmp_path)})] == ["c.jar"]
+
+
+# ---- secrets
+
+
+@pytest.mark.parametrize("catalog", [{}, POSTGRES, {"type": "rest", "uri": "http://c"}], ids=["sqlite", "postgres", "rest"])
+def test_what_travels_on_a_command_line_holds_no_secret(platform, catalog):
+    text = str(spark_conf(platform(**catalog), SECRETS))
+    assert not [secret for secret in SECRETS.values() if len(secret) > 2 and secret in text]
+    assert "jdbc.user" not in text
+
+
+def test_secrets_are_added_inside_the_driver(platform):
+    assert spark_secrets(platform(**POSTGRES), SECRETS) == {
+        "spark.sql.catalog.cleantail.s3.access-key-id": "key-id",
+        "spark.sql.catalog.cleantail.s3.secret-access-key": "key-secret",
+        "spark.sql.catalog.cleantail.jdbc.user": "me",
+        "spark.sql.catalog.cleantail.jdbc.password": "p@ss/w:rd",
+    }
+
+
+def test_only_postgres_gets_the_login_of_the_catalog(platform):
+    assert set(spark_secrets(platform(), SECRETS)) == {
+        "spark.sql.catalog.cleantail.s3.access-key-id",
+        "spark.sql.catalog.cleantail.s3.secret-access-key",
+    }
+
+
+def test_what_the_environment_does_not_have_is_not_set(platform):
+    assert spark_secrets(platform(**POSTGRES), {"CLEANTAIL_CATALOG_USER": ""}) == {}
+
+
+# ---- PyIceberg
+
+
+def test_pyiceberg_opens_the_same_sqlite_file(platform, tmp_path):
+    assert pyiceberg_properties(platform(), {}) == {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db?timeout=30",
+        "warehouse": f"file:{tmp_path}/warehouse",
+    }
+
+
+@pytest.mark.parametrize(
+    ("env", "uri"),
+    [
+        pytest.param({}, "postgresql+psycopg2://db:5432/iceberg", id="no login"),
+        pytest.param(SECRETS, "postgresql+psycopg2://me:p%40ss%2Fw%3Ard@db:5432/iceberg", id="quoted"),
+        pytest.param({"CLEANTAIL_CATALOG_USER": "me"}, "postgresql+psycopg2://me:@db:5432/iceberg", id="no password"),
+        pytest.param({"CLEANTAIL_CATALOG_PASSWORD": "x"}, "postgresql+psycopg2://db:5432/iceberg", id="no user"),
+    ],
+)
+def test_pyiceberg_logs_in_to_postgres(platform, env, uri):
+    found = pyiceberg_properties(platform(**POSTGRES), env)
+    assert (found["type"], found["uri"]) == ("sql", uri)
+
+
+def test_pyiceberg_opens_the_same_rest_catalog(platform):
+    found = pyiceberg_properties(platform(type="rest", uri="http://c:8181"), SECRETS)
+    assert (found["type"], found["uri"]) == ("rest", "http://c:8181")
+    assert (found["s3.access-key-id"], found["s3.secret-access-key"]) == ("key-id", "key-secret")
+
+
+def test_properties_are_passed_on_in_pyicebergs_words(platform):
+    properties = {"client.region": "eu-1", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint": "http://s3"}
+    found = pyiceberg_properties(platform(properties=properties), {})
+    assert (found["s3.region"], found["s3.endpoint"]) == ("eu-1", "http://s3")
+    assert "io-impl" not in found

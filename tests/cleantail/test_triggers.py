@@ -1,0 +1,296 @@
+"""When a log is compacted, which one is first, and which tombstones are due (semantics.md 1.3, 1.5, 3.4, 3.6)."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from kernel_builders import configs, data_file, log_state, resolved, segment
+
+from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.triggers import (
+    Decision,
+    decide,
+    due_tombstones,
+    in_order_of_work,
+    quarantine_pause,
+    sweep_is_due,
+)
+
+DIRTY = log_state(clean_bytes=300, cleanable_bytes=700)
+HELD = replace(DIRTY, state=PartitionState(quarantine=Quarantine(1, "check failed: x", 1, retry_at_ms=1_000)))
+HALF = configs(min_cleanable_dirty_ratio=0.5)
+
+
+def verdict(log, settings=HALF, now_ms=0, **how):
+    decision = decide(log, settings, now_ms, **how)
+    return decision.compact, decision.reason
+
+
+# ---- the ratio
+
+
+@pytest.mark.parametrize(
+    ("cleanable", "compact"),
+    [
+        pytest.param(499, False, id="below"),
+        pytest.param(500, False, id="ratio == min ratio: no"),
+        pytest.param(501, True, id="above"),
+    ],
+)
+def test_the_ratio_must_be_above_the_limit(cleanable, compact):
+    log = log_state(clean_bytes=1_000 - cleanable, cleanable_bytes=cleanable)
+    assert decide(log, HALF, 0).compact is compact
+
+
+def test_a_limit_of_1_switches_the_ratio_off():
+    log = log_state(clean_bytes=0, cleanable_bytes=100)
+    assert verdict(log, configs(min_cleanable_dirty_ratio=1.0)) == (False, "dirty ratio 1.0000 is not above 1.0, and no record is overdue")
+
+
+def test_a_limit_of_0_takes_any_cleanable_byte():
+    log = log_state(clean_bytes=1_000_000, cleanable_bytes=1)
+    assert decide(log, configs(min_cleanable_dirty_ratio=0.0), 0).compact
+
+
+def test_the_reason_names_ratio_and_limit():
+    assert verdict(DIRTY) == (True, "dirty ratio 0.7000 is above 0.5")
+
+
+# ---- overdue
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "expected"),
+    [
+        pytest.param(150, (False, "dirty ratio 0.1000 is not above 0.5, and no record is overdue"), id="delay 0: not overdue"),
+        pytest.param(151, (True, "overdue by 1 ms: max.compaction.lag.ms is 50"), id="delay 1: overdue"),
+    ],
+)
+def test_an_overdue_log_is_compacted_whatever_its_ratio(now_ms, expected):
+    log = log_state(clean_bytes=900, cleanable_bytes=100, earliest_dirty_timestamp_ms=100)
+    assert verdict(log, configs(max_compaction_lag_ms=50), now_ms) == expected
+
+
+@pytest.mark.parametrize(("cleanable", "compact"), [(0, False), (1, True)])
+def test_an_overdue_log_needs_cleanable_bytes(cleanable, compact):
+    log = log_state(clean_bytes=900, cleanable_bytes=cleanable, earliest_dirty_timestamp_ms=100)
+    assert decide(log, configs(max_compaction_lag_ms=50), 1_000).compact is compact
+
+
+# ---- force, policy, quarantine
+
+
+def test_force_passes_over_the_ratio():
+    log = log_state(clean_bytes=900, cleanable_bytes=100)
+    assert verdict(log, force=True) == (True, "forced; dirty ratio 0.1000 is not above 0.5")
+
+
+def test_force_does_not_pass_over_the_bounds():
+    assert not decide(log_state(cleanable_bytes=0), HALF, 0, force=True).compact
+
+
+def test_force_does_not_pass_over_the_policy():
+    expected = (False, "cleanup.policy has no compact")
+    assert verdict(DIRTY, configs(cleanup_policy="delete"), force=True) == expected
+    assert verdict(HELD, configs(cleanup_policy="delete")) == expected
+
+
+def test_compact_may_be_one_policy_of_two():
+    assert decide(DIRTY, configs(cleanup_policy="delete,compact"), 0).compact
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "how", "compact"),
+    [
+        pytest.param(999, {}, False, id="before the next try"),
+        pytest.param(1_000, {}, True, id="now == next try"),
+        pytest.param(1_001, {}, True, id="after"),
+        pytest.param(999, {"force": True}, True, id="forced"),
+        pytest.param(999, {"retry_quarantined": True}, True, id="a person asks"),
+    ],
+)
+def test_a_quarantined_log_waits_for_its_next_try(now_ms, how, compact):
+    assert decide(HELD, HALF, now_ms, **how).compact is compact
+
+
+def test_the_reason_of_a_quarantine_is_that_of_its_check():
+    assert verdict(HELD) == (False, "quarantined until 1000 ms: check failed: x")
+
+
+@pytest.mark.parametrize(("now_ms", "paused"), [(999, True), (1_000, False), (1_001, False)])
+def test_a_pause_ends_when_its_time_has_come(now_ms, paused):
+    assert bool(quarantine_pause(HELD, now_ms)) is paused
+
+
+def test_a_log_in_good_order_has_no_pause():
+    assert quarantine_pause(DIRTY, 0) is None
+
+
+def test_retrying_a_quarantined_log_does_not_pass_over_the_ratio():
+    log = replace(HELD, clean_bytes=900, cleanable_bytes=100)
+    assert not decide(log, HALF, 0, retry_quarantined=True).compact
+
+
+# ---- why nothing is cleanable
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        pytest.param({"segments": ()}, "the log is empty", id="empty"),
+        pytest.param({"first_dirty_offset": 30}, "clean up to the log end 30", id="clean"),
+        pytest.param({"first_dirty_offset": 31}, "clean up to the log end 30", id="checkpoint above"),
+        pytest.param({"first_dirty_offset": 29}, "the dirty records are in the active segment, from offset 20", id="active"),
+        pytest.param(
+            {"first_uncleanable_offset": 10},
+            "nothing is cleanable below offset 10 (active segment or min.compaction.lag.ms)",
+            id="lag",
+        ),
+        pytest.param(
+            {"active_base_offset": None, "first_uncleanable_offset": 10},
+            "nothing is cleanable below offset 10 (active segment or min.compaction.lag.ms)",
+            id="lag without an active segment",
+        ),
+    ],
+)
+def test_the_reason_says_why_nothing_is_cleanable(changes, reason):
+    assert verdict(log_state(cleanable_bytes=0, **changes)) == (False, reason)
+
+
+# ---- the decision
+
+
+def test_a_decision_carries_its_numbers():
+    log = log_state(partition=3, clean_bytes=300, cleanable_bytes=100, earliest_dirty_timestamp_ms=100)
+    assert decide(log, configs(max_compaction_lag_ms=50), 170) == Decision(
+        partition=3,
+        compact=True,
+        reason="overdue by 20 ms: max.compaction.lag.ms is 50",
+        dirty_ratio=0.25,
+        min_dirty_ratio=0.5,
+        cleanable_bytes=100,
+        overdue_ms=20,
+        deadline_ms=150,
+        first_dirty_offset=10,
+        end_offset=20,
+    )
+
+
+def test_without_a_dirty_timestamp_there_is_no_deadline():
+    assert decide(DIRTY, HALF, 0).deadline_ms is None
+
+
+# ---- order of work
+
+
+def decision(partition, ratio=0.5, overdue=0, deadline=None, compact=True):
+    return Decision(partition, compact, "", ratio, 0.5, 100, overdue, deadline, 0, 10)
+
+
+def order(*decisions):
+    return [d.partition for d in in_order_of_work(decisions)]
+
+
+@pytest.mark.parametrize(
+    ("decisions", "expected"),
+    [
+        pytest.param([decision(0, 0.6), decision(1, 0.9), decision(2, 0.7)], [1, 2, 0], id="the dirtiest first"),
+        pytest.param([decision(0, 0.9), decision(1, 0.1, 5, 100)], [1, 0], id="overdue before dirty"),
+        pytest.param([decision(0, 0.9, 5, 200), decision(1, 0.1, 9, 100)], [1, 0], id="the earliest deadline first"),
+        pytest.param([decision(0, 0.1, 5, 100), decision(1, 0.9, 5, 100)], [1, 0], id="same deadline: the dirtiest"),
+        pytest.param([decision(2), decision(0), decision(1)], [0, 1, 2], id="alike: by number"),
+        pytest.param([decision(0, 0.6, 0, 1), decision(1, 0.9, 0, 999)], [1, 0], id="a deadline to come does not count"),
+        pytest.param([decision(0, 0.6, 7, None), decision(1, 0.9, 0, 999)], [1, 0], id="no deadline, not overdue"),
+        pytest.param([decision(0, 0.9, 5, 9, compact=False), decision(1)], [1], id="only those to compact"),
+        pytest.param([decision(1, 0.5, 1, 0), decision(0, 0.9, 1, 5)], [1, 0], id="a deadline at 0 is one"),
+        pytest.param([], [], id="none"),
+    ],
+)
+def test_overdue_logs_come_first_by_deadline_then_the_dirtiest(decisions, expected):
+    assert order(*decisions) == expected
+
+
+class TestCase12:
+    """Logs of 20, 25 and 30 batches, each with its checkpoint at 20."""
+
+    SETTINGS = {"min_cleanable_dirty_ratio": 0.0, "segment_bytes": 14, "segment_ms": 1}
+
+    def decided(self, sizes):
+        found = []
+        for partition, size in sizes.items():
+            files = [data_file(offset, size_bytes=14) for offset in range(size)]
+            log = resolved(files, state=PartitionState(checkpoint=20), now_ms=1, **self.SETTINGS)
+            found.append(replace(decide(log, configs(**self.SETTINGS), 1), partition=partition))
+        return order(*found)
+
+    @pytest.mark.parametrize(
+        ("sizes", "expected"),
+        [
+            pytest.param({0: 20, 1: 25, 2: 30}, [2, 1], id="the third is first"),
+            pytest.param({0: 20, 1: 25}, [1], id="without it the second"),
+            pytest.param({0: 20}, [], id="none left"),
+        ],
+    )
+    def test_case_12_the_dirtiest_log_is_first(self, sizes, expected):
+        assert self.decided(sizes) == expected
+
+
+# ---- the sweep
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "due"),
+    [
+        pytest.param(99, 0, id="before the horizon"),
+        pytest.param(100, 3, id="now == horizon: due"),
+        pytest.param(101, 3, id="after it"),
+        pytest.param(200, 7, id="two rounds"),
+    ],
+)
+def test_tombstones_are_due_when_now_has_reached_their_horizon(now_ms, due):
+    log = log_state(first_dirty_offset=10, horizons=(Horizon(5, 100, 3), Horizon(10, 200, 4)))
+    assert due_tombstones(log, now_ms) == due
+    assert sweep_is_due(log, now_ms) is (due > 0)
+
+
+@pytest.mark.parametrize(
+    ("first_dirty", "due"),
+    [
+        pytest.param(10, 7, id="end == clean point"),
+        pytest.param(9, 3, id="end > clean point: a late record may still have to be beaten"),
+        pytest.param(5, 3, id="only the first"),
+        pytest.param(4, 0, id="none"),
+    ],
+)
+def test_only_tombstones_below_the_clean_point_are_due(first_dirty, due):
+    log = log_state(first_dirty_offset=first_dirty, horizons=(Horizon(5, 100, 3), Horizon(10, 100, 4)))
+    assert due_tombstones(log, 100) == due
+
+
+def test_a_due_horizon_after_one_that_is_not_counts():
+    log = log_state(first_dirty_offset=10, horizons=(Horizon(5, 900, 3), Horizon(10, 100, 4)))
+    assert due_tombstones(log, 100) == 4
+
+
+def test_a_horizon_without_live_tombstones_makes_no_sweep():
+    assert not sweep_is_due(log_state(horizons=(Horizon(5, 100, 0),)), 1_000)
+
+
+def test_one_live_tombstone_makes_a_sweep():
+    assert sweep_is_due(log_state(horizons=(Horizon(5, 100, 1),)), 100)
+
+
+def test_case_22_every_boundary_of_a_decision():
+    """ratio == min ratio: no; now == horizon: dropped; timestamp == now - min lag: cleanable; delay 0: not overdue."""
+    even = log_state(clean_bytes=500, cleanable_bytes=500, earliest_dirty_timestamp_ms=100, horizons=(Horizon(10, 150, 1),))
+    at = decide(even, configs(min_cleanable_dirty_ratio=0.5, max_compaction_lag_ms=50), 150)
+    assert (at.compact, at.overdue_ms, at.deadline_ms) == (False, 0, 150)
+    assert due_tombstones(even, 150) == 1
+    files = [data_file(0, 9, min_timestamp_ms=100)]
+    lagged = resolved(files, now_ms=150, segment_ms=1, min_compaction_lag_ms=50)
+    assert lagged.first_uncleanable_offset == 10
+
+
+def test_every_reason_is_one_line():
+    logs = [DIRTY, HELD, log_state(cleanable_bytes=0), log_state(segments=(segment(0, 1),), cleanable_bytes=0)]
+    assert all(re.fullmatch(r"[^\n]+", decide(log, HALF, 0).reason) for log in logs)

@@ -1,0 +1,78 @@
+"""Packing partitions into Spark applications, and their way through XCom."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleantail.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
+
+
+def work(partition, size):
+    return PartitionWork(partition, 0, 10, 0, 20, size)
+
+
+def packed(*sizes, unit_bytes=100):
+    units = pack("r", 5, 9, [work(n, size) for n, size in enumerate(sizes)], unit_bytes)
+    return [[w.partition for w in unit.partitions] for unit in units]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        pytest.param((), [], id="nothing"),
+        pytest.param((10,), [[0]], id="one"),
+        pytest.param((60, 40), [[0, 1]], id="sum == unit"),
+        pytest.param((60, 41), [[0], [1]], id="sum > unit"),
+        pytest.param((30, 30, 40, 1), [[0, 1, 2], [3]], id="the sum of all before counts"),
+        pytest.param((500,), [[0]], id="one larger than a unit"),
+        pytest.param((500, 1), [[0], [1]], id="a large one is alone"),
+        pytest.param((1, 500, 1), [[0], [1], [2]], id="order before fullness"),
+        pytest.param((0, 0, 0), [[0, 1, 2]], id="without bytes"),
+    ],
+)
+def test_partitions_are_packed_in_their_order_up_to_the_size_of_a_unit(sizes, expected):
+    assert packed(*sizes) == expected
+
+
+@given(st.lists(st.integers(0, 150), max_size=20))
+def test_packing_keeps_the_order_and_loses_nothing(sizes):
+    groups = packed(*sizes)
+    assert [p for group in groups for p in group] == list(range(len(sizes)))
+    assert all(len(group) == 1 or sum(sizes[p] for p in group) <= 100 for group in groups)
+
+
+def test_a_unit_is_one_gibibyte_unless_told():
+    assert UNIT_BYTES == 1024**3
+    works = [work(0, 1024**3 - 1), work(1, 1), work(2, 1)]
+    assert [len(u.partitions) for u in pack("r", 5, 9, works)] == [2, 1]
+
+
+def test_units_are_numbered_and_named_after_their_round():
+    first, second = pack("20260101T000000_000_7", 5, 9, [work(0, 80), work(1, 80)], 100)
+    assert first == WorkUnit("20260101T000000_000_7", 0, 5, 9, "ct_20260101T000000_000_7_u0", (work(0, 80),))
+    assert (second.unit, second.branch) == (1, "ct_20260101T000000_000_7_u1")
+    assert re.fullmatch(r"[A-Za-z0-9_]+", second.branch)
+
+
+def test_a_unit_survives_its_way_through_json():
+    (unit,) = pack("r", 5, 9, [work(0, 80), work(1, 10)])
+    assert WorkUnit.from_json(json.loads(json.dumps(unit.as_json()))) == unit
+
+
+def test_results_that_were_added_to_a_unit_are_left_out_when_it_is_read_back():
+    """compact returns its unit with counts; the next station reads the unit of it."""
+    (unit,) = pack("r", 5, 9, [work(0, 80)])
+    data = unit.as_json() | {"counts": {"map_keys": 1}}
+    data["partitions"] = [w | {"extra": 1} for w in data["partitions"]]
+    assert WorkUnit.from_json(data) == unit
+
+
+@pytest.mark.parametrize("missing", ["round", "unit", "now_ms", "base_snapshot_id", "branch", "partitions"])
+def test_half_a_unit_is_refused(missing):
+    (unit,) = pack("r", 5, 9, [work(0, 80)])
+    data = {name: value for name, value in unit.as_json().items() if name != missing}
+    with pytest.raises(KeyError, match=missing):
+        WorkUnit.from_json(data)

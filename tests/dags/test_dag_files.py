@@ -1,0 +1,157 @@
+"""What Airflow makes of dags/: one DAG per good topic, one import error for the broken ones, nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleantail.config import load_topics
+from tests.airflow_environment import BUNDLE, ROOT
+from tests.airflow_site import Site
+
+BROKEN_FILE = "cleantail_broken_topics.py"
+TOPICS_FILE = "cleantail_topics.py"
+
+
+def stored(bag: Any) -> tuple[dict[str, str], dict[str, bool]]:
+    """Writes the bag to Airflow's database; gives the import errors by file, and whether each DAG can be used."""
+    from airflow.dag_processing.dagbag import sync_bag_to_db
+    from airflow.models.dag import DagModel
+    from airflow.models.errors import ParseImportError
+    from airflow.utils.session import create_session
+
+    sync_bag_to_db(bag, BUNDLE, None)
+    with create_session() as session:
+        errors = {e.filename: e.stacktrace for e in session.query(ParseImportError)}
+        usable = {d.dag_id: not (d.is_stale or d.has_import_errors) for d in session.query(DagModel)}
+    return errors, usable
+
+
+def test_every_topic_of_the_repository_has_one_dag_and_no_import_error(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEANTAIL_CONFIG", str(ROOT / "config"))
+    bag = site.bag()
+    assert bag.import_errors == {}
+    assert sorted(bag.dags) == sorted(topic.topic for topic in load_topics(ROOT / "config"))
+    assert len(bag.dags) >= 3
+
+
+def test_a_broken_topic_is_the_only_import_error_and_every_other_dag_stays(site: Site) -> None:
+    site.topic("orders")
+    site.topic("customers")
+    site.broken_topic("broken")
+    bag = site.bag()
+    assert sorted(bag.dags) == ["customers", "orders"]
+    assert list(bag.import_errors) == [BROKEN_FILE]
+    text = bag.import_errors[BROKEN_FILE]
+    assert f"{site.config / 'topics' / 'broken.yaml'}: config.segment.sm: unknown key" in text
+    assert "did you mean segment.ms?" in text
+    assert "orders" not in text
+
+
+@pytest.mark.airflow
+def test_the_database_keeps_the_other_dags_usable_while_a_topic_is_broken(site: Site, airflow_db: Path) -> None:
+    site.topic("db-orders")
+    site.topic("db-customers")
+    site.broken_topic("db-broken")
+    errors, usable = stored(site.bag())
+    assert list(errors) == [BROKEN_FILE]
+    assert usable["db-orders"]
+    assert usable["db-customers"]
+    assert "db-broken" not in usable
+
+
+@pytest.mark.airflow
+def test_the_import_error_goes_when_the_file_is_right_again(site: Site, airflow_db: Path) -> None:
+    site.broken_topic("mended")
+    assert list(stored(site.bag())[0]) == [BROKEN_FILE]
+    site.topic("mended")
+    errors, usable = stored(site.bag())
+    assert errors == {}
+    assert usable["mended"]
+
+
+def test_several_broken_topics_are_all_named(site: Site) -> None:
+    site.broken_topic("one")
+    site.broken_topic("two")
+    text = site.bag().import_errors[BROKEN_FILE]
+    assert "one.yaml: config.segment.sm" in text
+    assert "two.yaml: config.segment.sm" in text
+
+
+def test_broken_defaults_are_named_once_however_many_topics_they_break(site: Site) -> None:
+    site.topic("orders")
+    site.topic("customers")
+    (site.config / "defaults.yaml").write_text("platfrom: {}\n")
+    bag = site.bag()
+    assert dict(bag.dags) == {}
+    assert bag.import_errors[BROKEN_FILE].count("defaults.yaml: platfrom") == 1
+
+
+def test_a_missing_configuration_is_an_import_error_of_the_topics_file(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CLEANTAIL_CONFIG", str(tmp_path / "nowhere"))
+    assert "no such directory" in site.bag().import_errors[TOPICS_FILE]
+
+
+def test_no_topics_are_no_dags_and_no_error(site: Site) -> None:
+    bag = site.bag()
+    assert (dict(bag.dags), bag.import_errors) == ({}, {})
+
+
+def test_a_task_builds_only_its_own_dag(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.topic("orders")
+    site.topic("customers")
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "orders")
+    assert list(site.bag().dags) == ["orders"]
+
+
+@pytest.mark.parametrize("name", ["topic", "wanted", "scan_topics", "dag", "os", "a.b-c_d"])
+def test_a_topic_may_have_the_name_of_anything_in_the_dag_file(site: Site, name: str) -> None:
+    site.topic(name)
+    site.topic("zebra")
+    assert sorted(site.bag().dags) == sorted([name, "zebra"])
+
+
+WATCH = """
+import json, sys
+from pathlib import Path
+from airflow.dag_processing.dagbag import BundleDagBag
+dags = Path(sys.argv[1])
+def bag(): return BundleDagBag(dag_folder=dags, bundle_path=dags, bundle_name="dags-folder")
+seen = []
+def watch(event, args):
+    if event in ("open", "socket.connect", "subprocess.Popen", "os.system", "sqlite3.connect"):
+        seen.append([event, str(args[0])])
+first = bag()
+sys.addaudithook(watch)
+second = bag()
+loaded = sorted({name.partition(".")[0] for name in sys.modules})
+print("WATCHED" + json.dumps([sorted(second.dags), seen, loaded]))
+"""
+
+
+def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(site: Site) -> None:
+    site.topic("orders", source={"path": "landing/*.jsonl"}, alerts=[{"type": "mail", "to": ["a@b.example"]}])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "plugins", ROOT / "dags")))}
+    command = [sys.executable, "-c", WATCH, str(ROOT / "dags")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    names, seen, loaded = json.loads(done.stdout.partition("WATCHED")[2])
+    assert names == ["orders"]
+    assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow", "pandas"}.isdisjoint(loaded)
+    assert {event for event, _ in seen} == {"open"}
+    assert {Path(file).suffix for _, file in seen} <= {".py", ".pyc", ".yaml", ".airflowignore", ""}
+    assert not [file for _, file in seen if str(site.home) in file]
+
+
+@pytest.mark.parametrize("file", [TOPICS_FILE, BROKEN_FILE])
+def test_dag_files_only_loop(file: str) -> None:
+    assert len((ROOT / "dags" / file).read_text().splitlines()) <= 30

@@ -1,0 +1,268 @@
+"""Runs of a topic's DAG on a real Airflow database, with jobs that end as each test wants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow_environment import BASE_URL
+from tests.airflow_site import NOW_MS, FixedPlan, Site, StubbedJobs, failure, plan, unit, verdict
+
+pytestmark = pytest.mark.airflow
+ALERTS = [{"type": "file", "path": "alerts/orders.jsonl"}]
+DOWNSTREAM = ["check_quality", "compact", "expire_tombstones", "outcome", "publish", "reclaim"]
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the DAG `orders` where evaluate finds the given plan; gives the finished run."""
+
+    def run_with(found: dict[str, Any], conf: dict[str, Any] | None = None, **yaml: Any) -> Any:
+        monkeypatch.setattr("cleantail.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
+        site.without_pauses()
+        site.topic("orders", **{"alerts": ALERTS, **yaml})
+        return site.dag("orders").test(run_conf=conf)
+
+    return run_with
+
+
+def states(finished: Any) -> dict[str, str]:
+    return {instance.task_id: str(instance.state) for instance in finished.get_task_instances()}
+
+
+def instance(finished: Any, task_id: str) -> Any:
+    return next(found for found in finished.get_task_instances() if found.task_id == task_id)
+
+
+def rendered(finished: Any, task_id: str) -> dict[str, Any]:
+    """What the UI shows under Rendered Templates."""
+    from airflow.models.renderedtifields import RenderedTaskInstanceFields
+
+    fields: dict[str, Any] = RenderedTaskInstanceFields.get_templated_fields(instance(finished, task_id))
+    return fields
+
+
+def xcom(finished: Any, task_id: str, key: str) -> Any:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    where = {"run_id": finished.run_id, "dag_id": "orders", "task_id": task_id, "key": key}
+    with create_session() as session:
+        row = session.query(XComModel).filter_by(**where).one_or_none()
+        return None if row is None else XComModel.deserialize_value(row)
+
+
+def alerts(site: Site) -> list[dict[str, Any]]:
+    file = site.home / "alerts" / "orders.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_nothing_due_is_a_green_run_whose_skipped_tasks_keep_the_reason(
+    run: Run, jobs: StubbedJobs, site: Site
+) -> None:
+    finished = run(plan())
+    assert str(finished.state) == "success"
+    assert states(finished) == {"evaluate": "success", **dict.fromkeys(DOWNSTREAM, "skipped")}
+    reason = "nothing is due: the log is clean; no tombstone waits for a horizon; nothing to merge"
+    assert {xcom(finished, task, "skipped") for task in DOWNSTREAM} == {reason}
+    assert rendered(finished, "evaluate")["reason"] == reason
+    assert jobs.calls == []
+    assert alerts(site) == []
+
+
+def test_the_whole_plan_is_kept_for_the_ui(run: Run) -> None:
+    assert xcom(run(plan()), "evaluate", "plan") == plan()
+
+
+def test_everything_due_runs_every_job_once_in_order(run: Run, jobs: StubbedJobs) -> None:
+    jobs.answer("check_quality", {"ok": True, "verdicts": [verdict(0), verdict(1)]})
+    finished = run(plan(units=2, sweep=True, reclaim=True))
+    assert str(finished.state) == "success"
+    assert jobs.names == ["compact", "compact", "check_quality", "publish", "expire_tombstones", "reclaim"]
+    assert states(finished)["outcome"] == "skipped"
+
+
+def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    compacted = {"ok": True, **unit(), "counts": {"map_keys": 4}}
+    checked = {"ok": True, "round": "r1", "verdicts": [verdict(0)]}
+    jobs.answer("compact", compacted)
+    jobs.answer("check_quality", checked)
+    run(plan(units=1, sweep=True, reclaim=True))
+    assert jobs.argument("compact", "--unit") == json.dumps(unit())
+    assert json.loads(jobs.argument("check_quality", "--round")) == {"round": "r1", "units": [compacted]}
+    assert json.loads(jobs.argument("publish", "--checked")) == checked
+    assert json.loads(jobs.argument("expire_tombstones", "--round")) == plan(sweep=True)["sweep"]
+    for job in ("check_quality", "publish", "expire_tombstones", "reclaim"):
+        assert jobs.argument(job, "--now") == str(NOW_MS)
+        assert jobs.argument(job, "--topic") == "orders"
+        assert jobs.argument(job, "--config") == str(site.config)
+
+
+def test_the_ui_shows_the_arguments_and_which_partitions_a_unit_has(run: Run, jobs: StubbedJobs) -> None:
+    found = plan(units=1)
+    found["units"] = [unit(0, (0, 3, 7))]
+    finished = run(found)
+    fields = rendered(finished, "compact")
+    assert fields["unit"] == found["units"][0]
+    assert fields["application"].endswith("spark_jobs/compact.py")
+    assert fields["application_args"][:4] == ["--config", jobs.argument("compact", "--config"), "--topic", "orders"]
+    assert "spark.sql.catalog.cleantail" in fields["conf"]
+    assert instance(finished, "compact").rendered_map_index == "partitions 0, 3, 7"
+
+
+def test_a_red_check_says_what_failed_and_the_green_partitions_are_published(
+    run: Run, jobs: StubbedJobs, site: Site
+) -> None:
+    checked = {"ok": False, "verdicts": [verdict(0), verdict(1, failure())]}
+    jobs.answer("check_quality", checked, code=1)
+    jobs.answer("publish", {"ok": False, "published": [0], "held_back": [1], "verdicts": checked["verdicts"]}, code=1)
+    finished = run(plan(units=2))
+    assert str(finished.state) == "failed"
+    assert states(finished)["check_quality"] == "failed"
+    assert states(finished)["publish"] == "success"
+    assert states(finished)["outcome"] == "failed"
+    assert xcom(finished, "check_quality", "return_value") == checked
+    assert xcom(finished, "publish", "return_value")["held_back"] == [1]
+    assert len(alerts(site)) == 1
+
+
+def test_the_alert_has_topic_partition_expectation_observed_value_and_a_link(
+    run: Run, jobs: StubbedJobs, site: Site
+) -> None:
+    jobs.answer("check_quality", {"ok": False, "verdicts": [verdict(4, failure())]}, code=1)
+    finished = run(plan(units=1))
+    (alert,) = alerts(site)
+    (row,) = alert["failures"]
+    assert (row["topic"], row["partition"], row["severity"]) == ("orders", 4, "critical")
+    assert (row["expectation"], row["observed"]) == ("expect_column_values_to_not_be_null", "3 of 9 records")
+    assert alert["link"].startswith(f"{BASE_URL}/dags/orders/runs/")
+    assert "/tasks/check_quality" in alert["link"]
+    assert alert["run_id"] == finished.run_id
+    assert "orders partition 4: expect_column_values_to_not_be_null (critical): observed 3 of 9" in alert["text"]
+
+
+def test_partitions_that_turn_red_when_the_round_starts_over_make_publish_red(
+    run: Run, jobs: StubbedJobs, site: Site
+) -> None:
+    jobs.answer("check_quality", {"ok": True, "verdicts": [verdict(0)]})
+    again = {"ok": False, "published": [], "held_back": [0], "verdicts": [verdict(0, failure())]}
+    jobs.answer("publish", again, code=1)
+    finished = run(plan(units=1))
+    assert states(finished)["publish"] == "failed"
+    assert [alert["task"] for alert in alerts(site)] == ["publish"]
+
+
+def test_a_failed_compaction_publishes_nothing_but_tombstones_still_expire(
+    run: Run, jobs: StubbedJobs, site: Site
+) -> None:
+    jobs.answer("compact", {"ok": False, "error": "3 records without a key"}, code=2)
+    finished = run(plan(units=1, sweep=True))
+    assert str(finished.state) == "failed"
+    assert jobs.names == ["compact", "expire_tombstones"]
+    assert states(finished)["check_quality"] == "upstream_failed"
+    assert states(finished)["publish"] == "skipped"
+    assert [(a["task"], a["reason"]) for a in alerts(site)] == [("compact", "3 records without a key")]
+
+
+def test_a_check_that_crashed_publishes_nothing_and_says_so(run: Run, jobs: StubbedJobs) -> None:
+    jobs.answer("check_quality", {"ok": False, "error": "out of memory"}, code=2)
+    finished = run(plan(units=1))
+    assert jobs.names == ["compact", "check_quality"]
+    assert states(finished)["publish"] == "skipped"
+    assert rendered(finished, "publish")["reason"] == "check_quality came to no verdict, so nothing is published"
+    assert states(finished)["outcome"] == "failed"
+
+
+def test_tombstones_expire_on_a_topic_without_new_data(run: Run, jobs: StubbedJobs) -> None:
+    finished = run(plan(sweep=True))
+    assert jobs.names == ["expire_tombstones"]
+    assert str(finished.state) == "success"
+    assert rendered(finished, "reclaim")["reason"] == "nothing to merge"
+
+
+def test_tombstones_expire_after_a_red_check_too(run: Run, jobs: StubbedJobs) -> None:
+    jobs.answer("check_quality", {"ok": False, "verdicts": [verdict(0, failure())]}, code=1)
+    run(plan(units=1, sweep=True))
+    assert jobs.names == ["compact", "check_quality", "publish", "expire_tombstones"]
+
+
+def test_reclaim_alone_can_be_due(run: Run, jobs: StubbedJobs) -> None:
+    finished = run(plan(reclaim=True))
+    assert jobs.names == ["reclaim"]
+    assert rendered(finished, "expire_tombstones")["reason"] == "no tombstone waits for a horizon"
+
+
+def test_a_failed_evaluation_starts_no_job(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    finished = run({"reason": "not a plan"})
+    assert str(finished.state) == "failed"
+    assert jobs.calls == []
+    assert rendered(finished, "reclaim")["reason"] == "evaluate made no plan"
+
+
+def test_data_in_a_check_result_is_never_rendered_as_a_template(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    hostile = "{{ 7 * 7 }} {% raw %} {{ conn.spark_default.password }}"
+    checked = {"ok": False, "verdicts": [verdict(0, failure(observed=hostile))]}
+    jobs.answer("check_quality", checked, code=1)
+    run(plan(units=1))
+    assert json.loads(jobs.argument("publish", "--checked")) == checked
+    assert alerts(site)[0]["failures"][0]["observed"] == hostile
+
+
+def test_a_conflict_is_tried_again_by_airflow(run: Run, jobs: StubbedJobs) -> None:
+    jobs.answer("check_quality", {"ok": True, "verdicts": [verdict(0)]})
+    jobs.answer("publish", {"ok": False, "error": "another writer"}, code=3)
+    run(plan(units=1))
+    assert jobs.names.count("publish") == 3
+
+
+@pytest.mark.parametrize(
+    ("conf", "expected"),
+    [
+        pytest.param({}, {"force": False, "partition": None}, id="defaults"),
+        pytest.param({"force": True, "partition": 2}, {"force": True, "partition": 2}, id="by-hand"),
+    ],
+)
+def test_what_is_asked_by_hand_reaches_evaluate(
+    site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch, conf: Any, expected: Any
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def evaluate(*_: Any, **wanted: Any) -> FixedPlan:
+        asked.append(wanted)
+        return FixedPlan(plan())
+
+    monkeypatch.setattr("cleantail.evaluate.evaluate_topic", evaluate)
+    site.topic("orders")
+    site.dag("orders").test(run_conf={**conf, "now_ms": NOW_MS})
+    assert asked == [{"now_ms": NOW_MS, **expected}]
+
+
+def test_ingest_appends_what_is_new_before_anything_is_evaluated(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    (site.home / "landing").mkdir()
+    file = site.home / "landing" / "a.jsonl"
+    file.write_text('{"partition": 0, "offset": 0, "key": "k", "payload": "v"}\n')
+    finished = run(plan(), source={"path": "landing/*.jsonl"})
+    assert jobs.argument("ingest", "--file") == str(file)
+    assert states(finished)["evaluate"] == "success"
+
+
+def test_a_bad_file_stops_the_run_with_its_line(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    (site.home / "landing").mkdir()
+    (site.home / "landing" / "a.jsonl").write_text("nonsense\n")
+    jobs.answer("ingest", {"ok": False, "error": "landing/a.jsonl:1: not JSON"}, code=2)
+    finished = run(plan(units=1), source={"path": "landing/*.jsonl"})
+    assert str(finished.state) == "failed"
+    assert jobs.names == ["ingest"]
+    assert states(finished)["evaluate"] == "upstream_failed"
+    assert alerts(site)[0]["reason"] == "landing/a.jsonl:1: not JSON"
+
+
+def test_no_new_file_is_no_reason_to_start_spark_or_to_stop(run: Run, jobs: StubbedJobs) -> None:
+    finished = run(plan(sweep=True), source={"path": "landing/*.jsonl"})
+    assert jobs.names == ["expire_tombstones"]
+    assert "nothing new" in rendered(finished, "ingest")["reason"]

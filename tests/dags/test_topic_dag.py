@@ -1,0 +1,121 @@
+"""The shape of a topic's DAG: tasks, order, rules, pool, schedule, docs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.airflow_site import Site
+
+SPARK_TASKS = ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim"]
+
+
+@pytest.fixture
+def dag(site: Site) -> Any:
+    site.topic("orders", source={"path": "landing/*.jsonl"}, owner="sales", description="All orders.")
+    return site.dag("orders")
+
+
+def test_the_tasks_follow_the_way_of_the_data(dag: Any) -> None:
+    upstream = {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks}
+    assert upstream == {
+        "ingest": [],
+        "evaluate": ["ingest"],
+        "compact": ["evaluate"],
+        "check_quality": ["compact"],
+        "publish": ["check_quality"],
+        "expire_tombstones": ["publish"],
+        "reclaim": ["expire_tombstones", "publish"],
+        "outcome": sorted([*SPARK_TASKS, "evaluate"]),
+    }
+
+
+def test_a_topic_without_a_source_path_has_no_ingest_task(site: Site) -> None:
+    site.topic("orders")
+    dag = site.dag("orders")
+    assert "ingest" not in dag.task_ids
+    assert dag.get_task("evaluate").upstream_task_ids == set()
+
+
+@pytest.mark.parametrize(
+    ("task", "rule"),
+    [
+        ("ingest", "all_success"),
+        ("evaluate", "none_failed"),
+        ("compact", "all_success"),
+        ("check_quality", "all_success"),
+        ("publish", "one_done"),
+        ("expire_tombstones", "all_done"),
+        ("reclaim", "all_done"),
+        ("outcome", "one_failed"),
+    ],
+)
+def test_each_task_starts_by_its_own_rule(dag: Any, task: str, rule: str) -> None:
+    assert dag.get_task(task).trigger_rule == rule
+
+
+def test_exactly_the_spark_tasks_take_a_slot_of_the_pool(dag: Any) -> None:
+    assert sorted(t.task_id for t in dag.tasks if t.pool == "cleantail_spark") == sorted(SPARK_TASKS)
+
+
+def test_compact_is_mapped_over_the_units_and_labelled_by_partition(dag: Any) -> None:
+    compact = dag.get_task("compact")
+    assert compact.is_mapped
+    assert compact.map_index_template == "{{ task.partitions }}"
+
+
+def test_every_task_alerts_but_the_one_that_repeats_the_others(dag: Any) -> None:
+    silent = [task.task_id for task in dag.tasks if not task.has_on_failure_callback]
+    assert silent == ["outcome"]
+
+
+def test_the_yaml_decides_schedule_owner_description_and_tags(site: Site) -> None:
+    config = {"cleanup.policy": "compact,delete", "compaction.strategy": "timestamp"}
+    site.topic("orders", schedule="5 4 * * *", owner="sales", description="All orders.", config=config)
+    dag = site.dag("orders")
+    assert dag.timetable.expression == "5 4 * * *"
+    assert (dag.owner, dag.description) == ("sales", "All orders.")
+    assert set(dag.tags) == {"cleantail", "compact,delete", "timestamp"}
+
+
+def test_a_null_schedule_runs_only_by_hand(site: Site) -> None:
+    site.topic("orders", schedule=None)
+    assert not site.dag("orders").timetable.can_be_scheduled
+
+
+def test_one_run_at_a_time_and_no_catching_up(dag: Any) -> None:
+    assert (dag.max_active_runs, dag.catchup) == (1, False)
+
+
+def test_the_pause_between_tries_is_the_cleaners_backoff(site: Site) -> None:
+    (site.config / "defaults.yaml").write_text("platform: {cleaner: {log.cleaner.backoff.ms: 3000}}\n")
+    site.topic("orders")
+    assert site.dag("orders").get_task("publish").retry_delay.total_seconds() == 3
+
+
+def test_the_docs_name_every_task_and_every_resolved_setting(dag: Any) -> None:
+    for task in dag.task_ids:
+        assert f"`{task}`" in dag.doc_md
+    assert "| **segment.ms** | `1` |" in dag.doc_md
+    assert "| delete.retention.ms | `86400000 = 1 d` |" in dag.doc_md
+    assert "| table | `cleantail.orders` |" in dag.doc_md
+
+
+def test_no_text_of_the_yaml_breaks_the_table_of_the_docs(site: Site) -> None:
+    config = {"compaction.strategy": "header", "compaction.strategy.header": "a|b`c"}
+    site.topic("orders", config=config)
+    assert "| **compaction.strategy.header** | `a/bc` |" in site.dag("orders").doc_md
+
+
+def test_the_same_yaml_gives_the_same_dag_so_that_airflow_keeps_one_version(site: Site) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    site.topic("orders", source={"path": "landing/*.jsonl"})
+    first, second = (json.dumps(DagSerialization.to_dict(site.dag("orders")), sort_keys=True) for _ in range(2))
+    assert first == second
+
+
+def test_a_run_can_be_forced_bounded_and_dated_by_hand(dag: Any) -> None:
+    assert {name: dag.params[name] for name in dag.params} == {"force": False, "partition": None, "now_ms": None}

@@ -1,0 +1,72 @@
+"""One run of a topic's DAG with the real jobs on real Spark, from landing files to the published table."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleantail.config import find_topic, load_platform
+from cleantail.evaluate import read_facts
+from tests.airflow_environment import ROOT
+from tests.airflow_site import Site
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
+KEYS = 7
+RECORDS = 40  # per partition
+HOUR_MS = 3_600_000
+
+
+def record(partition: int, offset: int) -> dict[str, Any]:
+    """Keys repeat; every eleventh record is a tombstone."""
+    payload = None if offset % 11 == 10 else f"v{offset}"
+    return {
+        "partition": partition,
+        "offset": offset,
+        "ts": 1_700_000_000_000 + offset,
+        "key": f"k{offset % KEYS}",
+        "payload": payload,
+    }
+
+
+@pytest.fixture
+def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any:
+    """A topic of two partitions with one file to land; partition 1 breaks the topic's own check."""
+    monkeypatch.setenv("CLEANTAIL_JARS", os.environ.get("CLEANTAIL_JARS", str(ROOT / ".cleantail" / "jars")))
+    lines = [record(partition, offset) for partition in (0, 1) for offset in range(RECORDS)]
+    lines[RECORDS]["key"] = "a-key-that-is-too-long"
+    (site.home / "landing").mkdir()
+    (site.home / "landing" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    site.topic(
+        "orders",
+        source={"path": "landing/*.jsonl"},
+        checks=[{"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 9}}],
+        alerts=[{"type": "file", "path": "alerts.jsonl"}],
+    )
+    return site.dag("orders")
+
+
+def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(orders: Any, site: Site) -> None:
+    finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + HOUR_MS})
+    states = {instance.task_id: str(instance.state) for instance in finished.get_task_instances()}
+    assert states == {
+        "ingest": "success",
+        "evaluate": "success",
+        "compact": "success",
+        "check_quality": "failed",
+        "publish": "success",
+        "expire_tombstones": "skipped",
+        "reclaim": "skipped",
+        "outcome": "failed",
+    }
+    facts = read_facts(find_topic("orders", site.config), load_platform(site.config, os.environ))
+    assert facts is not None
+    live = {p: sum(f.live_records for f in facts.files_of(p)) for p in facts.partitions}
+    assert live == {0: KEYS, 1: RECORDS}
+    assert facts.states[0].checkpoint == RECORDS
+    assert facts.states[1].checkpoint is None
+    (alert,) = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    assert [failure["partition"] for failure in alert["failures"]] == [1]

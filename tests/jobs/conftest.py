@@ -1,0 +1,95 @@
+"""One Spark session, one CLEANTAIL_HOME and one catalog for all job tests; every test has a topic of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cleantail.cli import main
+from cleantail.config import Platform, Topic, find_topic, load_platform
+from spark_jobs.session import start_session
+from spark_jobs.tables import TopicTable
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Workshop:
+    """A configuration directory on the shared home, and the command line as a person would use it."""
+
+    config: Path
+    capture: pytest.CaptureFixture[str]
+
+    def topic(self, name: str, config: dict[str, Any] | None = None, **more: Any) -> str:
+        """Writes the YAML (JSON is YAML) of a topic whose segments are never active, and returns its name."""
+        settings = {"segment.ms": 1, "delete.retention.ms": 1000} | (config or {})
+        folder = self.config / "topics"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.yaml").write_text(json.dumps({"topic": name, "config": settings, **more}))
+        return name
+
+    def file(self, name: str, records: Iterable[dict[str, Any]]) -> Path:
+        path = self.config / name
+        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+        return path
+
+    def run(self, *argv: object) -> tuple[int, str, str]:
+        self.capture.readouterr()
+        code = main([*map(str, argv), "--config", str(self.config)])
+        out, err = self.capture.readouterr()
+        return code, out, err
+
+    def ok(self, *argv: object) -> str:
+        code, out, err = self.run(*argv)
+        assert code == 0, err
+        return out
+
+    def json(self, *argv: object) -> Any:
+        return json.loads(self.ok(*argv, "--json"))
+
+    def read(self, topic: str, *argv: object) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.ok("read", topic, *argv).splitlines()]
+
+    def platform(self) -> Platform:
+        return load_platform(self.config, os.environ)
+
+    def find(self, topic: str) -> Topic:
+        return find_topic(topic, self.config, os.environ)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """CLEANTAIL_HOME of the whole session; the jars are the checkout's."""
+    place = tmp_path_factory.mktemp("home")
+    jars = os.environ.get("CLEANTAIL_JARS") or str(REPOSITORY / ".cleantail" / "jars")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLEANTAIL_HOME", str(place))
+        patch.setenv("CLEANTAIL_JARS", jars)
+        yield place
+
+
+@pytest.fixture(scope="session")
+def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session. Later start_session calls get it, since they name the same catalog."""
+    config = tmp_path_factory.mktemp("platform")
+    session = start_session(load_platform(config, os.environ), "cleantail tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def workshop(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Workshop:
+    (tmp_path / "config" / "topics").mkdir(parents=True)
+    return Workshop(tmp_path / "config", capsys)
+
+
+@pytest.fixture
+def table_of(workshop: Workshop, spark: SparkSession):  # type: ignore[no-untyped-def]
+    return lambda topic: TopicTable.of(spark, workshop.find(topic), workshop.platform())

@@ -1,0 +1,78 @@
+"""Files arrive exactly once, and a bad one changes nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from tests.jobs.test_rounds import offsets, record
+
+
+def test_the_same_content_again_adds_nothing_whatever_the_file_is_called(workshop):
+    topic = workshop.topic("once")
+    lines = [record(0, "a", "x"), record(1, "é", None)]
+    plain = workshop.file("a.jsonl", lines)
+    packed = plain.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert workshop.json("ingest", topic, "--file", plain)["records"] == 2
+    again = workshop.json("ingest", topic, "--file", packed, "--file", plain)
+    assert (again["records"], [f["skipped"] for f in again["files"]]) == (0, [True, True])
+    assert [(r["offset"], r["key"], r["payload"]) for r in workshop.read(topic)] == [(0, "a", "x"), (1, "é", None)]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{not json", "not JSON"),
+        (json.dumps({"partition": 0, "key": "a", "payload": "x"}), '"offset" is missing'),
+        (json.dumps(record(-1, "a", "x")), '"offset" is -1'),
+        (json.dumps(record(1, "a", "x", partition="p")), '"partition" is "p"'),
+    ],
+    ids=["not JSON", "no offset", "negative offset", "partition not a number"],
+)
+def test_a_bad_line_stops_the_run_with_file_and_line_and_nothing_is_appended(workshop, line, says):
+    topic = workshop.topic("bad-lines")
+    good = workshop.file("good.jsonl", [record(0, "a", "x")])
+    bad = workshop.config / "bad.jsonl"
+    bad.write_text(json.dumps(record(1, "b", "y")) + "\n" + line + "\n")
+    code, out, err = workshop.run("ingest", topic, "--file", good, "--file", bad)
+    assert code == 2
+    assert "bad.jsonl:2: " in err and says in err
+    assert workshop.read(topic) == []
+
+
+def test_a_missing_file_and_a_cut_off_gzip_are_clear_errors(workshop):
+    topic = workshop.topic("broken-files")
+    code, _, err = workshop.run("ingest", topic, "--file", workshop.config / "none.jsonl")
+    assert code == 2 and "none.jsonl does not exist" in err
+    cut = workshop.config / "cut.jsonl.gz"
+    cut.write_bytes(gzip.compress("".join(json.dumps(record(i, "a", "x")) + "\n" for i in range(100)).encode())[:-20])
+    code, _, err = workshop.run("ingest", topic, "--file", cut)
+    assert code == 2 and "cut.jsonl.gz" in err and "ends early" in err
+
+
+def test_a_table_that_is_not_ours_is_not_touched(workshop, spark):
+    spark.sql("CREATE TABLE IF NOT EXISTS cleantail.cleantail.foreign_table (id int) USING iceberg")
+    topic = workshop.topic("adopter", table="cleantail.foreign_table")
+    file = workshop.file("a.jsonl", [record(0, "a", "x")])
+    for command in (["ingest", topic, "--file", file], ["compact", topic], ["status", topic], ["read", topic]):
+        code, _, err = workshop.run(*command)
+        assert code == 2 and "is not the table of topic adopter" in err
+    assert spark.table("cleantail.cleantail.foreign_table").count() == 0
+
+
+def test_binary_keys_and_values_come_back_as_they_were(workshop):
+    topic = workshop.topic("binary")
+    lines = [
+        record(0, "gAD/", "AAEC", key_encoding="base64", payload_encoding="base64"),
+        record(1, "plain", "text", headers=["h", "v", "h", None]),
+        {"partition": 0, "offset": 2, "tstype": "unknown", "ts": -1, "key": "no time", "payload": "x"},
+    ]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    first, second, third = workshop.read(topic)
+    assert (first["key"], first["key_encoding"], first["payload"]) == ("gAD/", "base64", "\x00\x01\x02")
+    assert second["headers"] == ["h", "v", "h", None]
+    assert (third["tstype"], third["ts"]) == ("unknown", -1)
+    assert offsets(workshop.read(topic, "--from-offset", 1)) == [1, 2]

@@ -1,0 +1,231 @@
+"""What a round promises, on real tables: bounds, horizons, late records, copies, keyless records, red checks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cleantail.evaluate import evaluate_topic
+from spark_jobs import rounds
+from spark_jobs.compact import compact_unit
+from spark_jobs.keyless import side_table
+
+NOW = 1_800_000_000_000
+HOUR = 3_600_000
+
+
+def record(offset, key, payload, partition=0, ts=None, **more):
+    ts = 1_700_000_000_000 + offset if ts is None else ts
+    return {"partition": partition, "offset": offset, "tstype": "create", "ts": ts, "key": key, "payload": payload, **more}
+
+
+def offsets(records):
+    return [r["offset"] for r in records]
+
+
+def test_case_2_keys_keep_their_last_offset_and_their_order(workshop):
+    topic = workshop.topic("case-2")
+    keys = ["1", "2", "3", "3", "1", "4", "1", "4"]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, k, f"v{i}") for i, k in enumerate(keys)]))
+    workshop.ok("compact", topic, "--now", NOW)
+    assert [(r["key"], r["offset"]) for r in workshop.read(topic)] == [("2", 1), ("3", 3), ("1", 6), ("4", 7)]
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(8, "2", "v8")]))
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    assert [(r["key"], r["offset"]) for r in workshop.read(topic)] == [("3", 3), ("1", 6), ("4", 7), ("2", 8)]
+
+
+def test_a_tombstone_goes_at_its_horizon_and_not_a_millisecond_before(workshop):
+    topic = workshop.topic("horizon", {"delete.retention.ms": 5000})
+    lines = [record(0, "a", "x"), record(1, "a", None), record(2, "b", "y")]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    assert offsets(workshop.read(topic)) == [1, 2]
+    workshop.ok("compact", topic, "--now", NOW + 4999)
+    assert offsets(workshop.read(topic)) == [1, 2]
+    workshop.topic("horizon", {"delete.retention.ms": 0})  # a later config change does not move a horizon
+    workshop.ok("compact", topic, "--now", NOW + 4999)
+    assert offsets(workshop.read(topic)) == [1, 2]
+    workshop.ok("compact", topic, "--now", NOW + 5000)
+    assert offsets(workshop.read(topic)) == [2]
+
+
+def test_the_active_segment_and_young_records_are_not_touched_even_when_forced(workshop):
+    topic = workshop.topic("bounds", {"segment.ms": HOUR, "segment.bytes": 14, "min.compaction.lag.ms": 2 * HOUR})
+    for n, age in enumerate((5 * HOUR, HOUR, 1000)):
+        lines = [record(2 * n + i, "a", f"v{n}{i}", ts=NOW - age) for i in (0, 1)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    assert offsets(workshop.read(topic)) == [1, 2, 3, 4, 5]
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert (log["checkpoint"], log["first_uncleanable_offset"], log["active_base_offset"]) == (2, 2, 4)
+
+
+def test_records_below_the_clean_point_move_the_checkpoint_back_and_their_tombstones_start_a_new_clock(workshop):
+    topic = workshop.topic("late", {"delete.retention.ms": 5000})
+    first = [record(i, k, v) for i, k, v in ((2, "a", "x"), (5, "b", None), (9, "c", "z"))]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", first))
+    workshop.ok("compact", topic, "--now", NOW)
+    late = [record(3, "a", "newer"), record(4, "d", None), record(8, "e", "w")]
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", late))
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert (log["checkpoint"], log["first_dirty_offset"], log["late_offset"]) == (10, 3, 3)
+    assert log["pending_tombstones"] == 2
+    workshop.ok("compact", topic, "--now", NOW + 1000, "--force")
+    assert offsets(workshop.read(topic)) == [3, 4, 5, 8, 9]
+    [log] = workshop.json("status", topic, "--now", NOW + 1000)["topics"][topic]
+    assert [(h["end_offset"], h["horizon_ms"], h["tombstones"]) for h in log["horizons"]] == [
+        (5, NOW + 6000, 1),
+        (10, NOW + 5000, 1),
+    ]
+    workshop.ok("compact", topic, "--now", NOW + 5000)
+    assert offsets(workshop.read(topic)) == [3, 4, 8, 9]
+    workshop.ok("compact", topic, "--now", NOW + 6000)
+    assert offsets(workshop.read(topic)) == [3, 8, 9]
+
+
+def test_of_the_same_offset_twice_one_copy_survives(workshop):
+    topic = workshop.topic("copies")
+    lines = [record(0, "a", "x"), record(1, "b", "y"), record(1, "b", "y"), record(2, "c", "z")]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(2, "c", "z"), record(3, "d", "w")]))
+    workshop.ok("compact", topic, "--now", NOW)
+    assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("policy", ["fail", "drop", "quarantine"])
+def test_records_without_a_key_go_by_policy(workshop, spark, table_of, policy):
+    topic = workshop.topic(f"keyless-{policy}", {"cleantail.keyless.policy": policy})
+    lines = [record(0, "a", "x"), record(1, None, "no key"), record(2, "", "empty key"), record(3, "a", "")]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    if policy == "fail":
+        assert code == 2 and "offset 1" in err and "cleantail.keyless.policy" in err
+        assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
+        return
+    assert code == 0, err
+    assert [(r["key"], r["payload"]) for r in workshop.read(topic)] == [("", "empty key"), ("a", "")]
+    if policy == "quarantine":
+        side = spark.table(side_table(table_of(topic))).collect()
+        assert [(r["offset"], bytes(r["value"])) for r in side] == [(1, b"no key")]
+
+
+def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop):
+    checks = [{"expectation": "expect_column_values_to_not_match_regex", "kwargs": {"column": "value", "regex": "^bad"}}]
+    topic = workshop.topic("red", checks=checks)
+    lines = [record(i, "k", v, partition=p) for p in (0, 1) for i, v in enumerate(["x", "bad" if p else "good"])]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    assert code == 1
+    assert "partition 1: expect_column_values_to_not_match_regex" in err and "bad" in err
+    assert [(r["partition"], r["offset"]) for r in workshop.read(topic)] == [(0, 1), (1, 0), (1, 1)]
+    log = workshop.json("status", topic, "--now", NOW)["topics"][topic][1]
+    assert log["checkpoint"] is None and "not_match_regex" in log["state"]["quarantine"]["reason"]
+    workshop.topic("red")  # the check is corrected: a person's next run does not wait for the back-off
+    workshop.ok("compact", topic, "--now", NOW)
+    assert [(r["partition"], r["offset"]) for r in workshop.read(topic)] == [(0, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "expectation"),
+    [
+        ("t.`key` = CAST('b' AS BINARY)", "missing_winners"),
+        ("t.`offset` = 3", "head_changed"),
+    ],
+    ids=["a winner is deleted", "the head is touched"],
+)
+def test_damage_on_the_branch_turns_the_check_red_and_main_stays_as_it_was(workshop, table_of, damage, expectation):
+    topic = workshop.topic(f"damage-{expectation}", {"segment.ms": HOUR, "segment.bytes": 14})
+    old = [record(0, "a", "x"), record(1, "b", "y"), record(2, "a", "z")]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", old))
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(3, "a", "head", ts=NOW - 1000)]))
+    table = table_of(topic)
+    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW)
+    done = compact_unit(table, workshop.platform(), plan.units[0])
+    table.delete_where(plan.units[0].branch, damage)
+    checked = rounds.check_round(table, workshop.platform(), plan.round, [done])
+    [verdict] = checked["verdicts"]
+    assert not verdict["passed"]
+    assert expectation in [f["expectation"] for f in verdict["failures"]]
+    result = rounds.publish_round(table, workshop.platform(), checked)
+    assert (result["ok"], result["held_back"]) == (False, [0])
+    assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
+
+
+def test_a_check_whose_column_does_not_exist_is_an_error_and_not_published(workshop):
+    checks = [{"expectation": "expect_column_values_to_not_be_null", "kwargs": {"column": "nope"}, "severity": "info"}]
+    topic = workshop.topic("no-column", checks=checks)
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", "x"), record(1, "a", "y")]))
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    assert code == 1 and "could not be evaluated" in err
+    assert offsets(workshop.read(topic)) == [0, 1]
+
+
+def test_the_evidence_of_every_round_is_kept(workshop, spark):
+    topic = workshop.topic("evidence")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", "x"), record(1, "a", None)]))
+    workshop.ok("compact", topic, "--now", NOW)
+    workshop.ok("compact", topic, "--now", NOW + 1000)
+    rows = spark.table("cleantail.cleantail.cleantail_evidence").where(f"topic = '{topic}'").orderBy("now_ms").collect()
+    assert [(r["kind"], r["records_in"], r["records_out"], r["passed"]) for r in rows] == [
+        ("compact", 2, 1, True),
+        ("expire", 1, 0, True),
+    ]
+    assert {c["expectation"] for c in json.loads(rows[0]["checks"])} >= {"duplicate_keys", "missing_winners", "imbalance"}
+
+
+def test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest(workshop):
+    config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
+    topic = workshop.topic("retention", config)
+    for n, age in enumerate((20 * HOUR, 5 * HOUR, 3 * HOUR)):
+        lines = [record(2 * n + i, "a" if i else f"k{n}", f"v{n}{i}", ts=NOW - age) for i in (0, 1)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    assert offsets(workshop.read(topic)) == [2, 4, 5]
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert (log["log_start_offset"], log["checkpoint"], log["log_end_offset"]) == (2, 6, 6)
+
+
+def test_a_file_of_nothing_but_tombstones_is_swept_by_deletion_vectors(workshop):
+    topic = workshop.topic("all-tombstones")
+    lines = [record(i, f"k{i}", None) for i in range(4)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
+    workshop.ok("compact", topic, "--now", NOW + 1000)
+    assert workshop.read(topic) == []
+    workshop.ok("reclaim", topic, "--now", NOW + 1000)
+    [log] = workshop.json("status", topic, "--now", NOW + 1000)["topics"][topic]
+    assert (log["log_start_offset"], log["checkpoint"], log["log_end_offset"], log["warnings"]) == (0, 4, 4, [])
+
+
+def test_reclaim_rewrites_and_merges_files_and_the_state_stays_true(workshop, table_of):
+    topic = workshop.topic("merge", {"cleantail.reclaim.min.merge.files": 2})
+    for n in range(3):
+        lines = [record(10 * n + i, f"k{i}", f"v{n}{i}" if i else None) for i in range(5)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    before, [log] = workshop.read(topic), workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    workshop.ok("ingest", topic, "--file", workshop.file("later.jsonl", [record(30, "k9", "w")]))
+    result = workshop.json("reclaim", topic)
+    assert (result["rewritten_files"], result["new_files"]) == (3, 1)
+    assert workshop.read(topic) == [*before, *workshop.read(topic, "--from-offset", 30)]
+    [after] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    same = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons")
+    assert {k: after[k] for k in same} == {k: log[k] for k in same}
+    workshop.ok("compact", topic, "--now", NOW + 1000, "--force")
+    assert offsets(workshop.read(topic)) == [21, 22, 23, 24, 30]
+    assert all(f == "main" for f in table_of(topic).load().refs().keySet())
+
+
+def test_files_merged_by_someone_else_do_not_look_like_late_records(workshop, spark, table_of):
+    topic = workshop.topic("merged-outside")
+    for n in range(3):
+        lines = [record(10 * n + i, f"k{i}", f"v{n}{i}" if i else None) for i in range(3)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    table_of(topic).call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+    [after] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    same = ("checkpoint", "first_dirty_offset", "late_offset", "pending_tombstones", "log_end_offset", "records")
+    assert {k: after[k] for k in same} == {k: log[k] for k in same}
