@@ -67,9 +67,7 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
     root = Path(os.path.abspath(config_dir))
     home = Path(os.path.abspath(env.get(HOME_VARIABLE) or root.parent / ".cleantail"))
     parts = settings.platform
-    return Platform(
-        catalog=parts.catalog, cleaner=parts.cleaner, spark=parts.spark, home=home, config_dir=root
-    )
+    return Platform(catalog=parts.catalog, cleaner=parts.cleaner, spark=parts.spark, home=home, config_dir=root)
 
 
 def load_topic(file: Path, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
@@ -104,9 +102,7 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) ->
     raise ConfigError(config_dir / "topics", [problem])
 
 
-def scan_topics(
-    config_dir: Path, env: Mapping[str, str] = _NO_ENV
-) -> Iterator[tuple[Path, Topic | ConfigError]]:
+def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:
     """Each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
 
     Raises ConfigError only when `config_dir` is not a directory. Of two topics with one name or one table the
@@ -122,9 +118,7 @@ def scan_topics(
 
 def _topic_files(config_dir: Path) -> list[Path]:
     files = (config_dir / "topics").glob("*")
-    return sorted(
-        file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith(".")
-    )
+    return sorted(file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith("."))
 
 
 def _claimed(file: Path, topic: Topic, owners: dict[tuple[str, str], Path]) -> Topic | ConfigError:

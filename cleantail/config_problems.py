@@ -99,9 +99,7 @@ def _unknown(place: Place, parent: Schema, root: Schema) -> Problem:
     known = list(parent.get("properties", ()))
     key = str(place[-1])
     inner = [
-        f"{name}.{key}"
-        for name in known
-        if key in _resolve(parent["properties"][name], root).get("properties", ())
+        f"{name}.{key}" for name in known if key in _resolve(parent["properties"][name], root).get("properties", ())
     ]
     listed = f"known: {', '.join(known)}" if len(known) <= _LISTED_KEYS else ""
     best = inner[0] if inner else nearest(key, known)

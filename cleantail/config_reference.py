@@ -76,9 +76,7 @@ def _published(node: Any) -> Any:
     if isinstance(kept.get("title"), str):
         del kept["title"]  # pydantic's titles only repeat the keys
     if "x-source" in node:
-        kept["description"] = (
-            f"{node['description']} Allowed: {allowed_text(node)}. Source: {node['x-source']}."
-        )
+        kept["description"] = f"{node['description']} Allowed: {allowed_text(node)}. Source: {node['x-source']}."
     return kept
 
 

@@ -20,9 +20,7 @@ CLEANTAIL = "Cleantail"
 class Model(BaseModel):
     """Base of everything read from YAML: immutable, strictly typed, unknown keys refused."""
 
-    model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True
-    )
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
 
 def config(

@@ -72,7 +72,12 @@ class RunPlan:
     def _row(self, i: int) -> dict[str, Any]:
         decision, retention = self.decisions[i], self.retentions[i]
         action = "compact" if decision.compact else "retain" if retention.due else "none"
-        return {"action": action, **asdict(decision), "retention": retention.reason, "warnings": list(self.logs[i].warnings)}
+        return {
+            "action": action,
+            **asdict(decision),
+            "retention": retention.reason,
+            "warnings": list(self.logs[i].warnings),
+        }
 
     def table(self) -> str:
         """One line a partition, for the log of a task."""
@@ -134,9 +139,7 @@ def plan_run(
 ) -> RunPlan:
     """The pure half of evaluate_topic."""
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
-    decisions = tuple(
-        decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs
-    )
+    decisions = tuple(decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
     retentions = tuple(_retention(s, topic, now_ms, pauses.get(s.partition)) for s in logs)
     works = _works(logs, decisions, retentions)

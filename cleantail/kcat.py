@@ -51,7 +51,8 @@ def read_records(file: Path, encoding: str = "text") -> Iterator[Record]:
     number = 0
     try:
         with open_lines(file) as lines:
-            for number, line in enumerate(lines, 1):
+            for line in lines:
+                number += 1
                 if line.strip():
                     yield parse_line(line, encoding)
     except ValueError as e:

@@ -130,7 +130,9 @@ def _first_dirty(
     if checkpoint < log_start:
         return log_start, (f"checkpoint {checkpoint} is below the log start {log_start}: reset to the log start",)
     if checkpoint > log_end:
-        return log_start, (f"checkpoint {checkpoint} is above the log end {log_end}: reset to the log start {log_start}",)
+        return log_start, (
+            f"checkpoint {checkpoint} is above the log end {log_end}: reset to the log start {log_start}",
+        )
     if late_offset is not None and late_offset < checkpoint:
         late = max(late_offset, log_start)
         return late, (f"records arrived below the checkpoint {checkpoint}: it moves back to {late}",)

@@ -32,16 +32,10 @@ class Catalog(Model):
 
     name: Identifier = Field(default="cleantail", description="Name of the catalog in Spark SQL.")
     type: Literal["sqlite", "postgres", "rest"] = Field(default="sqlite", description="Kind of catalog.")
-    uri: str | None = Field(
-        default=None, description="Address; null is CLEANTAIL_HOME/catalog.db, for sqlite only."
-    )
-    warehouse: str | None = Field(
-        default=None, description="Where tables go; null is CLEANTAIL_HOME/warehouse."
-    )
+    uri: str | None = Field(default=None, description="Address; null is CLEANTAIL_HOME/catalog.db, for sqlite only.")
+    warehouse: str | None = Field(default=None, description="Where tables go; null is CLEANTAIL_HOME/warehouse.")
     namespace: Identifier = Field(default="cleantail", description="Namespace of tables that name none.")
-    properties: dict[str, Setting] = Field(
-        default={}, description="More catalog properties, such as s3.endpoint."
-    )
+    properties: dict[str, Setting] = Field(default={}, description="More catalog properties, such as s3.endpoint.")
 
     @model_validator(mode="after")
     def _server_is_named(self) -> Self:

@@ -86,7 +86,13 @@ def status(topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_
 
 
 def _status_row(log: LogState) -> list[str]:
-    note = log.warnings[0] if log.warnings else f"quarantined: {log.state.quarantine.reason}" if log.state.quarantine else ""
+    note = (
+        log.warnings[0]
+        if log.warnings
+        else f"quarantined: {log.state.quarantine.reason}"
+        if log.state.quarantine
+        else ""
+    )
     return [
         str(log.partition),
         str(log.log_start_offset),
@@ -156,8 +162,19 @@ def compacted(planned: RunPlan, result: dict[str, Any], for_machines: bool) -> N
 def _run_row(m: dict[str, Any], passed: bool) -> list[str]:
     gone = m["deleted"]
     other = sum(n for reason, n in gone.items() if reason not in ("superseded", "expired"))
-    counts = (m["partition"], m["records_in"], m["records_out"], gone.get("superseded", 0), gone.get("expired", 0), other)
-    return [*(str(c) for c in counts), str(m["tombstones_out"]), "[green]passed[/green]" if passed else "[red]failed[/red]"]
+    counts = (
+        m["partition"],
+        m["records_in"],
+        m["records_out"],
+        gone.get("superseded", 0),
+        gone.get("expired", 0),
+        other,
+    )
+    return [
+        *(str(c) for c in counts),
+        str(m["tombstones_out"]),
+        "[green]passed[/green]" if passed else "[red]failed[/red]",
+    ]
 
 
 def _print_checks(result: dict[str, Any]) -> None:

@@ -117,7 +117,11 @@ def _cut_at_next_base(segments: list[Segment]) -> tuple[Segment, ...]:
             end = max(segment.end_offset_exclusive, reach.end_offset_exclusive)
             segment = replace(segment, largest_timestamp_ms=largest_ms, end_offset_exclusive=end)
         reach = segment
-        end = segment.end_offset_exclusive if following is None else min(segment.end_offset_exclusive, following.base_offset)
+        end = (
+            segment.end_offset_exclusive
+            if following is None
+            else min(segment.end_offset_exclusive, following.base_offset)
+        )
         cut.append(replace(segment, end_offset_exclusive=end))
     return tuple(cut)
 

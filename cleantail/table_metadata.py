@@ -76,7 +76,8 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
 
 def _unreachable(platform: Platform, error: Exception) -> str:
     where = platform.catalog.uri or platform.catalog_uri
-    return f"catalog {platform.catalog.name} ({platform.catalog.type}) at {where} cannot be reached: {type(error).__name__}"
+    kind = f"{platform.catalog.name} ({platform.catalog.type})"
+    return f"catalog {kind} at {where} cannot be reached: {type(error).__name__}"
 
 
 def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | None:
@@ -152,13 +153,15 @@ def _deletion_vectors(table: Table, manifest: ManifestFile) -> Iterator[tuple[st
     names = [field.name for field in DATA_FILE_TYPE[3].fields]
     path_at, records_at = names.index("referenced_data_file"), names.index("record_count")
     types = {-1: ManifestEntry, 2: DataFile}
-    with AvroFile[ManifestEntry](table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types) as entries:
+    with AvroFile[ManifestEntry](
+        table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types
+    ) as entries:
         for entry in entries:
             path = entry.data_file[path_at]
             if path is None:
                 raise TableError(
-                    f"{entry.data_file[1]} deletes rows of more than one data file; Cleantail reads tables whose deletes "
-                    "are deletion vectors (format version 3)"
+                    f"{entry.data_file[1]} deletes rows of more than one data file; Cleantail reads tables whose "
+                    "deletes are deletion vectors (format version 3)"
                 )
             if entry.status != ENTRY_DELETED:
                 yield str(path), int(entry.data_file[records_at])
@@ -186,7 +189,9 @@ def _data_file(table: Table, entry: ManifestEntry, deleted: int) -> DataFile:
 
 def _long(bound: bytes | None, path: str) -> int:
     if bound is None:
-        raise TableError(f"{path} has no bounds for the column offset: set write.metadata.metrics.default=full and rewrite it")
+        raise TableError(
+            f"{path} has no bounds for the column offset: set write.metadata.metrics.default=full and rewrite it"
+        )
     return int(struct.unpack("<q", bound)[0])
 
 
@@ -235,7 +240,7 @@ def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
 
 
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
-    """Partitions that have data files at a snapshot (the current one when None). Raises TableError for an unknown one."""
+    """Partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown one."""
     snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if snapshot is None and snapshot_id is not None:
         raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")

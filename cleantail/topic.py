@@ -134,9 +134,7 @@ class MailAlert(Model):
         description="Receivers.", json_schema_extra={"x-allowed": "a list of mail addresses", "minItems": 1}
     )
     conn_id: ConnectionId = Field(default="smtp_default", description="Airflow connection.")
-    sender: MailAddress | None = Field(
-        default=None, alias="from", description="Sender; null is the connection's."
-    )
+    sender: MailAddress | None = Field(default=None, alias="from", description="Sender; null is the connection's.")
 
 
 class WebhookAlert(Model):
@@ -160,9 +158,7 @@ Alert = Annotated[MailAlert | WebhookAlert | FileAlert, Field(discriminator="typ
 class TopicDefaults(Model):
     """The `topic:` of defaults.yaml: what all topics share. Config maps merge key by key, lists replace."""
 
-    schedule: Schedule | None = Field(
-        default=DEFAULT_SCHEDULE, description="When the DAG runs; null is only by hand."
-    )
+    schedule: Schedule | None = Field(default=DEFAULT_SCHEDULE, description="When the DAG runs; null is only by hand.")
     owner: str = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
     config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
     checks: Annotated[tuple[Check, ...], Field(strict=False)] = Field(

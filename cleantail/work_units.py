@@ -42,7 +42,9 @@ class WorkUnit:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> WorkUnit:
         fields = {name: data[name] for name in ("round", "unit", "now_ms", "base_snapshot_id", "branch")}
-        works = tuple(PartitionWork(**{k: w[k] for k in PartitionWork.__dataclass_fields__}) for w in data["partitions"])
+        works = tuple(
+            PartitionWork(**{k: w[k] for k in PartitionWork.__dataclass_fields__}) for w in data["partitions"]
+        )
         return cls(**fields, partitions=works)
 
 

@@ -72,7 +72,10 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
     home.make_afresh()
     inputs = make_inputs(repository, int(time.time() * 1000))
     for expected in inputs:
-        console.print(f"{expected.given.topic:<18}{len(expected.given.records):>7,} records  {expected.given.origin}", markup=False)
+        console.print(
+            f"{expected.given.topic:<18}{len(expected.given.records):>7,} records  {expected.given.origin}",
+            markup=False,
+        )
     platform = load_platform(CONFIG, {"CLEANTAIL_HOME": str(home.path)})
     kept = False
     try:
@@ -84,7 +87,10 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
             home.airflow("down")
     if kept:
         console.print(home.airflow("up"), markup=False, soft_wrap=True)
-    console.print(f"\n{time.monotonic() - started:.0f} s in all; " + ("everything as claimed" if holds else "[bold red]NOT as claimed[/bold red]"))
+    console.print(
+        f"\n{time.monotonic() - started:.0f} s in all; "
+        + ("everything as claimed" if holds else "[bold red]NOT as claimed[/bold red]")
+    )
     return 0 if holds else 1
 
 

@@ -40,7 +40,9 @@ def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, given: T
             "check_quality is red, and so is the run": _is_red(ended),
             f"its message names {RULE}": RULE in log,
             "the alert is in the file and names it too": any(f["expectation"] == RULE for f in failures),
-            "main untouched: what it had and what was ingested, nothing else": _same(after, [*before, *given.batches[1]]),
+            "main untouched: what it had and what was ingested, nothing else": _same(
+                after, [*before, *given.batches[1]]
+            ),
         },
     )
 

@@ -62,7 +62,17 @@ def _commit(fields: list[str]) -> Commit:
 
 def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes | None]]:
     """(commit, path, value) of each line "commit parent" given; a commit without a parent adds all its files."""
-    wanted = ("diff-tree", "--stdin", "-r", "-z", "--root", "--raw", "--no-abbrev", "--no-renames", "--ignore-submodules=none")
+    wanted = (
+        "diff-tree",
+        "--stdin",
+        "-r",
+        "-z",
+        "--root",
+        "--raw",
+        "--no-abbrev",
+        "--no-renames",
+        "--ignore-submodules=none",
+    )
     parts = iter(_git(repository, *wanted, given=pairs).split(b"\0"))
     commit = ""
     for part in parts:

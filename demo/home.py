@@ -49,10 +49,16 @@ class Home:
     def environment(self) -> dict[str, str]:
         """The caller's, but with nothing of the caller's own Airflow or configuration."""
         bundles = [
-            {"name": name, "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {"path": str(path)}}
+            {
+                "name": name,
+                "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
+                "kwargs": {"path": str(path)},
+            }
             for name, path in DAG_FOLDERS.items()
         ]
-        return {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "CLEANTAIL_"))} | {
+        return {
+            name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "CLEANTAIL_"))
+        } | {
             "CLEANTAIL_HOME": str(self.path),
             "CLEANTAIL_JARS": str(self.jars),
             "CLEANTAIL_CONFIG": str(CONFIG),

@@ -31,7 +31,9 @@ def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
     sensors = topic_input(SENSORS, "generated, a third of the sensors sends late", sensor_readings(now_ms), 2)
     return [
         _files(repository, now_ms),
-        Expected(customers, _winners(customers.records, lambda r: (r.headers[0][1], r.offset)), "highest version of each"),
+        Expected(
+            customers, _winners(customers.records, lambda r: (r.headers[0][1], r.offset)), "highest version of each"
+        ),
         # the first batch is past retention.bytes once the second is there
         Expected(sensors, _winners(sensors.batches[1], lambda r: (r.timestamp_ms, r.offset)), "latest reading of each"),
     ]
@@ -41,7 +43,9 @@ def _files(repository: Path | None, now_ms: int) -> Expected:
     place = repository or ROOT
     try:
         head = head_of(place)
-        given = topic_input(FILES, f"git history of {place.resolve()} up to {head[:12]}", changelog(place, head, now_ms), 3)
+        given = topic_input(
+            FILES, f"git history of {place.resolve()} up to {head[:12]}", changelog(place, head, now_ms), 3
+        )
         return Expected(given, tree(place, head), f"git ls-tree -r {head[:12]}")
     except NoHistoryError as error:
         if repository:

@@ -23,13 +23,23 @@ def customer_changes(now_ms: int, count: int = 12_000, customers: int = 1500, la
     twenty-five deletes its customer (and a later one may bring the customer back).
     """
     rng = random.Random(SEED)
-    arrival = [(version + (rng.randint(1, late_by) if rng.random() < 1 / 6 else 0), version) for version in range(count)]
-    made = [_customer_change(rng, rng.randrange(customers), version, now_ms - (count - version) * STEP_MS) for version in range(count)]
+    arrival = [
+        (version + (rng.randint(1, late_by) if rng.random() < 1 / 6 else 0), version) for version in range(count)
+    ]
+    made = [
+        _customer_change(rng, rng.randrange(customers), version, now_ms - (count - version) * STEP_MS)
+        for version in range(count)
+    ]
     return [made[version] for _, version in sorted(arrival)]
 
 
 def _customer_change(rng: random.Random, customer: int, version: int, at_ms: int) -> Change:
-    row = {"id": customer, "tier": rng.choice(["basic", "plus", "gold"]), "credit": rng.randrange(10_000), "version": version}
+    row = {
+        "id": customer,
+        "tier": rng.choice(["basic", "plus", "gold"]),
+        "credit": rng.randrange(10_000),
+        "version": version,
+    }
     value = None if rng.random() < 1 / 25 else json.dumps(row).encode()
     return Change(b"customer-%d" % customer, value, at_ms, (("version", version.to_bytes(8, "big")),))
 

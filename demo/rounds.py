@@ -17,7 +17,11 @@ from demo.home import DemoError
 POLL_S = 1.0
 RUN_WITHIN_S = 900
 LOG_LINES = 25
-SHOWN = {"success": "[green]done[/green]", "failed": "[red]failed[/red]", "up_for_retry": "[yellow]tries again[/yellow]"}
+SHOWN = {
+    "success": "[green]done[/green]",
+    "failed": "[red]failed[/red]",
+    "up_for_retry": "[yellow]tries again[/yellow]",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,9 @@ def print_summary(console: Console, proofs: Sequence[Proof]) -> None:
 
 
 def _table(proofs: Sequence[Proof]) -> Table:
-    table = Table(title="before → after", caption="bytes are data-file bytes x live fraction; seconds are those of both rounds")
+    table = Table(
+        title="before → after", caption="bytes are data-file bytes x live fraction; seconds are those of both rounds"
+    )
     table.add_column("topic", no_wrap=True)
     for name in ("records", "keys", "tombstones", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -57,7 +59,9 @@ def _counts(found: object) -> tuple[int, int, int]:
 
 def _print_claims(console: Console, claims: Mapping[str, bool]) -> None:
     for claim, holds in claims.items():
-        console.print(f"  {'[green]yes[/green]' if holds else '[bold red]NO [/bold red]'}  {escape(claim)}", soft_wrap=True)
+        console.print(
+            f"  {'[green]yes[/green]' if holds else '[bold red]NO [/bold red]'}  {escape(claim)}", soft_wrap=True
+        )
 
 
 def _print_corrupted(console: Console, topic: str, corrupted: CorruptedRound) -> None:

@@ -76,4 +76,6 @@ def audit(platform: Platform, topic: str) -> Audit:
     green = [row for row in rows if row["passed"]]
     checks = [check for row in green for check in json.loads(row["checks"])]
     removed = sum((Counter(json.loads(row["deleted"])) for row in green), Counter[str]())
-    return Audit(sum(c["passed"] for c in checks), len(checks), removed, len({r["round"] for r in rows if not r["passed"]}))
+    return Audit(
+        sum(c["passed"] for c in checks), len(checks), removed, len({r["round"] for r in rows if not r["passed"]})
+    )

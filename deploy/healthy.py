@@ -1,6 +1,6 @@
 """Health check: exit code 0 when a page answers with status 200 and its text contains what is expected.
 
-    python deploy/healthy.py http://127.0.0.1:8080/json/ '"status" : "ALIVE"'
+python deploy/healthy.py http://127.0.0.1:8080/json/ '"status" : "ALIVE"'
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the bucket of the warehouse where there is none. Address and name come from the platform's configuration.
 
-    python deploy/init_bucket.py
+python deploy/init_bucket.py
 """
 
 from __future__ import annotations

@@ -27,10 +27,11 @@ from cleantail.partition_state import (
     with_late_tombstones,
     with_round,
 )
+from cleantail.rules import RULES
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
 from spark_jobs.evidence import append_evidence
-from spark_jobs.expectations import RULES, Auditor, Finding, preload
+from spark_jobs.expectations import Auditor, Finding, preload
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import SEQUENCE_NUMBER, TopicTable
@@ -103,12 +104,18 @@ def measure_unit(table: TopicTable, unit: WorkUnit, counts: dict[str, Any], expi
     try:
         by_record = _rows(record_measures(records, unit.now_ms))
         by_key = _rows(key_measures(records, table.topic.config, unit.now_ms, expiring))
-        alive = {(row[PARTITION], row["ledger_end"]): row["tombstones"] for row in live_tombstones(records, new).collect()}
+        alive = {
+            (row[PARTITION], row["ledger_end"]): row["tombstones"] for row in live_tombstones(records, new).collect()
+        }
     finally:
         records.unpersist()
     return [
         _measure(work, by_record, by_key, counts["deleted"], change.data_files_changed)
-        | {"horizons": [[h.end_offset, h.horizon_ms, alive.get((work.partition, h.end_offset), 0)] for h in new[work.partition]]}
+        | {
+            "horizons": [
+                [h.end_offset, h.horizon_ms, alive.get((work.partition, h.end_offset), 0)] for h in new[work.partition]
+            ]
+        }
         | {"head_tombstones": alive.get((work.partition, None), 0)}
         for work in unit.partitions
     ]
@@ -149,7 +156,12 @@ def _measure(
     measure = {**by_record.get(work.partition, {}), **no_keys, **by_key.get(work.partition, {})}
     balance = measure.get("records_in", 0) - sum(gone.values()) - measure.get("records_out", 0)
     own = {"data_files_changed": data_files_changed, "imbalance": balance, "deleted": gone}
-    return {**dict.fromkeys((*RULES, "records_in", "records_out", "tombstones_in", "tombstones_out"), 0), **measure, **own, PARTITION: work.partition}
+    return {
+        **dict.fromkeys((*RULES, "records_in", "records_out", "tombstones_in", "tombstones_out"), 0),
+        **measure,
+        **own,
+        PARTITION: work.partition,
+    }
 
 
 def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> list[int]:

@@ -47,7 +47,11 @@ def append_evidence(table: TopicTable, platform: Platform, result: dict[str, Any
 
 
 def _row(
-    result: dict[str, Any], measure: dict[str, Any], unit: dict[str, Any], work: dict[str, Any], findings: Sequence[Finding]
+    result: dict[str, Any],
+    measure: dict[str, Any],
+    unit: dict[str, Any],
+    work: dict[str, Any],
+    findings: Sequence[Finding],
 ) -> tuple[Any, ...]:
     partition = measure["partition"]
     verdict = next(v for v in result["verdicts"] if v["partition"] == partition)

@@ -1,6 +1,6 @@
 """Expire the tombstones whose horizon has come: branch, check and publish of their own, also without new data.
 
-    spark-submit spark_jobs/expire_tombstones.py --config config --topic orders --round '{"round": …, "partitions": [0]}'
+    spark-submit spark_jobs/expire_tombstones.py --config config --topic orders --round '{"now_ms": …}'
 
 Which are due is read from the ledgers in the table as it is now (semantics.md 1.5, 3.3, 3.4).
 """
@@ -57,7 +57,9 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, A
     return unit.as_json() | {"counts": counts}
 
 
-def plan_expiry(table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int]) -> tuple[RunPlan, WorkUnit]:
+def plan_expiry(
+    table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int]
+) -> tuple[RunPlan, WorkUnit]:
     """The ledgers as they are now, and the unit for those of the logs that have something due."""
     plan = evaluate_topic(table.topic, platform, now_ms=now_ms)
     base = int(table.load().currentSnapshot().snapshotId()) if plan.sweep else 0

@@ -19,7 +19,9 @@ def start_session(platform: Platform, app_name: str) -> SparkSession:
     Raises CleantailError when the jars are not there.
     """
     if not jars(platform, os.environ) and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        raise CleantailError(f"no Spark jars in {platform.home / 'jars'}: run `make setup`, or name them in CLEANTAIL_JARS")
+        raise CleantailError(
+            f"no Spark jars in {platform.home / 'jars'}: run `make setup`, or name them in CLEANTAIL_JARS"
+        )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if platform.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back

@@ -1,8 +1,8 @@
 """The only module that reads and writes tables.
 
 Everything that changes `main` works the same way: the change is written to a branch, then its files are replayed
-onto `main` in one Iceberg transaction together with the table properties that go with it (design.md, decision 4). A crash
-leaves all-old or all-new, and appends to `main` meanwhile neither block nor break it.
+onto `main` in one Iceberg transaction together with the table properties that go with it (design.md, decision 4). A
+crash leaves all-old or all-new, and appends to `main` meanwhile neither block nor break it.
 """
 
 from __future__ import annotations

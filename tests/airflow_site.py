@@ -137,11 +137,15 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubbedJobs:
     place.mkdir()
     bin_folder.mkdir()
     script = bin_folder / "spark-submit"
-    script.write_text((ROOT / "tests" / "spark_submit_stub.py").read_text().replace("/usr/bin/env python3", sys.executable))
+    script.write_text(
+        (ROOT / "tests" / "spark_submit_stub.py").read_text().replace("/usr/bin/env python3", sys.executable)
+    )
     script.chmod(0o755)
     real = operators.spark_environment
     stub = {"STUB": str(place)}
     monkeypatch.setattr(
-        operators, "spark_environment", lambda env: {**(own := real(env)), **stub, "PATH": f"{bin_folder}:{own['PATH']}"}
+        operators,
+        "spark_environment",
+        lambda env: {**(own := real(env)), **stub, "PATH": f"{bin_folder}:{own['PATH']}"},
     )
     return StubbedJobs(place)

@@ -46,7 +46,12 @@ def in_order(records: Iterable[Rec]) -> list[Rec]:
 
 
 def changelog(
-    count: int, partitions: int, keys: int, tombstones: int, seed: int, headers: Callable[[random.Random], list[Any]] | None = None
+    count: int,
+    partitions: int,
+    keys: int,
+    tombstones: int,
+    seed: int,
+    headers: Callable[[random.Random], list[Any]] | None = None,
 ) -> list[Rec]:
     """A made changelog: `count` records over `partitions` logs, of which about `tombstones` are deletes."""
     rng = random.Random(seed)

@@ -28,7 +28,9 @@ class SabotageOperator(CleantailSparkOperator):
 
     def arguments(self, context: Context) -> list[str]:
         self.application = str(Path(__file__).resolve().parents[1] / "sabotage.py")
-        units = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=range(len(context["ti"].xcom_pull(task_ids="evaluate"))))
+        units = context["ti"].xcom_pull(
+            task_ids=COMPACT, map_indexes=range(len(context["ti"].xcom_pull(task_ids="evaluate")))
+        )
         return [argument for unit in units for argument in ("--branch", unit["branch"])]
 
 

@@ -61,7 +61,9 @@ def offset_map(records: DataFrame, works: Sequence[PartitionWork], configs: Kafk
 def winners(records: DataFrame, configs: KafkaConfigs) -> DataFrame:
     """The winner of every key among these records; the highest offset decides between equals (KIP-280)."""
     best = F.max(rank(configs)).alias("best")
-    return records.groupBy(PARTITION, KEY).agg(best).select(PARTITION, KEY, F.col(f"best.{OFFSET}").alias("keep_offset"))
+    return (
+        records.groupBy(PARTITION, KEY).agg(best).select(PARTITION, KEY, F.col(f"best.{OFFSET}").alias("keep_offset"))
+    )
 
 
 def rank(configs: KafkaConfigs) -> Column:

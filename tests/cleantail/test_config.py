@@ -83,9 +83,7 @@ def test_the_defaults_file_of_the_repository_shows_the_built_in_defaults(config_
 def test_the_defaults_file_of_the_repository_names_every_default():
     text = (REPOSITORY / "config" / "defaults.yaml").read_text()
     sections = [DefaultsFile().platform.catalog, DefaultsFile().platform.cleaner, DefaultsFile().topic.config]
-    names = [
-        field.alias or name for section in sections for name, field in type(section).model_fields.items()
-    ]
+    names = [field.alias or name for section in sections for name, field in type(section).model_fields.items()]
     assert [name for name in names if f" {name}: " not in text] == []
 
 
@@ -104,9 +102,7 @@ def test_a_topic_lies_over_the_defaults(load):
     assert topic.alerts == (FileAlert(type="file", path="b"),)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "# nothing\n", "topic:\n", "platform:\n", "topic: {config: }\n"], ids=repr
-)
+@pytest.mark.parametrize("text", ["", "# nothing\n", "topic:\n", "platform:\n", "topic: {config: }\n"], ids=repr)
 def test_an_empty_section_is_the_default(load, text):
     assert load(FOUR_LINES, text) == load(FOUR_LINES)
 
@@ -122,9 +118,7 @@ def test_the_table_is_in_the_namespace_of_the_catalog(load):
 
 
 def test_an_expectation_may_be_named_by_its_class(load):
-    topic = load(
-        "topic: a\nchecks: [{expectation: ExpectColumnToExist, kwargs: {column: key, n: [1, null]}}]"
-    )
+    topic = load("topic: a\nchecks: [{expectation: ExpectColumnToExist, kwargs: {column: key, n: [1, null]}}]")
     (check,) = topic.checks
     assert (check.expectation, check.severity) == ("expect_column_to_exist", "critical")
     assert check.kwargs == {"column": "key", "n": [1, None]}
@@ -264,8 +258,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "config: {compaction.strategy: heder}",
-            'config.compaction.strategy: "heder" is not allowed: offset, timestamp or header '
-            "(did you mean header?)",
+            'config.compaction.strategy: "heder" is not allowed: offset, timestamp or header (did you mean header?)',
             id="strategy",
         ),
         pytest.param(
@@ -393,19 +386,13 @@ def test_a_long_or_unprintable_value_stays_on_one_short_line(problems):
     ("text", "expected"),
     [
         pytest.param("topic: a\ntopic: b", "line 2: the key topic occurs twice", id="duplicate key"),
-        pytest.param(
-            "topic: a\nconfig: {a: 1, a: 1}", "line 2: the key a occurs twice", id="inner duplicate"
-        ),
+        pytest.param("topic: a\nconfig: {a: 1, a: 1}", "line 2: the key a occurs twice", id="inner duplicate"),
         pytest.param("a: &x {b: 1}\nc: *x", "line 2: an alias", id="alias"),
-        pytest.param(
-            "topic: a\nschedule: */5 * * * *", "quote a text that starts with * or @", id="bare cron"
-        ),
+        pytest.param("topic: a\nschedule: */5 * * * *", "quote a text that starts with * or @", id="bare cron"),
         pytest.param("topic: a\nschedule: @daily", "quote a text that starts with * or @", id="bare preset"),
         pytest.param("topic: [", "line 2: did not find expected", id="open bracket"),
         pytest.param("[" * 100_000, "nested more than 20 levels deep", id="stack overflow"),
-        pytest.param(
-            "topic: !!python/name:os.system a", "could not determine a constructor", id="python object"
-        ),
+        pytest.param("topic: !!python/name:os.system a", "could not determine a constructor", id="python object"),
         pytest.param("- a", "not a mapping", id="list"),
         pytest.param("a", "not a mapping", id="text"),
         pytest.param("topic: a\n---\ntopic: b", "another document", id="two documents"),
@@ -450,9 +437,7 @@ def test_a_date_in_yaml_stays_text(load):
 )
 def test_a_secret_is_refused_and_not_repeated(problems, line):
     (first, *others) = problems(f"topic: a\n{line}")
-    assert (
-        "a secret has no place in YAML: use the environment (CLEANTAIL_…) or an Airflow connection" in first
-    )
+    assert "a secret has no place in YAML: use the environment (CLEANTAIL_…) or an Airflow connection" in first
     assert "hunter2" not in "\n".join([first, *others])
 
 
@@ -487,9 +472,7 @@ def test_broken_defaults_are_an_error_of_every_topic(config_dir):
     ("second", "expected"),
     [
         pytest.param("topic: a.b", 'topic: "a.b" is not allowed: already used by 1.yaml', id="one name"),
-        pytest.param(
-            "topic: a_b", 'table: "cleantail.a_b" is not allowed: already used by 1.yaml', id="one table"
-        ),
+        pytest.param("topic: a_b", 'table: "cleantail.a_b" is not allowed: already used by 1.yaml', id="one table"),
     ],
 )
 def test_two_topics_cannot_share_a_name_or_a_table(config_dir, second, expected):
@@ -537,7 +520,5 @@ def test_an_unknown_topic_is_an_error_with_the_nearest_name(config_dir):
 def test_the_configuration_imports_nothing_heavy():
     heavy = ["pyspark", "airflow", "great_expectations", "pyiceberg", "pyarrow"]
     code = f"import sys, cleantail.config; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert done.stdout.strip() == "[]"

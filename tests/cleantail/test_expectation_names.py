@@ -40,7 +40,5 @@ def test_the_list_is_that_of_the_installed_great_expectations():
     core = pytest.importorskip("great_expectations.expectations.core")
     classes = [getattr(core, name) for name in dir(core) if name.startswith("Expect")]
     # a class without a type is an old alias that no suite can hold
-    installed = {
-        cls.expectation_type: cls.__name__ for cls in classes if getattr(cls, "expectation_type", "")
-    }
+    installed = {cls.expectation_type: cls.__name__ for cls in classes if getattr(cls, "expectation_type", "")}
     assert {name: class_name(name) for name in EXPECTATION_NAMES} == installed

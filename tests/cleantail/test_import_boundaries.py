@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-MODULES = sorted(f"cleantail.{file.stem}" for file in (REPOSITORY / "cleantail").glob("*.py") if file.stem != "__init__")
+MODULES = sorted(
+    f"cleantail.{file.stem}" for file in (REPOSITORY / "cleantail").glob("*.py") if file.stem != "__init__"
+)
 SCRIPT = """
 import importlib, json, sys
 found = {}
@@ -22,7 +24,9 @@ print(json.dumps(found))
 
 def imported_by(*modules):
     """Top-level packages that each module, imported in this order, brings in."""
-    made = subprocess.run([sys.executable, "-c", SCRIPT, *modules], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    made = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *modules], capture_output=True, text=True, check=True, cwd=REPOSITORY
+    )
     return json.loads(made.stdout)
 
 

@@ -106,9 +106,7 @@ def test_the_policy_is_a_set_however_it_is_written(policy, compacts, deletes):
     assert (configs.compacts, configs.deletes) == (compacts, deletes)
 
 
-@pytest.mark.parametrize(
-    "policy", ["", "compat", "compact,", "COMPACT", [], [1], [["compact"]], 5, True], ids=repr
-)
+@pytest.mark.parametrize("policy", ["", "compat", "compact,", "COMPACT", [], [1], [["compact"]], 5, True], ids=repr)
 def test_an_unknown_policy_is_an_error(policy):
     with pytest.raises(ValidationError, match="not a cleanup policy"):
         read(**{"cleanup.policy": policy})
@@ -143,9 +141,7 @@ def test_min_lag_above_max_lag_is_an_error():
         read(**{"min.compaction.lag.ms": 6, "max.compaction.lag.ms": 5})
 
 
-@pytest.mark.parametrize(
-    ("segment_ms", "max_lag_ms", "expected"), [(10, 20, 10), (20, 10, 10), (10, LONG_MAX, 10)]
-)
+@pytest.mark.parametrize(("segment_ms", "max_lag_ms", "expected"), [(10, 20, 10), (20, 10, 10), (10, LONG_MAX, 10)])
 def test_the_longest_lag_shortens_the_segment(segment_ms, max_lag_ms, expected):
     configs = read(**{"segment.ms": segment_ms, "max.compaction.lag.ms": max_lag_ms})
     assert configs.effective_segment_ms == expected

@@ -18,7 +18,16 @@ TS_MAX = 9223372036854775
 
 def line(**fields):
     """A good line with these fields over it; a field that is `...` is left out."""
-    whole = {"topic": "t", "partition": 1, "offset": 2, "tstype": "create", "ts": 3, "headers": [], "key": "k", "payload": "v"}
+    whole = {
+        "topic": "t",
+        "partition": 1,
+        "offset": 2,
+        "tstype": "create",
+        "ts": 3,
+        "headers": [],
+        "key": "k",
+        "payload": "v",
+    }
     return json.dumps({k: v for k, v in (whole | fields).items() if v is not ...}).encode()
 
 
@@ -75,7 +84,9 @@ def test_case_23_a_key_of_ten_megabytes_is_a_key():
     ],
 )
 def test_bytes_that_are_not_utf8_survive_as_kcat_writes_them(raw, expected):
-    text = b'{"partition":0,"offset":0,"headers":["h","%s"],"key":"%s","payload":"%s"}' % ((raw.replace(b"\x00", b"\\u0000"),) * 3)
+    text = b'{"partition":0,"offset":0,"headers":["h","%s"],"key":"%s","payload":"%s"}' % (
+        (raw.replace(b"\x00", b"\\u0000"),) * 3
+    )
     record = parse_line(text)
     assert (record.key, record.value, record.headers) == (expected, expected, (("h", expected),))
 
@@ -119,7 +130,14 @@ def test_repeated_and_empty_headers_keep_their_order():
 
 
 def test_fields_marked_as_base64_are_bytes():
-    record = parsed(key="/w==", key_encoding="base64", payload="AAE=", payload_encoding="base64", headers=["h", "/g==", "n", None], headers_encoding="base64")
+    record = parsed(
+        key="/w==",
+        key_encoding="base64",
+        payload="AAE=",
+        payload_encoding="base64",
+        headers=["h", "/g==", "n", None],
+        headers_encoding="base64",
+    )
     assert (record.key, record.value, record.headers) == (b"\xff", b"\x00\x01", (("h", b"\xfe"), ("n", None)))
 
 
@@ -134,7 +152,9 @@ def test_a_file_may_be_base64_as_a_whole():
 
 
 def test_a_mark_wins_over_the_encoding_of_the_file():
-    record = parse_line(line(key="k", key_encoding="text", payload="AAE=", headers=["h", "v"], headers_encoding="text"), "base64")
+    record = parse_line(
+        line(key="k", key_encoding="text", payload="AAE=", headers=["h", "v"], headers_encoding="text"), "base64"
+    )
     assert (record.key, record.value, record.headers) == (b"k", b"\x00\x01", (("h", b"v"),))
 
 
@@ -157,18 +177,32 @@ def test_empty_base64_is_the_empty_text():
         pytest.param(b"NaN", "not a JSON object: NaN", id="NaN"),
         pytest.param(b"null", "not a JSON object: null", id="null"),
         pytest.param(b"{}", '"payload" is missing: a record has one, null for a tombstone', id="empty object"),
-        pytest.param(line(payload=...), '"payload" is missing: a record has one, null for a tombstone', id="no payload"),
+        pytest.param(
+            line(payload=...), '"payload" is missing: a record has one, null for a tombstone', id="no payload"
+        ),
         pytest.param(line(offset=...), f'"offset" is missing: an integer from 0 to {LONG_MAX - 1}', id="no offset"),
         pytest.param(line(offset=None), f'"offset" is missing: an integer from 0 to {LONG_MAX - 1}', id="null offset"),
-        pytest.param(line(offset=-1), f'"offset" is -1: an integer from 0 to {LONG_MAX - 1} is allowed', id="negative offset"),
-        pytest.param(line(offset=LONG_MAX), f'"offset" is {LONG_MAX}: an integer from 0 to {LONG_MAX - 1}', id="offset too large"),
+        pytest.param(
+            line(offset=-1), f'"offset" is -1: an integer from 0 to {LONG_MAX - 1} is allowed', id="negative offset"
+        ),
+        pytest.param(
+            line(offset=LONG_MAX), f'"offset" is {LONG_MAX}: an integer from 0 to {LONG_MAX - 1}', id="offset too large"
+        ),
         pytest.param(line(offset=True), '"offset" is true: an integer', id="bool offset"),
         pytest.param(line(offset=1.0), '"offset" is 1.0: an integer', id="float offset"),
         pytest.param(line(offset=float("nan")), '"offset" is NaN: an integer', id="NaN offset"),
         pytest.param(line(offset=float("inf")), '"offset" is Infinity: an integer', id="infinite offset"),
-        pytest.param(b'{"payload":"v","partition":0,"offset":' + b"9" * 5_000 + b"}", "limit (4300 digits)", id="offset of 5000 digits"),
+        pytest.param(
+            b'{"payload":"v","partition":0,"offset":' + b"9" * 5_000 + b"}",
+            "limit (4300 digits)",
+            id="offset of 5000 digits",
+        ),
         pytest.param(line(partition=...), '"partition" is missing: an integer from 0 to 2147483647', id="no partition"),
-        pytest.param(line(partition="0"), '"partition" is "0": an integer from 0 to 2147483647 is allowed', id="partition as text"),
+        pytest.param(
+            line(partition="0"),
+            '"partition" is "0": an integer from 0 to 2147483647 is allowed',
+            id="partition as text",
+        ),
         pytest.param(line(partition=-1), '"partition" is -1: an integer', id="negative partition"),
         pytest.param(line(partition=2_147_483_648), '"partition" is 2147483648: an integer', id="partition too large"),
         pytest.param(line(partition=False), '"partition" is false: an integer', id="bool partition"),
@@ -176,35 +210,73 @@ def test_empty_base64_is_the_empty_text():
         pytest.param(line(ts=TS_MAX + 1), f'"ts" is {TS_MAX + 1}: an integer', id="timestamp beyond Iceberg"),
         pytest.param(line(ts="3"), '"ts" is "3": an integer', id="timestamp as text"),
         pytest.param(line(ts=True), '"ts" is true: an integer', id="bool timestamp"),
-        pytest.param(line(tstype="Create"), '"tstype" is "Create": one of create, logappend, unknown is allowed', id="unknown type"),
+        pytest.param(
+            line(tstype="Create"),
+            '"tstype" is "Create": one of create, logappend, unknown is allowed',
+            id="unknown type",
+        ),
         pytest.param(line(tstype=None), '"tstype" is null: one of', id="null type"),
         pytest.param(line(tstype=["create"]), '"tstype" is ["create"]: one of', id="list type"),
         pytest.param(line(key=5), '"key" is 5: a string or null is allowed', id="key is a number"),
         pytest.param(line(key=float("nan")), '"key" is NaN: a string', id="key is NaN"),
         pytest.param(line(key={"id": 1}), '"key" is {"id": 1}: a string', id="key is an object"),
         pytest.param(line(payload=False), '"payload" is false: a string or null is allowed', id="bool payload"),
-        pytest.param(line(payload=["x" * 100]), '"payload" is ["' + "x" * 75 + "...: a string", id="long values are cut"),
-        pytest.param(b'{"partition":0,"offset":0,"payload":"\\ud800"}', '"payload" has a lone surrogate', id="lone surrogate in the payload"),
-        pytest.param(b'{"partition":0,"offset":0,"payload":"","key":"\\udbff"}', '"key" has a lone surrogate', id="lone surrogate in the key"),
+        pytest.param(
+            line(payload=["x" * 100]), '"payload" is ["' + "x" * 75 + "...: a string", id="long values are cut"
+        ),
+        pytest.param(
+            b'{"partition":0,"offset":0,"payload":"\\ud800"}',
+            '"payload" has a lone surrogate',
+            id="lone surrogate in the payload",
+        ),
+        pytest.param(
+            b'{"partition":0,"offset":0,"payload":"","key":"\\udbff"}',
+            '"key" has a lone surrogate',
+            id="lone surrogate in the key",
+        ),
         pytest.param(line(headers=["h", "\ud800"]), '"headers" has a lone surrogate', id="lone surrogate in a header"),
-        pytest.param(line(headers=["\ud800", "v"]), '"headers" has the name "\\ud800": a name is UTF-8', id="lone surrogate in a name"),
-        pytest.param(line(headers=["\udfff", "v"]), '"headers" has the name "\\udfff": a name is UTF-8', id="last surrogate in a name"),
-        pytest.param(b'{"partition":0,"offset":0,"payload":"","headers":["a\xff","v"]}', '"headers" has the name "a\\udcff"', id="bytes in a name"),
+        pytest.param(
+            line(headers=["\ud800", "v"]),
+            '"headers" has the name "\\ud800": a name is UTF-8',
+            id="lone surrogate in a name",
+        ),
+        pytest.param(
+            line(headers=["\udfff", "v"]),
+            '"headers" has the name "\\udfff": a name is UTF-8',
+            id="last surrogate in a name",
+        ),
+        pytest.param(
+            b'{"partition":0,"offset":0,"payload":"","headers":["a\xff","v"]}',
+            '"headers" has the name "a\\udcff"',
+            id="bytes in a name",
+        ),
         pytest.param(line(headers=["h"]), '"headers" is not a list of names and values in turn', id="odd headers"),
         pytest.param(line(headers=["h", "v", "h"]), '"headers" is not a list of names', id="three headers"),
         pytest.param(line(headers={"h": "v"}), '"headers" is not a list of names', id="headers as an object"),
         pytest.param(line(headers="hv"), '"headers" is not a list of names', id="headers as text"),
-        pytest.param(line(headers=[1, "v"]), '"headers" has [1, "v"]: a string and a string or null are allowed', id="name is a number"),
+        pytest.param(
+            line(headers=[1, "v"]),
+            '"headers" has [1, "v"]: a string and a string or null are allowed',
+            id="name is a number",
+        ),
         pytest.param(line(headers=[None, "v"]), '"headers" has [null, "v"]', id="name is null"),
         pytest.param(line(headers=["h", 1]), '"headers" has ["h", 1]', id="header value is a number"),
         pytest.param(line(key_encoding="hex"), '"key_encoding" is "hex": text or base64 is allowed', id="unknown mark"),
         pytest.param(line(key_encoding=None), '"key_encoding" is null: text or base64 is allowed', id="null mark"),
-        pytest.param(line(payload_encoding=["base64"]), '"payload_encoding" is ["base64"]: text or base64', id="list mark"),
-        pytest.param(line(headers=["h", "v"], headers_encoding=1), '"headers_encoding" is 1: text or base64', id="number mark"),
+        pytest.param(
+            line(payload_encoding=["base64"]), '"payload_encoding" is ["base64"]: text or base64', id="list mark"
+        ),
+        pytest.param(
+            line(headers=["h", "v"], headers_encoding=1), '"headers_encoding" is 1: text or base64', id="number mark"
+        ),
         pytest.param(line(key="AA", key_encoding="base64"), '"key" is "AA": not base64', id="base64 without padding"),
-        pytest.param(line(key="A*A=", key_encoding="base64"), '"key" is "A*A=": not base64', id="a character outside base64"),
+        pytest.param(
+            line(key="A*A=", key_encoding="base64"), '"key" is "A*A=": not base64', id="a character outside base64"
+        ),
         pytest.param(line(key="ü", key_encoding="base64"), '"key" is "\\u00fc": not base64', id="base64 outside ASCII"),
-        pytest.param(line(headers=["h", "?"], headers_encoding="base64"), '"headers" is "?": not base64', id="header not base64"),
+        pytest.param(
+            line(headers=["h", "?"], headers_encoding="base64"), '"headers" is "?": not base64', id="header not base64"
+        ),
     ],
 )
 def test_a_bad_line_says_field_value_and_what_is_allowed(text, message):
@@ -277,7 +349,9 @@ def test_the_records_before_a_bad_line_come_first(written):
 def test_a_gz_file_that_is_cut_is_a_bad_file(written):
     lines = b"".join(line(offset=n, payload=str(n * n)) + b"\n" for n in range(500))
     file = written(gzip.compress(lines)[:-20], "cut.jsonl.gz")
-    with pytest.raises(BadLineError, match=r"cut\.jsonl\.gz:\d+: the file ends early or is not gzip: Compressed file ended"):
+    with pytest.raises(
+        BadLineError, match=r"cut\.jsonl\.gz:\d+: the file ends early or is not gzip: Compressed file ended"
+    ):
         list(read_records(file))
 
 
@@ -301,7 +375,9 @@ def test_a_broken_gz_file_is_named_by_the_line_after_the_last_good_one(written):
 
 @pytest.mark.parametrize(("name", "why"), [("absent.jsonl", "No such file or directory"), (".", "Is a directory")])
 def test_a_file_that_cannot_be_read_is_no_bad_line(tmp_path, name, why):
-    with pytest.raises(CleantailError, match=rf"{re.escape(str(tmp_path / name))} cannot be read: {why}; nothing was appended") as caught:
+    with pytest.raises(
+        CleantailError, match=rf"{re.escape(str(tmp_path / name))} cannot be read: {why}; nothing was appended"
+    ) as caught:
         list(read_records(tmp_path / name))
     assert not isinstance(caught.value, BadLineError)
 
@@ -332,7 +408,9 @@ def test_an_unheard_of_timestamp_type_is_written_as_unknown():
 
 
 def test_bytes_that_are_not_utf8_are_written_as_base64_with_a_mark():
-    fields = json.loads(format_record("t", Record(0, 0, 0, 0, b"\xff", b"\xfe", (("h", b"\xfd"), ("n", None), ("g", b"g")))))
+    fields = json.loads(
+        format_record("t", Record(0, 0, 0, 0, b"\xff", b"\xfe", (("h", b"\xfd"), ("n", None), ("g", b"g"))))
+    )
     assert (fields["key"], fields["key_encoding"]) == ("/w==", "base64")
     assert (fields["payload"], fields["payload_encoding"]) == ("/g==", "base64")
     assert (fields["headers"], fields["headers_encoding"]) == (["h", "/Q==", "n", None, "g", "Zw=="], "base64")

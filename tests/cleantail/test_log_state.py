@@ -96,7 +96,9 @@ def test_the_lag_is_measured_by_the_largest_timestamp_of_a_segment(largest_ms, b
     assert log.first_uncleanable_offset == bound
 
 
-@pytest.mark.parametrize(("lag_ms", "bound"), [pytest.param(0, 20, id="no lag"), pytest.param(1, 10, id="a lag of 1 ms")])
+@pytest.mark.parametrize(
+    ("lag_ms", "bound"), [pytest.param(0, 20, id="no lag"), pytest.param(1, 10, id="a lag of 1 ms")]
+)
 def test_without_a_lag_future_timestamps_hold_nothing_back(lag_ms, bound):
     files = [*blocks(0), *blocks(10, min_timestamp_ms=0, max_timestamp_ms=5_000)]
     log = resolved(files, now_ms=1_000, segment_bytes=14, segment_ms=1, min_compaction_lag_ms=lag_ms)
@@ -111,7 +113,14 @@ def test_the_first_young_segment_is_the_bound_also_when_older_ones_follow():
 
 def test_a_young_segment_below_the_clean_point_holds_nothing_back():
     files = [*blocks(0, min_timestamp_ms=990), *blocks(10)]
-    log = resolved(files, state=PartitionState(checkpoint=10), now_ms=1_000, segment_bytes=14, segment_ms=1, min_compaction_lag_ms=100)
+    log = resolved(
+        files,
+        state=PartitionState(checkpoint=10),
+        now_ms=1_000,
+        segment_bytes=14,
+        segment_ms=1,
+        min_compaction_lag_ms=100,
+    )
     assert bounds(log) == (10, 20)
 
 
@@ -172,13 +181,25 @@ def test_case_9_over_a_gap_of_offsets_the_bound_is_the_active_base(files):
     ("checkpoint", "first_dirty", "repaired", "warning"),
     [
         pytest.param(None, 10, False, None, id="none: log start"),
-        pytest.param(0, 10, True, "checkpoint 0 is below the log start 10: reset to the log start", id="case 13: below the log start"),
+        pytest.param(
+            0,
+            10,
+            True,
+            "checkpoint 0 is below the log start 10: reset to the log start",
+            id="case 13: below the log start",
+        ),
         pytest.param(9, 10, True, "checkpoint 9 is below the log start 10: reset to the log start", id="just below"),
         pytest.param(10, 10, False, None, id="at the log start"),
         pytest.param(15, 15, False, None, id="inside"),
         pytest.param(30, 30, False, None, id="at the log end"),
         pytest.param(31, 10, True, "checkpoint 31 is above the log end 30: reset to the log start 10", id="just above"),
-        pytest.param(200, 10, True, "checkpoint 200 is above the log end 30: reset to the log start 10", id="case 13: above the log end"),
+        pytest.param(
+            200,
+            10,
+            True,
+            "checkpoint 200 is above the log end 30: reset to the log start 10",
+            id="case 13: above the log end",
+        ),
     ],
 )
 def test_case_13_a_checkpoint_outside_the_log_is_reset_to_the_log_start(checkpoint, first_dirty, repaired, warning):
@@ -242,7 +263,9 @@ def test_the_log_end_outlives_its_last_record(known, expected):
         pytest.param([30], None, 20, None, id="only at the head"),
         pytest.param([20], None, 20, None, id="at the clean point"),
         pytest.param([19], 19, 19, "records arrived below the checkpoint 20: it moves back to 19", id="just below"),
-        pytest.param([30, 7, 12], 7, 7, "records arrived below the checkpoint 20: it moves back to 7", id="the lowest counts"),
+        pytest.param(
+            [30, 7, 12], 7, 7, "records arrived below the checkpoint 20: it moves back to 7", id="the lowest counts"
+        ),
     ],
 )
 def test_late_records_move_the_clean_point_back_to_the_lowest_of_them(arrived, late, first_dirty, warning):
@@ -355,7 +378,9 @@ class TestCase15:
     [
         pytest.param((), None, id="no ledger"),
         pytest.param((Horizon(5, 100, 0),), None, id="no live tombstone"),
-        pytest.param((Horizon(5, 300, 1), Horizon(6, 200, 1), Horizon(7, 100, 0)), 200, id="the soonest with a live one"),
+        pytest.param(
+            (Horizon(5, 300, 1), Horizon(6, 200, 1), Horizon(7, 100, 0)), 200, id="the soonest with a live one"
+        ),
     ],
 )
 def test_the_next_horizon_is_the_soonest_that_has_a_live_tombstone(horizons, expected):
@@ -413,7 +438,14 @@ def test_the_sections_follow_each_other(shapes, checkpoint, now_ms, lag_ms):
     for length, gap, stamp in shapes:
         files.append(data_file(base, base + length - 1, min_timestamp_ms=stamp))
         base += length + gap
-    log = resolved(files, state=PartitionState(checkpoint=checkpoint), now_ms=now_ms, segment_bytes=250, segment_ms=40, min_compaction_lag_ms=lag_ms)
+    log = resolved(
+        files,
+        state=PartitionState(checkpoint=checkpoint),
+        now_ms=now_ms,
+        segment_bytes=250,
+        segment_ms=40,
+        min_compaction_lag_ms=lag_ms,
+    )
     assert log.log_start_offset <= log.first_dirty_offset <= log.first_uncleanable_offset <= log.log_end_offset
     assert 0.0 <= log.dirty_ratio <= 1.0
     assert log.repaired == bool(log.warnings)

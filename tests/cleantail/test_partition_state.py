@@ -64,13 +64,19 @@ def _changed(**changes):
         pytest.param('{"version":1,"quarantine":null}', "horizons", id="no horizons"),
         pytest.param('{"version":1,"horizons":[]}', "quarantine", id="no quarantine"),
         pytest.param(_changed(horizons=[{"end_offset": 1}]), "horizon_ms", id="horizon without a time"),
-        pytest.param(_changed(horizons=[{"end_offset": 1, "horizon_ms": "2"}]), "horizon_ms", id="horizon time as text"),
+        pytest.param(
+            _changed(horizons=[{"end_offset": 1, "horizon_ms": "2"}]), "horizon_ms", id="horizon time as text"
+        ),
         pytest.param(_changed(horizons=[1]), "items", id="horizon is a number"),
         pytest.param(_changed(quarantine={"since_ms": 1}), "reason", id="half a quarantine"),
         pytest.param(_changed(checkpoint="10"), "checkpoint is '10'", id="checkpoint as text"),
         pytest.param(_changed(checkpoint=1.5), "checkpoint is 1.5", id="checkpoint as float"),
         pytest.param(_changed(head_tombstones=True), "head_tombstones is True", id="count as bool"),
-        pytest.param(_changed(quarantine={"since_ms": 1, "reason": 2, "attempts": 1, "retry_at_ms": 1}), "reason is 2", id="reason is a number"),
+        pytest.param(
+            _changed(quarantine={"since_ms": 1, "reason": 2, "attempts": 1, "retry_at_ms": 1}),
+            "reason is 2",
+            id="reason is a number",
+        ),
     ],
 )
 def test_what_is_not_a_state_is_refused_and_named(text, why):
@@ -100,7 +106,9 @@ def test_a_broken_state_is_named_by_table_and_property():
 
 @pytest.mark.parametrize("number", ["", "x", "-1", "1.0", " 1", "²"])
 def test_a_property_without_a_partition_number_is_refused(number):
-    with pytest.raises(TableError, match=r"^a\.b: property cleantail\.partition\..* does not end in a partition number"):
+    with pytest.raises(
+        TableError, match=r"^a\.b: property cleantail\.partition\..* does not end in a partition number"
+    ):
         states_of_properties({f"cleantail.partition.{number}": PartitionState().as_json()}, "a.b")
 
 

@@ -21,7 +21,9 @@ def test_a_record_comes_back_as_it_was(orders_table):
 
 
 def test_records_come_in_offset_order_partition_by_partition(orders_table):
-    orders_table.append((0, 9, 0, b"a", b"x"), (0, 3, 0, b"a", b"x"), (1, 1, 0, b"a", b"x")).append((0, 5, 0, b"a", b"x"))
+    orders_table.append((0, 9, 0, b"a", b"x"), (0, 3, 0, b"a", b"x"), (1, 1, 0, b"a", b"x")).append(
+        (0, 5, 0, b"a", b"x")
+    )
     assert offsets(orders_table, [1, 0]) == [(1, 1), (0, 3), (0, 5), (0, 9)]
     assert offsets(orders_table, [2]) == []
 

@@ -107,7 +107,9 @@ def test_only_files_that_a_round_has_seen_are_rewritten(states, merged):
     ],
 )
 def test_a_snapshot_expires_when_it_is_older_than_its_retention(at_ms, current, expired):
-    plan = resolve_reclaim(facts(snapshots=[(7, at_ms)], snapshot_id=current), configs(cleantail_snapshot_retention_ms=100), 1_000)
+    plan = resolve_reclaim(
+        facts(snapshots=[(7, at_ms)], snapshot_id=current), configs(cleantail_snapshot_retention_ms=100), 1_000
+    )
     assert (plan.expired_snapshots, plan.due) == (expired, expired > 0)
 
 
@@ -121,8 +123,12 @@ def test_the_reason_names_files_and_snapshots():
     ("given", "reason"),
     [
         pytest.param(facts(FILES, KNOWN), "4 files to rewrite into 1", id="only files"),
-        pytest.param(facts(snapshots=[(7, 0)]), "1 snapshots are past cleantail.snapshot.retention.ms", id="only snapshots"),
-        pytest.param(facts(), "no file is over the deleted share, nothing to merge, no snapshot to expire", id="nothing"),
+        pytest.param(
+            facts(snapshots=[(7, 0)]), "1 snapshots are past cleantail.snapshot.retention.ms", id="only snapshots"
+        ),
+        pytest.param(
+            facts(), "no file is over the deleted share, nothing to merge, no snapshot to expire", id="nothing"
+        ),
     ],
 )
 def test_the_reason_leaves_out_what_is_not_due(given, reason):

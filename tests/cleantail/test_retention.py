@@ -15,7 +15,8 @@ NOTHING = Retention(0, False, "no segment is past retention.ms or retention.byte
 def segments(*stamps, size=100):
     """Segments of ten offsets with these largest timestamps."""
     return tuple(
-        segment(10 * n, 10 * n + 10, bytes=size, first_timestamp_ms=ms, largest_timestamp_ms=ms) for n, ms in enumerate(stamps)
+        segment(10 * n, 10 * n + 10, bytes=size, first_timestamp_ms=ms, largest_timestamp_ms=ms)
+        for n, ms in enumerate(stamps)
     )
 
 
@@ -29,7 +30,9 @@ INACTIVE = replace(THREE, active_base_offset=None)
 
 
 def test_without_delete_in_the_policy_nothing_goes():
-    assert retained(THREE, 1 << 60, cleanup_policy="compact", retention_ms=0) == Retention(0, False, "cleanup.policy has no delete")
+    assert retained(THREE, 1 << 60, cleanup_policy="compact", retention_ms=0) == Retention(
+        0, False, "cleanup.policy has no delete"
+    )
 
 
 # ---- age
@@ -50,14 +53,18 @@ def test_a_segment_goes_when_its_youngest_record_is_older_than_retention_ms(now_
 
 
 def test_the_reason_names_how_many_and_which_limit():
-    assert retained(THREE, 251, retention_ms=50) == Retention(20, True, "2 segments below offset 20 are past retention.ms")
+    assert retained(THREE, 251, retention_ms=50) == Retention(
+        20, True, "2 segments below offset 20 are past retention.ms"
+    )
 
 
 def test_when_nothing_is_due_the_log_start_stays():
     assert retained(THREE, 150, retention_ms=50) == NOTHING
 
 
-@pytest.mark.parametrize(("retention_ms", "due"), [pytest.param(-1, False, id="-1 keeps all"), pytest.param(0, True, id="0 keeps none")])
+@pytest.mark.parametrize(
+    ("retention_ms", "due"), [pytest.param(-1, False, id="-1 keeps all"), pytest.param(0, True, id="0 keeps none")]
+)
 def test_minus_one_is_no_limit_of_age(retention_ms, due):
     assert retained(THREE, 1 << 60, retention_ms=retention_ms).due is due
 

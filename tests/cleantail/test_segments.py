@@ -227,7 +227,9 @@ def test_segments_are_disjoint_ordered_and_lose_nothing(files, segment_bytes, se
     assert all(base < end for base, end in spans(segments))
     assert sum(s.bytes for s in segments) == sum(f.live_bytes for f in files)
     assert sum(s.files for s in segments) == len(files)
-    assert max((s.end_offset_exclusive for s in segments), default=0) == max((f.upper_offset + 1 for f in files), default=0)
+    assert max((s.end_offset_exclusive for s in segments), default=0) == max(
+        (f.upper_offset + 1 for f in files), default=0
+    )
 
 
 @given(files_of_a_log, st.integers(1, 600), st.integers(1, 150))

@@ -95,7 +95,9 @@ def test_the_environment_may_name_another_place_of_the_jars(platform, tmp_path):
 # ---- secrets
 
 
-@pytest.mark.parametrize("catalog", [{}, POSTGRES, {"type": "rest", "uri": "http://c"}], ids=["sqlite", "postgres", "rest"])
+@pytest.mark.parametrize(
+    "catalog", [{}, POSTGRES, {"type": "rest", "uri": "http://c"}], ids=["sqlite", "postgres", "rest"]
+)
 def test_what_travels_on_a_command_line_holds_no_secret(platform, catalog):
     text = str(spark_conf(platform(**catalog), SECRETS))
     assert not [secret for secret in SECRETS.values() if len(secret) > 2 and secret in text]

@@ -44,7 +44,10 @@ def test_the_ratio_must_be_above_the_limit(cleanable, compact):
 
 def test_a_limit_of_1_switches_the_ratio_off():
     log = log_state(clean_bytes=0, cleanable_bytes=100)
-    assert verdict(log, configs(min_cleanable_dirty_ratio=1.0)) == (False, "dirty ratio 1.0000 is not above 1.0, and no record is overdue")
+    assert verdict(log, configs(min_cleanable_dirty_ratio=1.0)) == (
+        False,
+        "dirty ratio 1.0000 is not above 1.0, and no record is overdue",
+    )
 
 
 def test_a_limit_of_0_takes_any_cleanable_byte():
@@ -62,7 +65,9 @@ def test_the_reason_names_ratio_and_limit():
 @pytest.mark.parametrize(
     ("now_ms", "expected"),
     [
-        pytest.param(150, (False, "dirty ratio 0.1000 is not above 0.5, and no record is overdue"), id="delay 0: not overdue"),
+        pytest.param(
+            150, (False, "dirty ratio 0.1000 is not above 0.5, and no record is overdue"), id="delay 0: not overdue"
+        ),
         pytest.param(151, (True, "overdue by 1 ms: max.compaction.lag.ms is 50"), id="delay 1: overdue"),
     ],
 )
@@ -140,7 +145,9 @@ def test_retrying_a_quarantined_log_does_not_pass_over_the_ratio():
         pytest.param({"segments": ()}, "the log is empty", id="empty"),
         pytest.param({"first_dirty_offset": 30}, "clean up to the log end 30", id="clean"),
         pytest.param({"first_dirty_offset": 31}, "clean up to the log end 30", id="checkpoint above"),
-        pytest.param({"first_dirty_offset": 29}, "the dirty records are in the active segment, from offset 20", id="active"),
+        pytest.param(
+            {"first_dirty_offset": 29}, "the dirty records are in the active segment, from offset 20", id="active"
+        ),
         pytest.param(
             {"first_uncleanable_offset": 10},
             "nothing is cleanable below offset 10 (active segment or min.compaction.lag.ms)",
@@ -199,7 +206,9 @@ def order(*decisions):
         pytest.param([decision(0, 0.9, 5, 200), decision(1, 0.1, 9, 100)], [1, 0], id="the earliest deadline first"),
         pytest.param([decision(0, 0.1, 5, 100), decision(1, 0.9, 5, 100)], [1, 0], id="same deadline: the dirtiest"),
         pytest.param([decision(2), decision(0), decision(1)], [0, 1, 2], id="alike: by number"),
-        pytest.param([decision(0, 0.6, 0, 1), decision(1, 0.9, 0, 999)], [1, 0], id="a deadline to come does not count"),
+        pytest.param(
+            [decision(0, 0.6, 0, 1), decision(1, 0.9, 0, 999)], [1, 0], id="a deadline to come does not count"
+        ),
         pytest.param([decision(0, 0.6, 7, None), decision(1, 0.9, 0, 999)], [1, 0], id="no deadline, not overdue"),
         pytest.param([decision(0, 0.9, 5, 9, compact=False), decision(1)], [1], id="only those to compact"),
         pytest.param([decision(1, 0.5, 1, 0), decision(0, 0.9, 1, 5)], [1, 0], id="a deadline at 0 is one"),
@@ -282,7 +291,9 @@ def test_one_live_tombstone_makes_a_sweep():
 
 def test_case_22_every_boundary_of_a_decision():
     """ratio == min ratio: no; now == horizon: dropped; timestamp == now - min lag: cleanable; delay 0: not overdue."""
-    even = log_state(clean_bytes=500, cleanable_bytes=500, earliest_dirty_timestamp_ms=100, horizons=(Horizon(10, 150, 1),))
+    even = log_state(
+        clean_bytes=500, cleanable_bytes=500, earliest_dirty_timestamp_ms=100, horizons=(Horizon(10, 150, 1),)
+    )
     at = decide(even, configs(min_cleanable_dirty_ratio=0.5, max_compaction_lag_ms=50), 150)
     assert (at.compact, at.overdue_ms, at.deadline_ms) == (False, 0, 150)
     assert due_tombstones(even, 150) == 1

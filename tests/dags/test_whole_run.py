@@ -43,7 +43,9 @@ def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any
     site.topic(
         "orders",
         source={"path": "landing/*.jsonl"},
-        checks=[{"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 9}}],
+        checks=[
+            {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 9}}
+        ],
         alerts=[{"type": "file", "path": "alerts.jsonl"}],
     )
     return site.dag("orders")

@@ -17,7 +17,15 @@ HOUR = 3_600_000
 
 def record(offset, key, payload, partition=0, ts=None, **more):
     ts = 1_700_000_000_000 + offset if ts is None else ts
-    return {"partition": partition, "offset": offset, "tstype": "create", "ts": ts, "key": key, "payload": payload, **more}
+    return {
+        "partition": partition,
+        "offset": offset,
+        "tstype": "create",
+        "ts": ts,
+        "key": key,
+        "payload": payload,
+        **more,
+    }
 
 
 def offsets(records):
@@ -27,7 +35,9 @@ def offsets(records):
 def test_case_2_keys_keep_their_last_offset_and_their_order(workshop):
     topic = workshop.topic("case-2")
     keys = ["1", "2", "3", "3", "1", "4", "1", "4"]
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, k, f"v{i}") for i, k in enumerate(keys)]))
+    workshop.ok(
+        "ingest", topic, "--file", workshop.file("a.jsonl", [record(i, k, f"v{i}") for i, k in enumerate(keys)])
+    )
     workshop.ok("compact", topic, "--now", NOW)
     assert [(r["key"], r["offset"]) for r in workshop.read(topic)] == [("2", 1), ("3", 3), ("1", 6), ("4", 7)]
     workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(8, "2", "v8")]))
@@ -111,7 +121,9 @@ def test_records_without_a_key_go_by_policy(workshop, spark, table_of, policy):
 
 
 def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop):
-    checks = [{"expectation": "expect_column_values_to_not_match_regex", "kwargs": {"column": "value", "regex": "^bad"}}]
+    checks = [
+        {"expectation": "expect_column_values_to_not_match_regex", "kwargs": {"column": "value", "regex": "^bad"}}
+    ]
     topic = workshop.topic("red", checks=checks)
     lines = [record(i, "k", v, partition=p) for p in (0, 1) for i, v in enumerate(["x", "bad" if p else "good"])]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
@@ -171,7 +183,11 @@ def test_the_evidence_of_every_round_is_kept(workshop, spark):
         ("compact", 2, 1, True),
         ("expire", 1, 0, True),
     ]
-    assert {c["expectation"] for c in json.loads(rows[0]["checks"])} >= {"duplicate_keys", "missing_winners", "imbalance"}
+    assert {c["expectation"] for c in json.loads(rows[0]["checks"])} >= {
+        "duplicate_keys",
+        "missing_winners",
+        "imbalance",
+    }
 
 
 def test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest(workshop):

@@ -1,0 +1,315 @@
+"""What a run would do: decisions, retention, sweep and reclaim of all logs joined to one plan."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from kernel_builders import data_file
+
+from cleantail.config import Topic
+from cleantail.evaluate import apply_repairs, evaluate_topic, log_states, plan_run, read_facts, round_name
+from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.table_metadata import TableFacts
+from cleantail.work_units import PartitionWork
+
+SETTINGS = {"segment.ms": 1, "segment.bytes": 100, "min.cleanable.dirty.ratio": 0.5}
+NOW_MS = 10_000
+
+
+def topic(**changes):
+    names = {name.replace("_", "."): value for name, value in changes.items()}
+    return Topic.model_validate({"topic": "orders", "table": "n.orders", "config": SETTINGS | names})
+
+
+def facts(files=(), states=None, arrived=()):
+    return TableFacts("n.orders", 77, 5, tuple(files), tuple(arrived), states or {}, frozenset(), ())
+
+
+def log(partition, segments=3, **changes):
+    return [data_file(10 * n, 10 * n + 9, partition=partition, path=f"p{partition}n{n}", **changes) for n in range(segments)]
+
+
+def planned(table, now_ms=NOW_MS, how=None, **changes):
+    return plan_run(topic(**changes), table, now_ms=now_ms, **(how or {}))
+
+
+def works(plan):
+    return [w for unit in plan.units for w in unit.partitions]
+
+
+def actions(plan):
+    return [row["action"] for row in plan.as_json()["partitions"]]
+
+
+# ---- nothing to do
+
+
+@pytest.mark.parametrize("table", [None, facts()], ids=["no table", "no data"])
+def test_without_records_nothing_is_due(table):
+    plan = planned(table)
+    assert (plan.due, plan.units, plan.sweep, plan.repairs) == (False, (), (), {})
+    assert (plan.reason, plan.sweep_reason) == ("the table has no records yet", "no tombstone waits for a horizon")
+
+
+def test_one_reason_for_all_logs_is_said_once():
+    table = facts(log(0) + log(1), {p: PartitionState(checkpoint=30) for p in (0, 1)})
+    assert planned(table).reason == "nothing is due: clean up to the log end 30"
+
+
+def test_more_reasons_are_counted():
+    table = facts(log(0) + log(1) + log(2), {0: PartitionState(checkpoint=30), 1: PartitionState(checkpoint=20)})
+    assert planned(table, min_cleanable_dirty_ratio=1.0).reason == "nothing is due: clean up to the log end 30 (and 2 more reasons)"
+
+
+def test_two_reasons_are_one_and_one_more():
+    table = facts(log(0) + log(1), {0: PartitionState(checkpoint=30)})
+    assert planned(table, min_cleanable_dirty_ratio=1.0).reason == "nothing is due: clean up to the log end 30 (and 1 more reasons)"
+
+
+# ---- compaction
+
+
+def test_a_dirty_log_is_one_work():
+    plan = planned(facts(log(0)))
+    assert works(plan) == [PartitionWork(0, 0, 30, 0, 30, 300)]
+    assert (plan.reason, plan.due, actions(plan)) == ("1 of 1 partitions are due", True, ["compact"])
+    assert (plan.units[0].base_snapshot_id, plan.units[0].round, plan.units[0].now_ms) == (77, plan.round, NOW_MS)
+
+
+def test_the_dirtiest_log_is_first():
+    table = facts(log(0) + log(1) + log(2), {0: PartitionState(checkpoint=10), 1: PartitionState(checkpoint=30)})
+    plan = planned(table)
+    assert [w.partition for w in works(plan)] == [2, 0]
+    assert (plan.reason, actions(plan)) == ("2 of 3 partitions are due", ["compact", "none", "compact"])
+
+
+def test_a_work_has_the_bounds_of_its_log():
+    files = log(0, 5) + log(0, 0)
+    files[4] = replace(files[4], min_timestamp_ms=NOW_MS, max_timestamp_ms=NOW_MS)
+    state = PartitionState(checkpoint=10, log_start_offset=2, log_end_offset=70)
+    assert works(planned(facts(files, {0: state}))) == [PartitionWork(0, 10, 40, 0, 70, 500)]
+
+
+def test_force_passes_over_the_ratio():
+    table = facts(log(0), {0: PartitionState(checkpoint=20)})
+    assert not planned(table).units
+    assert works(planned(table, how={"force": True})) == [PartitionWork(0, 20, 30, 0, 30, 300)]
+
+
+def test_one_partition_may_be_asked_for():
+    plan = planned(facts(log(0) + log(1)), how={"partition": 1})
+    assert ([w.partition for w in works(plan)], [s.partition for s in plan.logs]) == ([1], [1])
+
+
+def test_partition_0_may_be_asked_for():
+    assert [s.partition for s in planned(facts(log(0) + log(1)), how={"partition": 0}).logs] == [0]
+
+
+def test_a_partition_that_is_not_there_is_named():
+    assert planned(facts(log(0)), how={"partition": 7}).reason == "the table has no partition 7"
+
+
+def test_case_23_a_log_that_was_emptied_does_not_disturb_the_others():
+    table = facts(log(1), {0: PartitionState(checkpoint=30, log_start_offset=30, log_end_offset=30)})
+    assert [w.partition for w in works(planned(table))] == [1]
+
+
+def test_logs_come_by_number_with_their_own_state():
+    table = facts(log(1) + log(0), {1: PartitionState(checkpoint=20)}, arrived=log(1, 1))
+    found = log_states(topic(), table, NOW_MS)
+    assert [(s.partition, s.checkpoint, s.late_offset) for s in found] == [(0, None, None), (1, 20, 0)]
+    assert log_states(topic(), None, NOW_MS) == ()
+
+
+# ---- retention
+
+
+def test_a_log_of_which_only_retention_is_due_gets_no_compaction():
+    """first dirty == end: nothing is compacted, records below the log start go."""
+    state = PartitionState(checkpoint=30, log_start_offset=0)
+    plan = planned(facts(log(0), {0: state}), cleanup_policy="compact,delete", retention_bytes=100, retention_ms=-1)
+    assert works(plan) == [PartitionWork(0, 30, 30, 20, 30, 300)]
+    assert (actions(plan), plan.reason) == (["retain"], "1 of 1 partitions are due")
+
+
+def test_retention_beyond_the_clean_point_takes_it_along():
+    state = PartitionState(checkpoint=10, log_start_offset=0)
+    plan = planned(facts(log(0), {0: state}), cleanup_policy="delete", retention_bytes=100, retention_ms=-1)
+    assert works(plan) == [PartitionWork(0, 20, 20, 20, 30, 300)]
+
+
+def test_case_16_one_work_retains_and_compacts():
+    plan = planned(facts(log(0)), cleanup_policy="compact,delete", retention_bytes=200, retention_ms=-1)
+    assert works(plan) == [PartitionWork(0, 10, 30, 10, 30, 300)]
+    assert actions(plan) == ["compact"]
+
+
+def test_when_retention_takes_all_there_is_nothing_left_to_compact():
+    plan = planned(facts(log(0)), cleanup_policy="compact,delete", retention_ms=1)
+    assert works(plan) == [PartitionWork(0, 30, 30, 30, 30, 300)]
+
+
+def test_logs_of_which_only_retention_is_due_come_last():
+    table = facts(log(0) + log(1), {0: PartitionState(checkpoint=30)})
+    plan = planned(table, cleanup_policy="compact,delete", retention_bytes=100, retention_ms=-1)
+    assert [w.partition for w in works(plan)] == [1, 0]
+
+
+# ---- sweep
+
+SWEPT = PartitionState(checkpoint=30, horizons=(Horizon(30, NOW_MS, 4),))
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "sweep", "reason"),
+    [
+        pytest.param(NOW_MS - 1, (), "no tombstone is due before 10000 ms", id="before the horizon"),
+        pytest.param(NOW_MS, (0,), "4 tombstones are past their horizon", id="now == horizon"),
+    ],
+)
+def test_a_log_without_new_data_is_swept_when_its_tombstones_are_due(now_ms, sweep, reason):
+    plan = planned(facts(log(0), {0: SWEPT}), now_ms)
+    assert (plan.sweep, plan.sweep_reason, plan.units, plan.due) == (sweep, reason, (), bool(sweep))
+
+
+def test_due_tombstones_of_all_logs_are_counted():
+    table = facts(log(0) + log(1) + log(2), {0: SWEPT, 1: PartitionState(checkpoint=30), 2: SWEPT})
+    plan = planned(table)
+    assert (plan.sweep, plan.sweep_reason) == ((0, 2), "8 tombstones are past their horizon")
+
+
+def test_the_soonest_horizon_of_all_logs_is_named():
+    later = replace(SWEPT, horizons=(Horizon(30, NOW_MS + 5, 1),))
+    assert planned(facts(log(0) + log(1), {0: later, 1: SWEPT}), 0).sweep_reason == "no tombstone is due before 10000 ms"
+
+
+def test_without_compact_in_the_policy_no_tombstone_goes():
+    assert planned(facts(log(0), {0: SWEPT}), cleanup_policy="delete").sweep == ()
+
+
+# ---- quarantine
+
+HELD = Quarantine(1, "check failed: x", 1, retry_at_ms=NOW_MS + 1)
+
+
+def quarantined(**changes):
+    state = replace(SWEPT, log_start_offset=0, quarantine=HELD)
+    table = facts(log(0) + log(1), {0: replace(state, checkpoint=30), 1: SWEPT})
+    return planned(table, cleanup_policy="compact,delete", retention_bytes=100, retention_ms=-1, **changes)
+
+
+def test_a_quarantined_log_is_neither_retained_nor_swept_before_its_next_try():
+    """Kafka: uncleanable partitions are left out of cleaning and of deletion; a sweep would end the quarantine too."""
+    plan = quarantined()
+    assert ([w.partition for w in works(plan)], plan.sweep) == ([1], (1,))
+    assert plan.retentions[0].reason == "quarantined until 10001 ms: check failed: x"
+    assert (plan.retentions[0].log_start_offset, actions(plan)) == (0, ["none", "retain"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"now_ms": NOW_MS + 1}, id="now == next try"),
+        pytest.param({"how": {"force": True}}, id="forced"),
+        pytest.param({"how": {"retry_quarantined": True}}, id="a person asks"),
+    ],
+)
+def test_at_its_next_try_a_quarantined_log_is_like_any_other(changes):
+    plan = quarantined(**changes)
+    assert ([w.partition for w in works(plan)], plan.sweep) == ([0, 1], (0, 1))
+
+
+def test_a_quarantined_log_is_not_compacted_before_its_next_try():
+    table = facts(log(0), {0: PartitionState(quarantine=HELD)})
+    assert planned(table).reason == "nothing is due: quarantined until 10001 ms: check failed: x"
+    assert planned(table, how={"retry_quarantined": True}).units
+
+
+# ---- repairs
+
+
+def test_case_13_a_repaired_checkpoint_is_written_back_though_nothing_is_compacted():
+    state = PartitionState(checkpoint=200, known_sequence_number=4, head_tombstones=3)
+    plan = planned(facts(log(0), {0: state}), min_cleanable_dirty_ratio=1.0)
+    assert (plan.units, plan.repairs) == ((), {0: replace(state, checkpoint=0)})
+    assert plan.as_json()["partitions"][0]["warnings"] == ["checkpoint 200 is above the log end 30: reset to the log start 0"]
+
+
+def test_a_log_that_is_compacted_needs_no_repair_of_its_own():
+    assert planned(facts(log(0), {0: PartitionState(checkpoint=200)})).repairs == {}
+
+
+def test_a_checkpoint_inside_the_log_is_not_repaired():
+    assert planned(facts(log(0), {0: PartitionState(checkpoint=30)})).repairs == {}
+
+
+def test_repairs_are_written_to_the_table_and_hold(orders_table):
+    broken = PartitionState(checkpoint=200).as_json()
+    orders_table.append((0, 0, 0, b"a", b"x")).set_properties(**{"cleantail.partition.0": broken})
+    subject = orders_table.topic.model_copy(update={"config": topic(min_cleanable_dirty_ratio=1.0).config})
+    apply_repairs(subject, orders_table.platform, evaluate_topic(subject, orders_table.platform, now_ms=NOW_MS))
+    assert read_facts(subject, orders_table.platform).states == {0: PartitionState(checkpoint=0)}
+    assert evaluate_topic(subject, orders_table.platform, now_ms=NOW_MS).repairs == {}
+
+
+def test_without_repairs_no_table_is_touched(orders_table):
+    plan = evaluate_topic(orders_table.topic, orders_table.platform, now_ms=NOW_MS)
+    before = orders_table.table.metadata_location
+    apply_repairs(orders_table.topic, orders_table.platform, plan)
+    assert orders_table.table.refresh().metadata_location == before
+
+
+# ---- the plan as a whole
+
+
+def test_a_plan_may_be_restricted_to_some_partitions():
+    plan = planned(facts(log(0) + log(1) + log(2)))
+    restricted = plan.restricted_to([0, 2])
+    assert [w.partition for w in works(restricted)] == [0, 2]
+    assert restricted.units[0].base_snapshot_id == 77
+    assert restricted.units[0].branch == plan.units[0].branch
+    assert planned(None).restricted_to([0]).units == ()
+
+
+def test_a_plan_travels_as_json():
+    table = facts(log(0) + log(1), {1: SWEPT})
+    document = json.loads(json.dumps(planned(table).as_json()))
+    assert set(document) == {"topic", "round", "now_ms", "reason", "partitions", "units", "sweep", "sweep_reason", "reclaim"}
+    assert document["sweep"] == {"round": document["round"], "now_ms": NOW_MS, "partitions": [1]}
+    assert (document["partitions"][0]["partition"], document["partitions"][0]["dirty_ratio"]) == (0, 1.0)
+    assert document["reclaim"]["due"] is False
+
+
+def test_without_a_sweep_there_is_none_to_pass_on():
+    assert planned(facts(log(0))).as_json()["sweep"] is None
+
+
+def test_the_table_has_a_line_for_each_log_and_warning():
+    lines = planned(facts(log(0) + log(1), {0: PartitionState(checkpoint=200)})).table().splitlines()
+    assert lines[0] == "orders: 2 of 2 partitions are due"
+    assert re.fullmatch(r"  partition   0  compact  \[0, 30\) +dirty ratio 1\.0000 is above 0\.5", lines[1])
+    assert lines[2] == "  partition   0  warning  checkpoint 200 is above the log end 30: reset to the log start 0"
+    assert lines[-2:] == [
+        "  sweep: no tombstone waits for a horizon",
+        "  reclaim: no file is over the deleted share, nothing to merge, no snapshot to expire",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "sequence", "name"),
+    [
+        pytest.param(0, 0, "19700101T000000_000_0", id="the epoch"),
+        pytest.param(1_767_225_600_007, 12, "20260101T000000_007_12", id="milliseconds count"),
+        pytest.param(253_402_300_799_999, 1, "99991231T235959_999_1", id="the end of the calendar"),
+        pytest.param((1 << 63) - 1, 1, "99991231T235959_807_1", id="the largest clock"),
+    ],
+)
+def test_a_round_has_a_name_that_is_safe_in_a_branch(now_ms, sequence, name):
+    assert round_name(now_ms, sequence) == name
+    assert re.fullmatch(r"[A-Za-z0-9_]+", name)
+
+
+def test_a_round_is_named_after_the_clock_and_the_table():
+    assert planned(facts(log(0))).round == "19700101T000010_000_5"
+    assert planned(None).round == "19700101T000010_000_0"
