@@ -36,9 +36,13 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Why this log is not published, since when, and when the scheduler may try again (all Unix ms)."""
+    """Why this log is not published, since when, and when the scheduler may try again (all Unix ms).
+
+    `kind` is that of the round whose check failed: compact or expire.
+    """
 
     since_ms: int
+    kind: str
     reason: str
     attempts: int
     retry_at_ms: int

@@ -10,6 +10,9 @@ from cleantail.partition_state import Horizon, PartitionState, Quarantine, witho
 from cleantail.work_units import PartitionWork
 
 MAX_BACKOFF_MS = 3_600_000
+COMPACT = "compact"
+EXPIRE = "expire"
+"""The two kinds of round."""
 
 
 def after_round(
@@ -43,16 +46,27 @@ def due_spans(horizons: Sequence[Horizon], end_offset: int, now_ms: int) -> list
 
 
 def after_expiry(state: PartitionState, work: PartitionWork, now_ms: int) -> PartitionState:
-    """Only the ledger changes; checkpoint and sequence number stay those of the last round."""
+    """Only the ledger changes; checkpoint and sequence number stay those of the last round.
+
+    A quarantine that a red round left is not an expiry's to lift.
+    """
     ends = {end for _, end in due_spans(state.horizons, work.end_offset, now_ms)}
     swept = tuple(replace(h, tombstones=0) if h.end_offset in ends else h for h in state.horizons)
-    return replace(state, horizons=without_swept(swept), last_round_ms=now_ms, quarantine=None)
+    lifted = state.quarantine is not None and state.quarantine.kind == EXPIRE
+    return replace(
+        state,
+        horizons=without_swept(swept),
+        last_round_ms=now_ms,
+        quarantine=None if lifted else state.quarantine,
+    )
 
 
-def after_failure(state: PartitionState, expectations: Sequence[str], now_ms: int, backoff_ms: int) -> PartitionState:
+def after_failure(
+    state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int
+) -> PartitionState:
     """Quarantined, with the names of what failed; the pause before the next try doubles, up to an hour."""
     attempts = state.quarantine.attempts + 1 if state.quarantine else 1
     since_ms = state.quarantine.since_ms if state.quarantine else now_ms
     pause_ms = min(backoff_ms * 2 ** min(attempts - 1, 30), MAX_BACKOFF_MS)
     reason = f"check failed: {', '.join(sorted(set(expectations)))}"
-    return replace(state, quarantine=Quarantine(since_ms, reason, attempts, now_ms + pause_ms))
+    return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, now_ms + pause_ms))

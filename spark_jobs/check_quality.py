@@ -27,6 +27,7 @@ from cleantail.partition_state import (
     with_late_tombstones,
     with_round,
 )
+from cleantail.round_state import COMPACT, EXPIRE
 from cleantail.rules import RULES
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
@@ -57,7 +58,7 @@ def check_round(
         "ok": all(v["passed"] for v in verdicts),
         "topic": table.topic.topic,
         "round": round_id,
-        "kind": "expire" if expiring else "compact",
+        "kind": EXPIRE if expiring else COMPACT,
         "units": list(units),
         "measures": measures,
         "verdicts": verdicts,

@@ -5,8 +5,10 @@ Importing great_expectations costs seconds; it is imported on first use, which `
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ from cleantail.expectation_names import class_name
 from cleantail.rules import RULES
 from cleantail.topic import Check, Topic
 from cleantail.topic_table import PARTITION
+
+logger = logging.getLogger("cleantail.expectations")
 
 RESULT_FORMATS: dict[str, dict[str, Any]] = {
     "round": {"result_format": "COMPLETE", "unexpected_index_column_names": [PARTITION]},
@@ -64,23 +68,34 @@ class Auditor:
     def __init__(self, home: Path, topic: Topic) -> None:
         self._gx = _gx()
         self._topic = topic
-        root = home / "data_docs" / topic.topic
-        root.mkdir(parents=True, exist_ok=True)
-        self._context = self._gx.get_context(mode="file", project_root_dir=str(root))
-        self._context.variables.progress_bars = {"globally": False}
-        self._docs = root / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html"
+        self._root = home / "data_docs" / topic.topic
+        try:
+            self._context = self._open()
+        except Exception:  # a half-written file shows in many ways
+            self._set_aside()
+            self._context = self._open()
+
+    def _open(self) -> Any:
+        self._root.mkdir(parents=True, exist_ok=True)
+        context = self._gx.get_context(mode="file", project_root_dir=str(self._root))
+        context.variables.progress_bars = {"globally": False}
+        return context
+
+    def _set_aside(self) -> None:
+        """A killed run can leave a file of GX's stores half written: they are kept, under another name."""
+        if self._root.exists():
+            self._root.rename(self._root.with_name(f"{self._root.name}.broken-{time.time_ns()}"))
 
     @property
     def data_docs(self) -> str:
-        return str(self._docs)
+        return str(self._root / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html")
 
     def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]], rules: Sequence[str]) -> list[Finding]:
         """The rules of a round on its measures, one mapping a log with `partition` and the counts of violations."""
         import pandas as pd
 
         suite = [self._rule(name) for name in rules]
-        source = self._context.data_sources.add_or_update_pandas("round")
-        results = self._run(source, "round", pd.DataFrame(list(measures)), suite, round_id)
+        results = self._run("pandas", "round", pd.DataFrame(list(measures)), suite, round_id)
         logs = [m[PARTITION] for m in measures]
         return [finding for result in results for finding in _measure_findings(result, logs)]
 
@@ -100,8 +115,7 @@ class Auditor:
 
     def _record_results(self, round_id: str, records: DataFrame) -> list[Any]:
         suite = [self.own_expectation(check) for check in self._topic.checks]
-        source = self._context.data_sources.add_or_update_spark("records", persist=False)
-        return self._run(source, "records", records, suite, round_id)
+        return self._run("spark", "records", records, suite, round_id)
 
     def own_expectation(self, check: Check) -> Any:
         """Raises ConfigError where the arguments are not the expectation's."""
@@ -115,9 +129,21 @@ class Auditor:
     def _expectation(self, name: str, **kwargs: Any) -> Any:
         return getattr(self._gx.expectations, name)(**kwargs)
 
-    def _run(self, source: Any, name: str, frame: Any, expectations: list[Any], round_id: str) -> list[Any]:
+    def _run(self, source: str, name: str, frame: Any, expectations: list[Any], round_id: str) -> list[Any]:
+        try:
+            return self._run_once(source, name, frame, expectations, round_id)
+        except Exception as e:  # as above; a second failure is raised
+            logger.warning("Great Expectations failed, its stores are made anew: %s", e)
+        self._set_aside()
+        self._context = self._open()
+        return self._run_once(source, name, frame, expectations, round_id)
+
+    def _run_once(self, source: str, name: str, frame: Any, expectations: list[Any], round_id: str) -> list[Any]:
         gx, context = self._gx, self._context
-        asset = source.add_dataframe_asset(name)
+        sources = context.data_sources
+        pandas = source == "pandas"
+        made = sources.add_or_update_pandas(name) if pandas else sources.add_or_update_spark(name, persist=False)
+        asset = made.add_dataframe_asset(name)
         whole = asset.add_batch_definition_whole_dataframe("whole")
         suite = context.suites.add_or_update(gx.ExpectationSuite(name=name, expectations=expectations))
         validation = context.validation_definitions.add_or_update(

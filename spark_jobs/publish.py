@@ -66,7 +66,8 @@ def _commit(
             measure, failed = measures[work.partition], red.get(work.partition)
             if failed:
                 backoff_ms = platform.cleaner.log_cleaner_backoff_ms
-                new = after_failure(state, [f["expectation"] for f in failed["failures"]], unit.now_ms, backoff_ms)
+                names = [f["expectation"] for f in failed["failures"]]
+                new = after_failure(state, checked["kind"], names, unit.now_ms, backoff_ms)
             elif checked["kind"] == "expire":
                 new = after_expiry(state, work, unit.now_ms)
             else:
