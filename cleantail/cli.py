@@ -162,11 +162,13 @@ def _planned(arguments: argparse.Namespace, platform: Platform) -> Any:
 def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
     """Appends the files in one commit."""
     from cleantail import report
+    from cleantail.table_metadata import require_usable
     from spark_jobs.ingest import ingest_files
     from spark_jobs.session import start_session
 
     topic = _named(arguments)
     encoding = arguments.encoding or topic.source.encoding
+    require_usable(topic, platform, os.environ)
     with report.progress(arguments.json) as step:
         step("starting Spark")
         spark = start_session(platform, f"cleantail ingest {topic.topic}")
@@ -207,11 +209,13 @@ def _run(topic: Topic, platform: Platform, planned: Any, step: Callable[[str], N
 def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
     """Housekeeping of one topic, where due."""
     from cleantail import report
+    from cleantail.table_metadata import require_usable
     from spark_jobs.reclaim import reclaim_topic
     from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
     topic = _named(arguments)
+    require_usable(topic, platform, os.environ)
     with report.progress(arguments.json) as step:
         step("starting Spark")
         spark = start_session(platform, f"cleantail reclaim {topic.topic}")
@@ -235,3 +239,7 @@ def read(arguments: argparse.Namespace, platform: Platform) -> int:
     for record in read_records(table, wanted, arguments.from_offset, arguments.as_of):
         sys.stdout.write(format_record(topic.topic, record) + "\n")
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

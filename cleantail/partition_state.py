@@ -85,9 +85,9 @@ def parse_partition_state(text: str, where: str) -> PartitionState:
 
 
 def _typed(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields as they are: `reason` is a text, the rest whole numbers, and where there is no value yet, null."""
+    """The fields as they are: `kind` and `reason` are texts, the rest whole numbers, or null where none is known."""
     for name, value in fields.items():
-        right = isinstance(value, str) if name == "reason" else value is None or type(value) is int
+        right = isinstance(value, str) if name in ("kind", "reason") else value is None or type(value) is int
         if not right:
             raise ValueError(f"{name} is {value!r}")
     return fields

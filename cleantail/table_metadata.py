@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.errors import TableError
+from cleantail.locks import exclusive
 from cleantail.partition_state import (
     PROPERTY_INGESTED,
     PROPERTY_PARTITION,
@@ -66,9 +67,11 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
     """Raises TableError, without credentials in it, when the catalog cannot be opened."""
     from pyiceberg.catalog import load_catalog
 
-    if platform.catalog.type == "sqlite":
-        platform.home.mkdir(parents=True, exist_ok=True)
     try:
+        if platform.catalog.type == "sqlite":
+            platform.home.mkdir(parents=True, exist_ok=True)
+            with exclusive(platform.home, "catalog"):  # two first clients would both create its tables
+                return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
         return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
     except Exception as e:  # whatever the driver raises means the same to a person
         raise TableError(_unreachable(platform, e)) from None
@@ -92,6 +95,11 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
         raise TableError(_unreachable(platform, e)) from None
     require_ours(table.properties, topic)
     return table
+
+
+def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> None:
+    """Raises TableError, before a JVM is started, when the catalog is out of reach or the table is not the topic's."""
+    load_table(open_catalog(platform, env), topic, platform)
 
 
 def require_ours(properties: Mapping[str, str], topic: Topic) -> None:

@@ -37,8 +37,9 @@ RECORDS, PARTITIONS, KEYS = 3000, 3, 400
 DAY_MS = 86_400_000
 FIRST_NOW_MS = START_MS + DAY_MS
 SECOND_NOW_MS = FIRST_NOW_MS + 2 * DAY_MS
-RECLAIM_NOW_MS = SECOND_NOW_MS + 10 * DAY_MS
-SQLITE_JAR = "org.xerial:sqlite-jdbc:3.50.3.0"
+THIRD_NOW_MS = SECOND_NOW_MS + 10 * DAY_MS
+SNAPSHOTS_EXPIRE_MS = 10 * DAY_MS
+ORPHAN_AGE_S = 30 * 86_400
 BINARIES = Path(sys.executable).parent
 Secrets = Mapping[str, str]
 Ports = Mapping[str, int]
@@ -101,6 +102,7 @@ def check(work: Path) -> None:
         services = Side("services", _services_config(work, ports), service_env)
         _script("init_bucket.py", services.env | {"CLEANTAIL_CONFIG": str(services.config)})
         check_rounds(work, embedded, services)
+        check_reclaim(embedded, services, directories["s3"])
         check_refusals(services, keys)
         check_airflow(work, embedded, services, keys, ports)
         check_places(ports, directories["s3"])
@@ -116,10 +118,30 @@ def check_rounds(work: Path, embedded: Side, services: Side) -> None:
     records = compare(embedded, services, "compact")
     if any(record["payload"] is None for record in records) or len(records) >= RECORDS / 2:
         raise Failed(f"{len(records)} of {RECORDS} records are left, some of them tombstones that were due")
+
+
+def check_reclaim(embedded: Side, services: Side, s3: Path) -> None:
+    """Files are rewritten, snapshots expired, orphans removed; what lies beside the table stays."""
+    tables = s3 / "cleantail" / "warehouse" / "cleantail"
+    name = TOPIC.replace("-", "_")
+    orphan = _old_file(tables / name / "data" / "orphan.parquet")
+    neighbour = _old_file(tables / f"{name}_2" / "data" / "neighbour.parquet")
+    now_ms = int(time.time() * 1000) + SNAPSHOTS_EXPIRE_MS
     for side in (embedded, services):
-        done = json.loads(side.run("--json", "reclaim", TOPIC, "--now", str(RECLAIM_NOW_MS)))
+        done = json.loads(side.run("--json", "reclaim", TOPIC, "--now", str(now_ms)))
         _say(side.name, str(done))
     compare(embedded, services, "reclaim")
+    if orphan.exists() or not neighbour.exists():
+        raise Failed("the wrong files are left: an orphan, or not those beside the table")
+
+
+def _old_file(file: Path) -> Path:
+    """An object that no table knows; the gateway keeps objects as files, and their times."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("of no table")
+    old = time.time() - ORPHAN_AGE_S
+    os.utime(file, (old, old))
+    return file
 
 
 def compare(embedded: Side, services: Side, after: str) -> list[dict[str, Any]]:
@@ -153,7 +175,7 @@ def check_airflow(work: Path, embedded: Side, services: Side, keys: Secrets, por
     file = write_changelog(landing / "second.jsonl", RECORDS)
     env = services.env | _airflow_environment(work, services, keys, ports)
     _script("init_airflow.py", env)
-    conf = json.dumps({"now_ms": RECLAIM_NOW_MS, "force": True})
+    conf = json.dumps({"now_ms": THIRD_NOW_MS, "force": True})
     began = time.monotonic()
     command = [str(BINARIES / "airflow"), "dags", "test", TOPIC, "--conf", conf]
     with (work / "logs" / "airflow.log").open("wb") as log:
@@ -164,7 +186,7 @@ def check_airflow(work: Path, embedded: Side, services: Side, keys: Secrets, por
     if code or states.get("publish") != "success" or "failed" in states.values():
         raise Failed((work / "logs" / "airflow.log").read_text(errors="replace")[-6000:])
     embedded.run("ingest", TOPIC, "--file", str(file))
-    embedded.run("compact", TOPIC, "--now", str(RECLAIM_NOW_MS), "--force")
+    embedded.run("compact", TOPIC, "--now", str(THIRD_NOW_MS), "--force")
     compare(embedded, services, "one run of the DAG")
 
 
@@ -226,10 +248,8 @@ def _environment(work: Path, jars: Path, packages: str) -> dict[str, str]:
 
 
 def _jars(work: Path) -> Path:
-    """Those of the image, and SQLite's for the embedded side."""
-    coordinates = [*(ROOT / "deploy/jars.txt").read_text().split(), SQLITE_JAR]
-    env = os.environ | {"PATH": f"{BINARIES}:{os.environ.get('PATH', os.defpath)}"}
-    subprocess.run([str(ROOT / "deploy/fetch_jars.sh"), str(work / "jars"), *coordinates], check=True, env=env)
+    """Those of the image."""
+    subprocess.run([str(ROOT / "bin/fetch-jars"), str(work / "jars"), "with-s3"], check=True)
     return work / "jars"
 
 

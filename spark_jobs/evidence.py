@@ -30,6 +30,8 @@ COLUMNS = {
     "passed": "boolean",
     "checks": "string",
 }
+PROPERTIES = "TBLPROPERTIES ('format-version'='2', 'commit.retry.num-retries'='20')"
+"""Rounds of many topics append at the same time."""
 
 
 def evidence_table(platform: Platform) -> str:
@@ -40,7 +42,7 @@ def append_evidence(table: TopicTable, platform: Platform, result: dict[str, Any
     """One row a log of the checked round. `deleted` (by reason) and `checks` are JSON."""
     spark, name = table.spark, evidence_table(platform)
     schema = ", ".join(f"`{column}` {kind}" for column, kind in COLUMNS.items())
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({schema}) USING iceberg TBLPROPERTIES ('format-version'='2')")
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({schema}) USING iceberg {PROPERTIES}")
     works = {w["partition"]: (unit, w) for unit in result["units"] for w in unit["partitions"]}
     rows = [_row(result, m, *works[m["partition"]], findings) for m in result["measures"]]
     spark.createDataFrame(rows, schema).coalesce(1).writeTo(name).append()

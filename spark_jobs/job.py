@@ -15,6 +15,7 @@ from typing import Any
 
 from cleantail.config import Platform, Topic, find_topic, load_platform
 from cleantail.errors import CleantailError
+from cleantail.table_metadata import require_usable
 
 logger = logging.getLogger("cleantail.job")
 
@@ -63,5 +64,6 @@ def _resolve(arguments: argparse.Namespace) -> Job:
     platform = load_platform(arguments.config, os.environ)
     topic = find_topic(arguments.topic, arguments.config, os.environ)
     now_ms = arguments.now if arguments.now is not None else int(time.time() * 1000)
+    require_usable(topic, platform, os.environ)
     logger.info("topic %s, table %s, now %s, home %s", topic.topic, topic.table, now_ms, platform.home)
     return Job(topic, platform, now_ms, arguments)

@@ -91,7 +91,10 @@ def remove_orphans(table: TopicTable, now_ms: int) -> int:
     """
     age_ms = max(table.topic.config.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
     clock_ms = min(now_ms, int(time.time() * 1000))
-    return len(table.call("remove_orphan_files", f"older_than => {_timestamp(clock_ms - age_ms)}"))
+    # Hadoop lists local files; of an object store it knows nothing, so Iceberg's own file IO lists there
+    own_listing = "false" if str(table.load().location()).startswith("file:") else "true"
+    arguments = f"older_than => {_timestamp(clock_ms - age_ms)}, prefix_listing => {own_listing}"
+    return len(table.call("remove_orphan_files", arguments))
 
 
 def _timestamp(at_ms: int) -> str:

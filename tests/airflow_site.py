@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +116,13 @@ def verdict(partition: int, *failures: dict[str, Any]) -> dict[str, Any]:
 def failure(**more: Any) -> dict[str, Any]:
     row = {"expectation": "expect_column_values_to_not_be_null", "severity": "critical", "observed": "3 of 9 records"}
     return {**row, "rule": "column=value", "passed": False, "error": False, **more}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 @pytest.fixture

@@ -190,7 +190,7 @@ def test_without_compact_in_the_policy_no_tombstone_goes():
 
 # ---- quarantine
 
-HELD = Quarantine(1, "check failed: x", 1, retry_at_ms=NOW_MS + 1)
+HELD = Quarantine(1, "compact", "check failed: x", 1, retry_at_ms=NOW_MS + 1)
 
 
 def quarantined(**changes):

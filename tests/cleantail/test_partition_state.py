@@ -28,7 +28,7 @@ FULL = PartitionState(
     known_sequence_number=7,
     head_tombstones=4,
     last_round_ms=99,
-    quarantine=Quarantine(1, "check failed: a", 2, 16_001),
+    quarantine=Quarantine(1, "compact", "check failed: a", 2, 16_001),
 )
 
 
@@ -68,12 +68,13 @@ def _changed(**changes):
             _changed(horizons=[{"end_offset": 1, "horizon_ms": "2"}]), "horizon_ms", id="horizon time as text"
         ),
         pytest.param(_changed(horizons=[1]), "items", id="horizon is a number"),
+        pytest.param(_changed(quarantine={"since_ms": 1, "kind": None}), "kind is None", id="kind is null"),
         pytest.param(_changed(quarantine={"since_ms": 1}), "reason", id="half a quarantine"),
         pytest.param(_changed(checkpoint="10"), "checkpoint is '10'", id="checkpoint as text"),
         pytest.param(_changed(checkpoint=1.5), "checkpoint is 1.5", id="checkpoint as float"),
         pytest.param(_changed(head_tombstones=True), "head_tombstones is True", id="count as bool"),
         pytest.param(
-            _changed(quarantine={"since_ms": 1, "reason": 2, "attempts": 1, "retry_at_ms": 1}),
+            _changed(quarantine={"since_ms": 1, "kind": "expire", "reason": 2, "attempts": 1, "retry_at_ms": 1}),
             "reason is 2",
             id="reason is a number",
         ),

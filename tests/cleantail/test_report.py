@@ -57,7 +57,7 @@ def test_status_for_machines_has_every_number(capsys):
 
 
 def test_status_for_people_has_a_row_for_each_log(capsys):
-    held = PartitionState(quarantine=Quarantine(1, "check [x]", 1, 2))
+    held = PartitionState(quarantine=Quarantine(1, "compact", "check [x]", 1, 2))
     logs = [
         log_state(horizons=(Horizon(5, 0, 2),)),
         log_state(partition=1, checkpoint=None, state=held),
@@ -77,7 +77,7 @@ def test_status_for_people_has_a_row_for_each_log(capsys):
     [
         pytest.param({}, "", id="in order"),
         pytest.param({"warnings": ("w", "v")}, "w", id="first warning"),
-        pytest.param({"state": PartitionState(quarantine=Quarantine(1, "r", 1, 2))}, "quarantined: r", id="quarantined"),
+        pytest.param({"state": PartitionState(quarantine=Quarantine(1, "compact", "r", 1, 2))}, "quarantined: r", id="quarantined"),
     ],
 )
 def test_the_note_of_a_log(changes, note):

@@ -10,7 +10,7 @@ from cleantail.work_units import PartitionWork
 
 WORK = PartitionWork(partition=0, first_dirty_offset=10, end_offset=20, log_start_offset=3, log_end_offset=30)
 MEASURE = {"horizons": [[10, 500, 2], [15, 600, 0], [20, 700, 0]], "head_tombstones": 4}
-QUARANTINE = Quarantine(1, "check failed: a", 1, 2)
+QUARANTINE = Quarantine(1, "compact", "check failed: a", 1, 2)
 
 
 # ---- published
@@ -69,7 +69,18 @@ def test_no_ledger_no_span():
 def test_an_expiry_changes_the_ledger_and_nothing_of_the_clean_point():
     before = PartitionState(10, 3, 30, LEDGER, 5, 6, 1, QUARANTINE)
     after = after_expiry(before, WORK, 600)
-    assert after == replace(before, horizons=(Horizon(20, 700, 3),), last_round_ms=600, quarantine=None)
+    assert after == replace(before, horizons=(Horizon(20, 700, 3),), last_round_ms=600)
+
+
+@pytest.mark.parametrize(("kind", "lifted"), [("expire", True), ("compact", False)])
+def test_an_expiry_lifts_the_quarantine_of_an_expiry_and_no_other(kind, lifted):
+    held = replace(QUARANTINE, kind=kind)
+    after = after_expiry(PartitionState(horizons=LEDGER, quarantine=held), WORK, 600)
+    assert after.quarantine == (None if lifted else held)
+
+
+def test_an_expiry_of_a_log_in_good_order_leaves_it_so():
+    assert after_expiry(PartitionState(horizons=LEDGER), WORK, 600).quarantine is None
 
 
 def test_the_last_entry_stays_with_its_tombstones_gone():
@@ -87,8 +98,8 @@ def test_an_entry_above_the_clean_point_keeps_its_tombstones():
 
 def test_a_failed_check_quarantines_the_log_and_changes_nothing_else():
     before = PartitionState(checkpoint=10, horizons=LEDGER, known_sequence_number=5)
-    held = Quarantine(since_ms=1_000, reason="check failed: a, b", attempts=1, retry_at_ms=16_000)
-    assert after_failure(before, ["b", "a", "b"], 1_000, 15_000) == replace(before, quarantine=held)
+    held = Quarantine(since_ms=1_000, kind="expire", reason="check failed: a, b", attempts=1, retry_at_ms=16_000)
+    assert after_failure(before, "expire", ["b", "a", "b"], 1_000, 15_000) == replace(before, quarantine=held)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +114,10 @@ def test_a_failed_check_quarantines_the_log_and_changes_nothing_else():
     ],
 )
 def test_the_pause_doubles_with_each_failure_up_to_an_hour(attempts, pause_ms):
-    held = Quarantine(7, "old", attempts, 0) if attempts else None
-    found = after_failure(PartitionState(quarantine=held), ["x"], 1_000, 15_000).quarantine
+    held = Quarantine(7, "expire", "old", attempts, 0) if attempts else None
+    found = after_failure(PartitionState(quarantine=held), "compact", ["x"], 1_000, 15_000).quarantine
     since_ms = 7 if attempts else 1_000
-    assert found == Quarantine(since_ms, "check failed: x", attempts + 1, 1_000 + pause_ms)
+    assert found == Quarantine(since_ms, "compact", "check failed: x", attempts + 1, 1_000 + pause_ms)
 
 
 def test_an_hour_is_the_longest_pause():
@@ -115,7 +126,7 @@ def test_an_hour_is_the_longest_pause():
 
 def test_the_doubling_stops_growing_after_thirty_failures():
     """A back-off of 0 stays 0, and no number grows without bound."""
-    assert after_failure(PartitionState(quarantine=Quarantine(1, "r", 99, 1)), ["x"], 5, 0).quarantine.retry_at_ms == 5
+    assert after_failure(PartitionState(quarantine=Quarantine(1, "compact", "r", 99, 1)), "compact", ["x"], 5, 0).quarantine.retry_at_ms == 5
 
 
 def test_a_published_round_ends_the_quarantine():

@@ -1,0 +1,148 @@
+"""docker-compose.yaml as text: pinned, watched, without literal secrets, on loopback only. No container engine needed."""
+
+from __future__ import annotations
+
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "deploy"))
+
+TEXT = (ROOT / "docker-compose.yaml").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+EXAMPLE = (ROOT / ".env.example").read_text()
+CODE = "\n".join(line for line in TEXT.splitlines() if not line.startswith("#"))
+VARIABLE = re.compile(r"\$\{(\w+)([:?-]*)")
+SECRET_NAME = re.compile(r"PASSWORD|SECRET|_KEY\b|KEY_ID|TOKEN|SQL_ALCHEMY_CONN")
+NOT_SECRET = ("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE",)
+
+long_running = sorted(name for name, service in SERVICES.items() if service.get("restart") != "no")
+every_service = pytest.mark.parametrize("name", sorted(SERVICES))
+
+
+def required_variables() -> set[str]:
+    return {name for name, form in VARIABLE.findall(CODE) if not form.startswith(":-")}
+
+
+def named_in_example(commented: bool) -> set[str]:
+    return set(re.findall(r"^#(\w+)=" if commented else r"^(\w+)=", EXAMPLE, re.MULTILINE))
+
+
+@every_service
+def test_an_image_is_pinned_by_a_version(name: str) -> None:
+    _, _, tag = SERVICES[name]["image"].partition(":")
+    assert re.match(r"\d+\.\d+", tag)
+
+
+def test_the_base_image_is_pinned_and_the_user_is_not_root() -> None:
+    lines = (ROOT / "deploy/Dockerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith("FROM")] == ["FROM python:3.11.14-slim-bookworm"]
+    assert [line for line in lines if line.startswith("USER")] == ["USER cleantail"]
+
+
+@pytest.mark.parametrize("name", long_running)
+def test_a_long_running_service_is_watched_and_restarted(name: str) -> None:
+    assert SERVICES[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+    assert SERVICES[name]["restart"] == "unless-stopped"
+
+
+@every_service
+def test_a_service_waits_for_a_condition_that_the_other_can_meet(name: str) -> None:
+    for other, how in SERVICES[name].get("depends_on", {}).items():
+        met = "service_healthy" if other in long_running else "service_completed_successfully"
+        assert how["condition"] == met
+
+
+@every_service
+def test_a_service_has_no_privileges(name: str) -> None:
+    service = SERVICES[name]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert not {"privileged", "cap_add", "network_mode", "pid", "user"} & set(service)
+    assert not [volume for volume in service.get("volumes", []) if "docker.sock" in volume]
+
+
+@every_service
+def test_ports_are_published_on_loopback_only(name: str) -> None:
+    assert all(str(port).startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
+
+
+@every_service
+def test_a_named_volume_is_declared(name: str) -> None:
+    named = {v.split(":")[0] for v in SERVICES[name].get("volumes", []) if v[0] not in "./$"}
+    assert named <= set(COMPOSE["volumes"])
+
+
+@every_service
+def test_a_mounted_path_of_the_repository_exists(name: str) -> None:
+    paths = [v.split(":")[0] for v in SERVICES[name].get("volumes", []) if v.startswith("./")]
+    assert all((ROOT / path).exists() for path in paths)
+
+
+@every_service
+def test_a_secret_is_never_written_out(name: str) -> None:
+    environment = SERVICES[name].get("environment", {})
+    secret = {n: v for n, v in environment.items() if SECRET_NAME.search(n) and n not in NOT_SECRET}
+    assert all(re.search(r"\$\{\w+:\?[^}]+\}", value) for value in secret.values()), sorted(secret)
+    assert all("${" in value for value in environment.values() if re.search(r"://[^/@]+:[^/@]+@", value))
+
+
+def test_a_variable_without_a_default_is_required_and_is_in_the_example_without_a_value() -> None:
+    assert {form for _, form in VARIABLE.findall(CODE)} <= {":?", ":-"}
+    assert required_variables() == named_in_example(commented=False)
+    assert not re.findall(r"^\w+=.+", EXAMPLE, re.MULTILINE)
+
+
+def test_a_variable_with_a_default_is_in_the_example_with_it() -> None:
+    defaults = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", CODE))
+    assert dict(re.findall(r"^#(\w+)=(.*)$", EXAMPLE, re.MULTILINE)) == defaults
+
+
+def test_make_env_fills_every_secret_with_another_value() -> None:
+    from make_env import filled
+
+    values = dict(line.split("=", 1) for line in filled(EXAMPLE).splitlines() if re.match(r"\w+=", line))
+    assert set(values) == required_variables()
+    assert len(set(values.values())) == len(values)
+    assert all(len(value) >= 40 for value in values.values())
+
+
+def test_passwords_are_written_for_their_owner_only(tmp_path: Path) -> None:
+    from init_airflow import write_passwords
+
+    file = tmp_path / "airflow" / "passwords.json"
+    for password in ("first", "second"):
+        write_passwords(file, {"admin": password})
+    assert file.read_text() == '{"admin": "second"}'
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [other.name for other in file.parent.iterdir()] == ["passwords.json"]
+
+
+def test_the_configuration_of_the_services_names_the_services() -> None:
+    from cleantail.config import load_platform, load_topics
+
+    platform = load_platform(ROOT / "deploy/config")
+    addresses = [platform.catalog.uri, platform.catalog.properties["s3.endpoint"], platform.spark.master]
+    assert {str(address).split("://")[1].split(":")[0] for address in addresses} <= set(SERVICES)
+    assert load_topics(ROOT / "deploy/config") == load_topics(ROOT / "config")
+
+
+def test_airflow_submits_to_the_master_of_the_configuration() -> None:
+    from cleantail.config import load_platform
+
+    connection = COMPOSE["x-airflow-environment"]["AIRFLOW_CONN_SPARK_DEFAULT"]
+    assert yaml.safe_load(connection)["host"] == load_platform(ROOT / "deploy/config").spark.master
+
+
+def test_the_databases_are_those_of_the_configuration() -> None:
+    script = (ROOT / "deploy/postgres/create-databases.sh").read_text()
+    connection = COMPOSE["x-airflow-environment"]["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+    owners = dict(re.findall(r"CREATE DATABASE (\w+) OWNER (\w+)", script))
+    assert owners == {"airflow": "airflow", "iceberg": COMPOSE["x-platform-environment"]["CLEANTAIL_CATALOG_USER"]}
+    assert connection.startswith("postgresql+psycopg2://airflow:") and connection.endswith("@postgres:5432/airflow")

@@ -1,0 +1,118 @@
+"""What other processes do meanwhile, and what a killed one leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from cleantail.partition_state import PartitionState
+from tests.jobs.test_rounds import NOW, offsets, record
+from tests.model import changelog, compacted, without_tombstones
+
+APPENDER = """
+import os, sys
+from pathlib import Path
+from cleantail.config import find_topic, load_platform
+from spark_jobs.ingest import ingest_files
+from spark_jobs.session import start_session
+
+config, name, files = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+platform, topic = load_platform(config, os.environ), find_topic(name, config, os.environ)
+spark = start_session(platform, "appender")
+print("ready", flush=True)
+sys.stdin.readline()
+for file in files:
+    ingest_files(spark, topic, platform, [Path(file)], "text", lambda _: None)
+    print("appended", flush=True)
+"""
+
+
+def rows(records):
+    return [(r["partition"], r["offset"], r["key"], r["payload"]) for r in records]
+
+
+def test_appends_of_another_process_are_neither_lost_nor_doubled_and_the_checkpoint_is_true(workshop):
+    topic = workshop.topic("busy", {"min.cleanable.dirty.ratio": 0.0})
+    records = changelog(3_000, 2, 150, 100, seed=5)
+    parts = [records[i : i + 300] for i in range(0, 3_000, 300)]
+    files = [workshop.file(f"{n}.jsonl", part) for n, part in enumerate(parts)]
+    workshop.ok("ingest", topic, "--file", files[0])
+    command = [sys.executable, "-c", APPENDER, str(workshop.config), topic, *map(str, files[1:])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as appender:
+        assert appender.stdout is not None and appender.stdin is not None
+        assert next(line for line in appender.stdout if line.strip() == "ready")
+        appender.stdin.write("go\n")
+        appender.stdin.flush()
+        while appender.poll() is None:
+            workshop.ok("compact", topic, "--now", NOW)
+        assert appender.returncode == 0
+    workshop.ok("compact", topic, "--now", NOW)
+    assert rows(workshop.read(topic)) == rows(compacted(records))
+    for log in workshop.json("status", topic, "--now", NOW)["topics"][topic]:
+        assert log["checkpoint"] == log["log_end_offset"] == log["first_uncleanable_offset"]
+
+
+@pytest.mark.parametrize("step", ["compacting", "checking", "publishing"])
+def test_a_round_killed_at_any_station_is_simply_run_again(workshop, step):
+    topic = workshop.topic(f"killed-{step}")
+    records = changelog(2_000, 2, 100, 80, seed=6)
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", records))
+    before = workshop.read(topic)
+    kill_at(step, ["compact", topic, "--now", str(NOW), "--config", str(workshop.config)])
+    assert rows(workshop.read(topic)) in (rows(before), rows(compacted(records)))
+    workshop.ok("compact", topic, "--now", NOW)
+    assert rows(workshop.read(topic)) == rows(compacted(records))
+    workshop.ok("compact", topic, "--now", NOW + 1000)
+    assert rows(workshop.read(topic)) == rows(without_tombstones(compacted(records)))
+
+
+def kill_at(step, argv):
+    """Runs the command line and kills it, JVM and all, as soon as it names the step."""
+    command = [sys.executable, "-m", "cleantail.cli", *argv]
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert run.stderr is not None
+    for line in run.stderr:
+        if step in line:
+            os.killpg(run.pid, signal.SIGKILL)
+            break
+    else:
+        raise AssertionError(f"{step} was never reached")
+    run.wait()
+
+
+def test_a_rewrite_by_another_writer_makes_the_round_start_over(workshop, table_of, monkeypatch):
+    """The other writer comes between the check and the publication, once."""
+    from spark_jobs import rounds
+
+    topic = workshop.topic("overtaken")
+    lines = [record(i, f"k{i % 3}", f"v{i}") for i in range(9)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    table, publish, overtaken = table_of(topic), rounds.publish_round, threading.Event()
+
+    def overtake(*arguments):
+        if not overtaken.is_set():
+            overtaken.set()
+            table.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+        return publish(*arguments)
+
+    monkeypatch.setattr(rounds, "publish_round", overtake)
+    workshop.ok("compact", topic, "--now", NOW)
+    assert offsets(workshop.read(topic)) == [6, 7, 8]
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert (log["checkpoint"], log["records"]) == (9, 3)
+
+
+def test_case_13_a_checkpoint_outside_the_log_is_written_back_though_nothing_is_cleaned(workshop, table_of):
+    topic = workshop.topic("case-13", {"min.cleanable.dirty.ratio": 1.0})
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(10, "a", "x"), record(11, "a", "y")]))
+    table = table_of(topic)
+    table.set_properties({"cleantail.partition.0": PartitionState(checkpoint=200).as_json()})
+    out = workshop.ok("compact", topic, "--now", NOW)
+    assert "nothing is due" in out
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert (log["checkpoint"], log["warnings"], log["records"]) == (10, [], 2)

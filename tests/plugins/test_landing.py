@@ -1,0 +1,61 @@
+"""Which landing files are new, told without Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from cleantail_airflow.landing import new_files
+
+from cleantail.config import find_topic, load_platform
+from spark_jobs.ingest import content_digest
+from tests.airflow_site import Site
+
+
+def found(site: Site, path: str) -> tuple[list[str], list[str]]:
+    site.topic("orders", source={"path": path})
+    files, new = new_files(find_topic("orders", site.config), load_platform(site.config, os.environ))
+    return [file.name for file in files], [file.name for file in new]
+
+
+@pytest.fixture
+def landing(site: Site) -> Path:
+    folder = site.home / "landing"
+    folder.mkdir()
+    for name in ("b.jsonl", "a.jsonl"):
+        (folder / name).write_text(f"{name}\n")
+    return folder
+
+
+def test_files_come_in_the_order_of_their_names(site: Site, landing: Path) -> None:
+    assert found(site, "landing/*.jsonl") == (["a.jsonl", "b.jsonl"], ["a.jsonl", "b.jsonl"])
+
+
+def test_content_that_the_table_has_is_not_new_under_any_name(
+    site: Site, landing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = SimpleNamespace(ingested=frozenset({content_digest(landing / "a.jsonl")}))
+    monkeypatch.setattr("cleantail.evaluate.read_facts", lambda *_: facts)
+    (landing / "copy-of-a.jsonl").write_text("a.jsonl\n")
+    assert found(site, "landing/*.jsonl")[1] == ["b.jsonl"]
+
+
+def test_a_file_that_cannot_be_read_is_left_for_the_job_to_name(site: Site, landing: Path) -> None:
+    (landing / "c.jsonl.gz").write_bytes(b"not gzip")
+    assert "c.jsonl.gz" in found(site, "landing/*")[1]
+
+
+def test_an_absolute_pattern_is_taken_as_it_is(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "drop").mkdir()
+    (tmp_path / "drop" / "x.jsonl").write_text("{}\n")
+    assert found(site, f"{tmp_path}/drop/*.jsonl")[0] == ["x.jsonl"]
+
+
+def test_no_match_needs_no_catalog(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("cleantail.evaluate.read_facts")
+    monkeypatch.setattr(
+        "cleantail.evaluate.read_facts", lambda *_: pytest.fail("the catalog was opened"), raising=False
+    )
+    assert found(site, "landing/*.jsonl") == ([], [])

@@ -1,0 +1,56 @@
+"""The pool of Spark applications is there whenever Airflow runs, as large as defaults.yaml says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cleantail_airflow import pool
+from cleantail_airflow.plugin import CleantailPlugin
+
+from tests.airflow_site import Site
+
+pytestmark = pytest.mark.airflow
+
+
+def slots() -> int | None:
+    from airflow.models.pool import Pool
+
+    found = Pool.get_pool(pool.POOL)
+    return None if found is None else found.slots
+
+
+def test_the_slots_are_the_cleaner_threads(site: Site, airflow_db: Path) -> None:
+    (site.config / "defaults.yaml").write_text("platform: {cleaner: {log.cleaner.threads: 3}}\n")
+    pool.ensure_pool()
+    assert slots() == 3
+
+
+def test_a_pool_that_was_removed_is_back_when_a_scheduler_starts(site: Site, airflow_db: Path) -> None:
+    from airflow.jobs.job import Job
+    from airflow.models.pool import Pool
+
+    pool.ensure_pool()
+    Pool.delete_pool(pool.POOL)
+    assert slots() is None
+    Job()
+    assert slots() == 1
+
+
+def test_a_task_that_starts_does_not_touch_the_database(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "ensure_pool", lambda: pytest.fail("the database was opened"))
+    pool.on_starting(object())
+
+
+def test_a_broken_configuration_still_gives_a_pool(site: Site, airflow_db: Path) -> None:
+    (site.config / "defaults.yaml").write_text("platfrom: {}\n")
+    pool.ensure_pool()
+    assert slots() == 1
+
+
+def test_airflow_loads_the_plugin_and_nothing_else_from_the_folder(airflow_db: Path) -> None:
+    from airflow import plugins_manager
+
+    plugins, errors = plugins_manager._get_plugins()
+    assert [plugin.name for plugin in plugins if plugin.name.startswith("cleantail")] == [CleantailPlugin.name]
+    assert errors == {}

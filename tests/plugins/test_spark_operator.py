@@ -1,0 +1,205 @@
+"""CleantailSparkOperator: argv in, a JSON result out, and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from cleantail_airflow.operators import ARGUMENT_CHARS, CleantailSparkOperator
+from cleantail_airflow.places import ROOT, config_dir, spark_environment
+from cleantail_airflow.red_check import RedCheck
+from cleantail_airflow.stations import CompactOperator
+
+from tests.airflow_site import Site, StubbedJobs, failure, unit, verdict
+
+
+class FakeTask:
+    """A task instance that keeps what is pushed."""
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+class Publish(CleantailSparkOperator):
+    job = "publish"
+    given: list[str] = []
+
+    def arguments(self, context: Any) -> list[str]:
+        return self.given
+
+
+@pytest.fixture
+def operator(site: Site, jobs: StubbedJobs) -> Publish:
+    site.topic("orders")
+    return Publish(task_id="publish", topic="orders", config_dir=str(site.config))
+
+
+def execute(operator: CleantailSparkOperator, task: FakeTask | None = None) -> dict[str, Any]:
+    return operator.execute({"ti": task or FakeTask()})  # type: ignore[arg-type, typeddict-item]
+
+
+def test_the_result_of_the_job_is_the_result_of_the_task(operator: Publish, jobs: StubbedJobs) -> None:
+    jobs.answer("publish", {"ok": True, "published": [0, 1]})
+    assert execute(operator) == {"ok": True, "published": [0, 1]}
+
+
+def test_the_job_gets_configuration_topic_its_own_arguments_and_a_place_for_the_result(
+    operator: Publish, jobs: StubbedJobs, site: Site
+) -> None:
+    operator.given = ["--checked", "{}"]
+    execute(operator)
+    (call,) = jobs.calls
+    assert call["arguments"][:6] == ["--config", str(site.config), "--topic", "orders", "--checked", "{}"]
+    assert call["arguments"][6] == "--result"
+
+
+def test_the_place_of_the_result_is_gone_afterwards(operator: Publish, jobs: StubbedJobs) -> None:
+    execute(operator)
+    assert not Path(jobs.argument("publish", "--result")).parent.exists()
+
+
+def test_the_connection_names_the_master_and_the_platform_the_rest(
+    operator: Publish, jobs: StubbedJobs, site: Site
+) -> None:
+    (site.config / "defaults.yaml").write_text("platform: {spark: {master: 'local[7]', conf: {spark.a.b: 5}}}\n")
+    execute(operator)
+    submit = jobs.calls[0]["submit"]
+    assert submit[:2] == ["--master", "local[1]"]
+    assert "spark.a.b=5" in submit
+    assert not [argument for argument in submit if argument.startswith("spark.master=")]
+
+
+def test_bad_input_fails_at_once_with_the_words_of_the_job(operator: Publish, jobs: StubbedJobs) -> None:
+    jobs.answer("publish", {"ok": False, "error": "no table cleantail.orders"}, code=2)
+    with pytest.raises(AirflowFailException, match="^no table cleantail.orders$"):
+        execute(operator)
+
+
+def test_a_conflict_may_be_tried_again(operator: Publish, jobs: StubbedJobs) -> None:
+    jobs.answer("publish", {"ok": False, "error": "another writer"}, code=3)
+    with pytest.raises(AirflowException, match="^another writer$") as caught:
+        execute(operator)
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_a_crash_shows_the_last_output_and_not_the_command_line(operator: Publish, jobs: StubbedJobs) -> None:
+    jobs.answer("publish", None, code=1, output="java.lang.OutOfMemoryError: heap")
+    with pytest.raises(AirflowException, match="^publish crashed: Error code is: 1") as caught:
+        execute(operator)
+    assert "OutOfMemoryError" in str(caught.value)
+    assert "--master" not in str(caught.value)
+
+
+def test_a_job_that_ends_well_without_a_result_did_not_end_well(operator: Publish, jobs: StubbedJobs) -> None:
+    jobs.answer("publish", None, code=0)
+    with pytest.raises(AirflowException, match="^publish wrote no result$"):
+        execute(operator)
+
+
+def test_a_red_check_is_pushed_and_then_raised_with_every_failed_expectation(
+    operator: Publish, jobs: StubbedJobs
+) -> None:
+    result = {"ok": False, "verdicts": [verdict(0), verdict(1, failure()), verdict(3, failure(), failure(observed=7))]}
+    jobs.answer("publish", result, code=1)
+    task = FakeTask()
+    with pytest.raises(RedCheck, match="^orders: the check is red, partitions held back: 1, 3\n") as caught:
+        execute(operator, task)
+    assert task.pushed == {"return_value": result}
+    assert len(caught.value.failures) == 3
+    assert "orders partition 3: expect_column_values_to_not_be_null (critical): observed 7" in str(caught.value)
+
+
+def test_expectations_that_only_warn_are_logged(
+    operator: Publish, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(type(operator.log), "warning", lambda _, text, *a: warned.append(text % a), raising=False)
+    row = failure(severity="warning")
+    jobs.answer(
+        "publish", {"ok": True, "verdicts": [{"partition": 2, "passed": True, "failures": [], "warnings": [row]}]}
+    )
+    execute(operator)
+    assert [text for text in warned if "orders partition 2: expect_column_values_to_not_be_null (warning)" in text]
+
+
+def test_an_argument_too_long_for_linux_goes_by_a_file(
+    operator: Publish, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: dict[str, str] = {}
+    real = Path.write_text
+    monkeypatch.setattr(Path, "write_text", lambda p, text, *a: (written.update({str(p): text}), real(p, text, *a))[1])
+    long = json.dumps(["x" * ARGUMENT_CHARS])
+    operator.given = ["--checked", long]
+    execute(operator)
+    argument = jobs.argument("publish", "--checked")
+    assert argument.startswith("@")
+    assert written[argument[1:]] == long
+
+
+def test_without_a_connection_nothing_is_sent_to_a_cluster_that_nobody_named(
+    site: Site, jobs: StubbedJobs, airflow_db: Path
+) -> None:
+    site.topic("orders")
+    operator = Publish(task_id="publish", topic="orders", config_dir=str(site.config), conn_id="spark_nowhere")
+    with pytest.raises(AirflowFailException, match="no Airflow connection spark_nowhere.*AIRFLOW_CONN_SPARK_NOWHERE"):
+        execute(operator)
+    assert jobs.calls == []
+
+
+def test_a_connection_of_another_kind_is_refused(
+    operator: Publish, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "http", "host": "h"}')
+    with pytest.raises(AirflowFailException, match="spark_default is of type http, not spark"):
+        execute(operator)
+    assert jobs.calls == []
+
+
+def test_a_topic_that_is_gone_is_a_clear_error(operator: Publish, site: Site) -> None:
+    (site.config / "topics" / "orders.yaml").unlink()
+    with pytest.raises(Exception, match="no topic orders"):
+        execute(operator)
+
+
+def test_skipping_keeps_the_reason_for_the_ui(operator: Publish) -> None:
+    with pytest.raises(AirflowSkipException, match="^nothing to merge$"):
+        operator.skip("nothing to merge")
+    assert operator.reason == "nothing to merge"
+
+
+def test_a_unit_is_labelled_by_its_partitions(site: Site) -> None:
+    site.topic("orders")
+    compact = CompactOperator(task_id="compact", topic="orders", config_dir=str(site.config), unit=unit(0, (2, 5)))
+    assert compact.partitions == "partitions 2, 5"
+
+
+def test_spark_submit_is_found_where_the_bin_of_the_venv_is_not_on_path() -> None:
+    env = spark_environment({})
+    assert env["PATH"] == str(Path(sys.executable).parent)
+    assert env["PYSPARK_PYTHON"] == sys.executable
+    assert spark_environment({"PATH": "/usr/bin"})["PATH"].endswith(f"{os.pathsep}/usr/bin")
+
+
+def test_the_configuration_is_named_by_the_environment_or_is_that_of_the_repository(tmp_path: Path) -> None:
+    assert config_dir({}) == ROOT / "config"
+    assert config_dir({"CLEANTAIL_CONFIG": str(tmp_path)}) == tmp_path
+
+
+def test_no_secret_of_the_environment_reaches_logs_arguments_or_rendered_fields(
+    operator: Publish, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("CLEANTAIL_CATALOG_PASSWORD", "CLEANTAIL_S3_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "hunter2")
+    logging.getLogger().setLevel(logging.DEBUG)
+    execute(operator)
+    shown = "".join(capfd.readouterr()) + json.dumps(jobs.calls) + json.dumps([operator.conf, operator.env_vars])
+    assert "hunter2" not in shown
