@@ -51,7 +51,9 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("command", nargs="?", choices=["run", "up", "down"], default="run")
     named = os.environ.get("DEMO_REPO")
-    parser.add_argument("--repository", type=Path, default=Path(named) if named else None, help="also DEMO_REPO=path")
+    parser.add_argument(
+        "--repository", type=Path, default=Path(named).expanduser() if named else None, help="also DEMO_REPO=path"
+    )
     parser.add_argument("--keep", action="store_true", help="leave Airflow running at the end")
     return parser.parse_args(argv)
 
@@ -83,8 +85,7 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
         kept = keep
     finally:
         if not kept:
-            console.print("stopping Airflow ...", style="dim")
-            home.airflow("down")
+            _stop(console, home)
     if kept:
         console.print(home.airflow("up"), markup=False, soft_wrap=True)
     console.print(
@@ -94,12 +95,20 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
     return 0 if holds else 1
 
 
+def _stop(console: Console, home: Home) -> None:
+    """A second Ctrl-C must not leave half an Airflow behind."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    console.print("stopping Airflow ...", style="dim")
+    home.airflow("down")
+
+
 def _run(console: Console, home: Home, platform: Platform, inputs: list[Expected], started: float) -> bool:
     console.print("starting Airflow ...", style="dim")
     port = free_port()
     home.airflow("up", "--port", str(port))
     scheduler = Scheduler(AirflowApi(port, home.password), console, started)
-    scheduler.say(f"Airflow is up: http://127.0.0.1:{port}  user: admin  password: {home.password}")
+    scheduler.say(f"Airflow is up: http://127.0.0.1:{port}  user: admin  password: in {home.passwords}")
     told = tell(scheduler, home, platform, inputs)
     now_ms = int(time.time() * 1000)
     proofs = [prove(topic, platform, now_ms) for topic in told]

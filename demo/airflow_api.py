@@ -55,8 +55,8 @@ class AirflowApi:
 
     def log(self, task: dict[str, Any]) -> list[str]:
         """The lines that a task logged at its last try, with the exception that it ended with."""
-        place = f"{_run(task['dag_id'], task['dag_run_id'])}/taskInstances/{quote(task['task_id'])}/logs/{task['try_number']}"
-        content = self._call(f"{place}?map_index={task['map_index']}&full_content=true")["content"]
+        logs = f"taskInstances/{quote(task['task_id'])}/logs/{task['try_number']}?map_index={task['map_index']}"
+        content = self._call(f"{_run(task['dag_id'], task['dag_run_id'])}/{logs}&full_content=true")["content"]
         return [line for event in content for line in _lines(event)]
 
     def _call(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

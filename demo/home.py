@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "demo" / "config"
 MARK = ".made-by-cleantail-demo"
 DAG_FOLDERS = {"topics": ROOT / "dags", "demo": ROOT / "demo" / "dags"}
+PARSED_ONCE = {f"AIRFLOW__DAG_PROCESSOR__{name}": "3600" for name in ("REFRESH_INTERVAL", "MIN_FILE_PROCESS_INTERVAL")}
+"""No file changes during a demonstration, and parsing them again and again takes much of a small machine."""
 
 
 class DemoError(Exception):
@@ -63,19 +65,29 @@ class Home:
             "CLEANTAIL_JARS": str(self.jars),
             "CLEANTAIL_CONFIG": str(CONFIG),
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+            **PARSED_ONCE,
         }
 
     def airflow(self, command: str, *options: str) -> str:
-        """bin/cleantail-airflow on this home; returns what it said. Raises DemoError with that when it fails."""
+        """bin/cleantail-airflow on this home; returns what it said. Raises DemoError with that when it fails.
+
+        In a session of its own, so that Ctrl-C reaches the demonstration only, which then stops Airflow in order.
+        """
         argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), command, *options]
-        done = subprocess.run(argv, env=self.environment(), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            argv, env=self.environment(), capture_output=True, text=True, check=False, start_new_session=True
+        )
         if done.returncode:
             raise DemoError(f"bin/cleantail-airflow {command} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
     @property
+    def passwords(self) -> Path:
+        return self.path / "airflow" / "passwords.json"
+
+    @property
     def password(self) -> str:
-        passwords: dict[str, str] = json.loads((self.path / "airflow" / "passwords.json").read_text())
+        passwords: dict[str, str] = json.loads(self.passwords.read_text())
         return passwords["admin"]
 
     @property

@@ -50,7 +50,8 @@ def _files(repository: Path | None, now_ms: int) -> Expected:
     except NoHistoryError as error:
         if repository:
             raise DemoError(f"{repository} has no history to show: {error}") from None
-    made = topic_input(FILES, f"made, since there is no git history here ({error})", file_changes(now_ms), 3)
+        origin = f"made, since there is no git history here ({error})"
+    made = topic_input(FILES, origin, file_changes(now_ms), 3)
     return Expected(made, _winners(made.records, lambda r: (0, r.offset)), "latest version of each (no git here)")
 
 
@@ -59,6 +60,6 @@ def _winners(records: Iterable[Record], rank: Rank) -> dict[bytes, bytes]:
     best: dict[bytes, Record] = {}
     for record in records:
         key = record.key or b""
-        if key not in best or rank(record) >= rank(best[key]):  # type: ignore[operator]
+        if key not in best or rank(record) >= rank(best[key]):
             best[key] = record
     return {key: record.value for key, record in best.items() if record.value is not None}

@@ -14,7 +14,7 @@ from rich.markup import escape
 from demo.airflow_api import AirflowApi
 from demo.home import DemoError
 
-POLL_S = 1.0
+POLL_S = 1.5
 RUN_WITHIN_S = 900
 LOG_LINES = 25
 SHOWN = {

@@ -35,7 +35,9 @@ class Job:
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """The arguments that every job has; the example command is in the job's docstring."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    plain = argparse.RawDescriptionHelpFormatter
+    # @FILE stands for an argument that is longer than the system takes
+    made = argparse.ArgumentParser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
     made.add_argument("--config", type=Path, default=Path("config"), help="directory of the configuration")
     made.add_argument("--topic", required=True)
     made.add_argument("--now", type=int, help="Unix ms; default: the clock")

@@ -108,7 +108,7 @@ def running(home: Path) -> dict[str, Any] | None:
         noted: dict[str, Any] = json.loads((home / STATE).read_text())
         process = psutil.Process(noted["pid"])
         same = process.create_time() == noted["started"] and process.status() != psutil.STATUS_ZOMBIE
-    except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
+    except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
         return None
     return noted if same else None
 

@@ -51,24 +51,42 @@ def usage(capsys):
         pytest.param(["plan", "orders", "--loud"], "unrecognized arguments: --loud", id="unknown option"),
         pytest.param(["plan", "orders", "--now"], "argument --now: expected one argument", id="no value"),
         pytest.param(["plan", "orders", "--now", "-1"], "argument --now: ", id="negative clock"),
-        pytest.param(["plan", "orders", "--now=-1"], "argument --now: '-1' is not an integer from 0 to 2^63 - 1", id="negative clock with ="),
-        pytest.param(["plan", "orders", "--now", "1.5"], "'1.5' is not an integer from 0 to 2^63 - 1", id="clock with a point"),
+        pytest.param(
+            ["plan", "orders", "--now=-1"],
+            "argument --now: '-1' is not an integer from 0 to 2^63 - 1",
+            id="negative clock with =",
+        ),
+        pytest.param(
+            ["plan", "orders", "--now", "1.5"], "'1.5' is not an integer from 0 to 2^63 - 1", id="clock with a point"
+        ),
         pytest.param(["plan", "orders", "--now", "soon"], "'soon' is not an integer", id="clock in words"),
         pytest.param(["plan", "orders", "--now", ""], "'' is not an integer", id="empty clock"),
         pytest.param(["plan", "orders", "--now", "²"], "argument --now: invalid", id="superscript"),
         pytest.param(["plan", "orders", "--now", str(1 << 63)], f"'{1 << 63}' is not an integer", id="clock too large"),
-        pytest.param(["compact", "orders", "--partition", "x"], "argument --partition: 'x' is not", id="partition in words"),
-        pytest.param(["read", "orders", "--from-offset", "x"], "argument --from-offset: 'x' is not", id="offset in words"),
-        pytest.param(["read", "orders", "--as-of", "x"], "argument --as-of: invalid int value: 'x'", id="snapshot in words"),
+        pytest.param(
+            ["compact", "orders", "--partition", "x"], "argument --partition: 'x' is not", id="partition in words"
+        ),
+        pytest.param(
+            ["read", "orders", "--from-offset", "x"], "argument --from-offset: 'x' is not", id="offset in words"
+        ),
+        pytest.param(
+            ["read", "orders", "--as-of", "x"], "argument --as-of: invalid int value: 'x'", id="snapshot in words"
+        ),
         pytest.param(["ingest", "orders"], "the following arguments are required: --file", id="nothing to ingest"),
-        pytest.param(["ingest", "orders", "--file", "f", "--encoding", "hex"], "argument --encoding: invalid choice: 'hex'", id="unknown encoding"),
+        pytest.param(
+            ["ingest", "orders", "--file", "f", "--encoding", "hex"],
+            "argument --encoding: invalid choice: 'hex'",
+            id="unknown encoding",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named_and_exits_2(usage, arguments, message):
     assert message in usage(*arguments)
 
 
-@pytest.mark.parametrize(("text", "value"), [("0", 0), ("1767225600000", 1_767_225_600_000), (str((1 << 63) - 1), (1 << 63) - 1)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0), ("1767225600000", 1_767_225_600_000), (str((1 << 63) - 1), (1 << 63) - 1)]
+)
 def test_a_clock_is_any_instant_from_0(text, value):
     assert cli._parser().parse_args(["plan", "orders", "--now", text]).now == value
 
@@ -85,7 +103,10 @@ def test_help_names_every_command(capsys):
 def test_options_may_stand_before_or_after_the_command(project, capsys):
     config = ["--config", str(project / "config")]
     answers = []
-    for arguments in (["--json", *config, "plan", "orders", "--now", "5"], ["plan", "orders", "--now", "5", "--json", *config]):
+    for arguments in (
+        ["--json", *config, "plan", "orders", "--now", "5"],
+        ["plan", "orders", "--now", "5", "--json", *config],
+    ):
         assert main(arguments) == 0
         answers.append(json.loads(capsys.readouterr().out))
     assert answers[0] == answers[1]
@@ -300,7 +321,10 @@ def test_status_has_the_numbers_of_each_log(run, filled):
     filled.set_properties(**{"cleantail.partition.0": ledger.as_json()})
     code, out, _ = run("status", "orders", "--json", "--now", "5")
     rows = json.loads(out)["topics"]["orders"]
-    assert [(r["partition"], r["log_start_offset"], r["log_end_offset"], r["records"]) for r in rows] == [(0, 1, 3, 2), (1, 4, 5, 1)]
+    assert [(r["partition"], r["log_start_offset"], r["log_end_offset"], r["records"]) for r in rows] == [
+        (0, 1, 3, 2),
+        (1, 4, 5, 1),
+    ]
     assert [(r["checkpoint"], r["next_horizon_ms"]) for r in rows] == [(3, 9_000), (None, None)]
 
 
@@ -311,7 +335,9 @@ def test_status_has_the_numbers_of_each_log(run, filled):
     ("raised", "code", "message"),
     [
         pytest.param(ConflictError("lost the race"), 3, "error: lost the race\n", id="conflict"),
-        pytest.param(KeyboardInterrupt(), 130, "interrupted; whatever was not published is as it was\n", id="interrupt"),
+        pytest.param(
+            KeyboardInterrupt(), 130, "interrupted; whatever was not published is as it was\n", id="interrupt"
+        ),
     ],
 )
 def test_exit_codes_tell_what_happened(run, monkeypatch, raised, code, message):
@@ -345,7 +371,9 @@ def test_a_reader_that_has_enough_is_no_error(filled, project):
     command = [sys.executable, "-c", "import sys; from cleantail.cli import main; sys.exit(main())"]
     env = os.environ | {"CLEANTAIL_HOME": str(project / "home")}
     arguments = ["read", "orders", "--config", str(project / "config")]
-    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=REPOSITORY) as process:
+    with subprocess.Popen(
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=REPOSITORY
+    ) as process:
         process.stdout.close()
         err = process.stderr.read()
     assert (process.returncode, err) == (0, b"")

@@ -27,7 +27,9 @@ def facts(files=(), states=None, arrived=()):
 
 
 def log(partition, segments=3, **changes):
-    return [data_file(10 * n, 10 * n + 9, partition=partition, path=f"p{partition}n{n}", **changes) for n in range(segments)]
+    return [
+        data_file(10 * n, 10 * n + 9, partition=partition, path=f"p{partition}n{n}", **changes) for n in range(segments)
+    ]
 
 
 def planned(table, now_ms=NOW_MS, how=None, **changes):
@@ -59,12 +61,18 @@ def test_one_reason_for_all_logs_is_said_once():
 
 def test_more_reasons_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: PartitionState(checkpoint=30), 1: PartitionState(checkpoint=20)})
-    assert planned(table, min_cleanable_dirty_ratio=1.0).reason == "nothing is due: clean up to the log end 30 (and 2 more reasons)"
+    assert (
+        planned(table, min_cleanable_dirty_ratio=1.0).reason
+        == "nothing is due: clean up to the log end 30 (and 2 more reasons)"
+    )
 
 
 def test_two_reasons_are_one_and_one_more():
     table = facts(log(0) + log(1), {0: PartitionState(checkpoint=30)})
-    assert planned(table, min_cleanable_dirty_ratio=1.0).reason == "nothing is due: clean up to the log end 30 (and 1 more reasons)"
+    assert (
+        planned(table, min_cleanable_dirty_ratio=1.0).reason
+        == "nothing is due: clean up to the log end 30 (and 1 more reasons)"
+    )
 
 
 # ---- compaction
@@ -181,7 +189,9 @@ def test_due_tombstones_of_all_logs_are_counted():
 
 def test_the_soonest_horizon_of_all_logs_is_named():
     later = replace(SWEPT, horizons=(Horizon(30, NOW_MS + 5, 1),))
-    assert planned(facts(log(0) + log(1), {0: later, 1: SWEPT}), 0).sweep_reason == "no tombstone is due before 10000 ms"
+    assert (
+        planned(facts(log(0) + log(1), {0: later, 1: SWEPT}), 0).sweep_reason == "no tombstone is due before 10000 ms"
+    )
 
 
 def test_without_compact_in_the_policy_no_tombstone_goes():
@@ -233,7 +243,9 @@ def test_case_13_a_repaired_checkpoint_is_written_back_though_nothing_is_compact
     state = PartitionState(checkpoint=200, known_sequence_number=4, head_tombstones=3)
     plan = planned(facts(log(0), {0: state}), min_cleanable_dirty_ratio=1.0)
     assert (plan.units, plan.repairs) == ((), {0: replace(state, checkpoint=0)})
-    assert plan.as_json()["partitions"][0]["warnings"] == ["checkpoint 200 is above the log end 30: reset to the log start 0"]
+    assert plan.as_json()["partitions"][0]["warnings"] == [
+        "checkpoint 200 is above the log end 30: reset to the log start 0"
+    ]
 
 
 def test_a_log_that_is_compacted_needs_no_repair_of_its_own():
@@ -275,7 +287,17 @@ def test_a_plan_may_be_restricted_to_some_partitions():
 def test_a_plan_travels_as_json():
     table = facts(log(0) + log(1), {1: SWEPT})
     document = json.loads(json.dumps(planned(table).as_json()))
-    assert set(document) == {"topic", "round", "now_ms", "reason", "partitions", "units", "sweep", "sweep_reason", "reclaim"}
+    assert set(document) == {
+        "topic",
+        "round",
+        "now_ms",
+        "reason",
+        "partitions",
+        "units",
+        "sweep",
+        "sweep_reason",
+        "reclaim",
+    }
     assert document["sweep"] == {"round": document["round"], "now_ms": NOW_MS, "partitions": [1]}
     assert (document["partitions"][0]["partition"], document["partitions"][0]["dirty_ratio"]) == (0, 1.0)
     assert document["reclaim"]["due"] is False

@@ -52,7 +52,12 @@ def test_status_for_machines_has_every_number(capsys):
     document = json.loads(capsys.readouterr().out)
     row = document["topics"]["orders"][0]
     assert document["now_ms"] == 7
-    assert (row["dirty_ratio"], row["total_bytes"], row["pending_tombstones"], row["next_horizon_ms"]) == (0.5, 300, 5, 100)
+    assert (row["dirty_ratio"], row["total_bytes"], row["pending_tombstones"], row["next_horizon_ms"]) == (
+        0.5,
+        300,
+        5,
+        100,
+    )
     assert (row["first_dirty_offset"], row["segments"][0]["bytes"], row["state"]["checkpoint"]) == (10, 100, 10)
 
 
@@ -77,7 +82,11 @@ def test_status_for_people_has_a_row_for_each_log(capsys):
     [
         pytest.param({}, "", id="in order"),
         pytest.param({"warnings": ("w", "v")}, "w", id="first warning"),
-        pytest.param({"state": PartitionState(quarantine=Quarantine(1, "compact", "r", 1, 2))}, "quarantined: r", id="quarantined"),
+        pytest.param(
+            {"state": PartitionState(quarantine=Quarantine(1, "compact", "r", 1, 2))},
+            "quarantined: r",
+            id="quarantined",
+        ),
     ],
 )
 def test_the_note_of_a_log(changes, note):
@@ -115,7 +124,9 @@ def test_a_plan_for_people_has_its_reasons(capsys):
 def test_ingested_files_are_listed(capsys):
     result = {"records": 3, "files": [{"file": "a", "skipped": False}, {"file": "b", "skipped": True}]}
     report.ingested(TOPIC, result, for_machines=False)
-    assert capsys.readouterr().out == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n"
+    assert (
+        capsys.readouterr().out == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n"
+    )
     report.ingested(TOPIC, result, for_machines=True)
     assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}
 
@@ -143,7 +154,9 @@ def test_a_row_of_a_run_counts_what_went_and_why(passed, word):
 
 def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
     nothing = {"verdicts": [], "measures": [], "checks_passed": 0, "checks_total": 0, "data_docs": None}
-    report.compacted(replace(EMPTY, sweep=(0,)), {"compacted": stage(False, "/docs"), "expired": nothing}, for_machines=False)
+    report.compacted(
+        replace(EMPTY, sweep=(0,)), {"compacted": stage(False, "/docs"), "expired": nothing}, for_machines=False
+    )
     out, err = capsys.readouterr()
     assert "7 of 8 checks passed\ndata docs: /docs\n" in out
     assert err == "critical: partition 0: expect_x (1.4): 2\n"
@@ -152,7 +165,10 @@ def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
 def test_what_was_reclaimed_is_listed(capsys):
     result = {"reasons": ["a", "b"], "rewritten_files": 1, "new_files": 2, "expired_snapshots": 3, "orphans_removed": 4}
     report.reclaimed(TOPIC, result, for_machines=False)
-    assert capsys.readouterr().out == "orders: a; b\n  rewritten files: 1\n  new files: 2\n  expired snapshots: 3\n  orphans removed: 4\n"
+    assert (
+        capsys.readouterr().out
+        == "orders: a; b\n  rewritten files: 1\n  new files: 2\n  expired snapshots: 3\n  orphans removed: 4\n"
+    )
     report.reclaimed(TOPIC, result, for_machines=True)
     assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}
 

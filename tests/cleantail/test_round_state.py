@@ -36,6 +36,11 @@ def test_the_log_end_never_moves_back(known, expected):
     assert after_round(PartitionState(log_end_offset=known), WORK, MEASURE, 7, 1_000).log_end_offset == expected
 
 
+def test_a_log_that_never_had_a_record_ends_at_0():
+    empty = replace(WORK, log_end_offset=0)
+    assert after_round(PartitionState(), empty, MEASURE, 7, 1_000).log_end_offset == 0
+
+
 # ---- expired
 
 LEDGER = (Horizon(10, 500, 2), Horizon(15, 600, 1), Horizon(20, 700, 3))
@@ -126,7 +131,12 @@ def test_an_hour_is_the_longest_pause():
 
 def test_the_doubling_stops_growing_after_thirty_failures():
     """A back-off of 0 stays 0, and no number grows without bound."""
-    assert after_failure(PartitionState(quarantine=Quarantine(1, "compact", "r", 99, 1)), "compact", ["x"], 5, 0).quarantine.retry_at_ms == 5
+    assert (
+        after_failure(
+            PartitionState(quarantine=Quarantine(1, "compact", "r", 99, 1)), "compact", ["x"], 5, 0
+        ).quarantine.retry_at_ms
+        == 5
+    )
 
 
 def test_a_published_round_ends_the_quarantine():

@@ -208,7 +208,14 @@ def test_where_the_snapshot_that_merged_has_expired_the_history_behind_it_has_to
 def test_history_is_read_no_further_back_than_the_last_round(monkeypatch):
     """What has expired lies below what the round knew."""
     merged = added(4, path="merged")
-    table = History(monkeypatch, ("append", [added(1)]), ("append", [added(2)]), ("append", [added(3)]), ("replace", [merged]), expired=2)
+    table = History(
+        monkeypatch,
+        ("append", [added(1)]),
+        ("append", [added(2)]),
+        ("append", [added(3)]),
+        ("replace", [merged]),
+        expired=2,
+    )
     assert table.arrived([merged], p0=3) == []
 
 

@@ -17,7 +17,9 @@ from cleantail.triggers import (
 )
 
 DIRTY = log_state(clean_bytes=300, cleanable_bytes=700)
-HELD = replace(DIRTY, state=PartitionState(quarantine=Quarantine(1, "compact", "check failed: x", 1, retry_at_ms=1_000)))
+HELD = replace(
+    DIRTY, state=PartitionState(quarantine=Quarantine(1, "compact", "check failed: x", 1, retry_at_ms=1_000))
+)
 HALF = configs(min_cleanable_dirty_ratio=0.5)
 
 

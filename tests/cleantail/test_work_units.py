@@ -44,6 +44,10 @@ def test_packing_keeps_the_order_and_loses_nothing(sizes):
     assert all(len(group) == 1 or sum(sizes[p] for p in group) <= 100 for group in groups)
 
 
+def test_a_work_without_a_size_weighs_nothing():
+    assert PartitionWork(0, 0, 10, 0, 20).bytes == 0
+
+
 def test_a_unit_is_one_gibibyte_unless_told():
     assert UNIT_BYTES == 1024**3
     works = [work(0, 1024**3 - 1), work(1, 1), work(2, 1)]

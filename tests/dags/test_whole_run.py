@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 KEYS = 7
 RECORDS = 40  # per partition
 HOUR_MS = 3_600_000
+QUICK = {"spark.sql.shuffle.partitions": 1, "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""Four short applications: less to warm up."""
 
 
 def record(partition: int, offset: int) -> dict[str, Any]:
@@ -40,6 +42,8 @@ def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any
     lines[RECORDS]["key"] = "a-key-that-is-too-long"
     (site.home / "landing").mkdir()
     (site.home / "landing" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    defaults = {"platform": {"spark": {"master": "local[2]", "conf": QUICK}}}
+    (site.config / "defaults.yaml").write_text(json.dumps(defaults))
     site.topic(
         "orders",
         source={"path": "landing/*.jsonl"},

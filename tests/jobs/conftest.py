@@ -79,6 +79,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session. Later start_session calls get it, since they name the same catalog."""
     config = tmp_path_factory.mktemp("platform")
+    # small tables: what the JVM compiles at length and shuffles widely never pays off here
+    conf = {
+        "spark.sql.shuffle.partitions": 2,
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    (config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]", "conf": conf}}}))
     session = start_session(load_platform(config, os.environ), "cleantail tests")
     yield session
     session.stop()

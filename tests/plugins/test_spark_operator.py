@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from cleantail_airflow.operators import ARGUMENT_CHARS, CleantailSparkOperator
 from cleantail_airflow.places import ROOT, config_dir, spark_environment
 from cleantail_airflow.red_check import RedCheck
 from cleantail_airflow.stations import CompactOperator
 
-from tests.airflow_site import Site, StubbedJobs, failure, unit, verdict
+from tests.airflow_site import Recorder, Site, StubbedJobs, failure, unit, verdict
 
 
 class FakeTask:
@@ -121,14 +121,14 @@ def test_a_red_check_is_pushed_and_then_raised_with_every_failed_expectation(
 def test_expectations_that_only_warn_are_logged(
     operator: Publish, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warned: list[str] = []
-    monkeypatch.setattr(type(operator.log), "warning", lambda _, text, *a: warned.append(text % a), raising=False)
+    log = Recorder()
+    monkeypatch.setattr(Publish, "log", log)
     row = failure(severity="warning")
     jobs.answer(
         "publish", {"ok": True, "verdicts": [{"partition": 2, "passed": True, "failures": [], "warnings": [row]}]}
     )
     execute(operator)
-    assert [text for text in warned if "orders partition 2: expect_column_values_to_not_be_null (warning)" in text]
+    assert [text for text in log.lines if "orders partition 2: expect_column_values_to_not_be_null (warning)" in text]
 
 
 def test_an_argument_too_long_for_linux_goes_by_a_file(
@@ -195,11 +195,13 @@ def test_the_configuration_is_named_by_the_environment_or_is_that_of_the_reposit
 
 
 def test_no_secret_of_the_environment_reaches_logs_arguments_or_rendered_fields(
-    operator: Publish, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    operator: Publish, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    log = Recorder()
+    monkeypatch.setattr(SparkSubmitHook, "log", log)
     for name in ("CLEANTAIL_CATALOG_PASSWORD", "CLEANTAIL_S3_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "hunter2")
-    logging.getLogger().setLevel(logging.DEBUG)
     execute(operator)
-    shown = "".join(capfd.readouterr()) + json.dumps(jobs.calls) + json.dumps([operator.conf, operator.env_vars])
-    assert "hunter2" not in shown
+    assert [line for line in log.lines if line.startswith("Spark-Submit cmd:")]
+    shown = [*log.lines, *map(str, jobs.calls), str(operator.conf), str(operator.env_vars)]
+    assert not [line for line in shown if "hunter2" in line]
