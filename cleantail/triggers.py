@@ -106,11 +106,6 @@ def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
     return sorted((d for d in decisions if d.compact), key=rank)
 
 
-def sweep_is_due(log: LogState, now_ms: int) -> bool:
-    """Expired tombstones go although no new record came (3.4); `now >= horizon` is due (1.5)."""
-    return due_tombstones(log, now_ms) > 0
-
-
 def due_tombstones(log: LogState, now_ms: int) -> int:
     """Live tombstones below the clean point whose horizon has come.
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 
-from cleantail_airflow.places import config_dir
-
 from cleantail.config import ConfigError, scan_topics
 from cleantail.errors import CleantailError
+from cleantail_airflow.places import config_dir
 
 found = [str(error) for _, error in scan_topics(config_dir(os.environ)) if isinstance(error, ConfigError)]
 if found:

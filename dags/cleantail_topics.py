@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from airflow.sdk import get_parsing_context
-from cleantail_airflow.places import config_dir
-from topic_dag import topic_dag
 
 from cleantail.config import Topic, scan_topics
+from cleantail_airflow.places import config_dir
+from topic_dag import topic_dag
 
 wanted = get_parsing_context().dag_id  # a task needs only its own DAG
 

@@ -62,6 +62,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Param
+
+from cleantail.config import Topic, load_platform
+from cleantail.config_row import LONG_MAX
 from cleantail_airflow.notifiers import CleantailAlert
 from cleantail_airflow.operators import EVALUATE, EvaluateOperator, OutcomeOperator
 from cleantail_airflow.pool import POOL
@@ -75,9 +78,6 @@ from cleantail_airflow.stations import (
     PublishOperator,
     ReclaimOperator,
 )
-
-from cleantail.config import Topic, load_platform
-from cleantail.config_row import LONG_MAX
 
 RETRIES = 2
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off: a schedule only needs some day in the past

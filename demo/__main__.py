@@ -14,7 +14,7 @@ from typing import NoReturn
 from rich.console import Console
 
 import demo
-from cleantail.config import Platform, load_platform
+from cleantail.config import load_platform
 from cleantail.errors import CleantailError
 from demo.airflow_api import AirflowApi
 from demo.home import CONFIG, DemoError, Home, free_port
@@ -25,6 +25,7 @@ from demo.story import tell
 from demo.summary import all_holds, print_places, print_summary
 
 PIPE_WIDTH = 150
+HOW_TO_STOP = "stop it with: .venv/bin/python -m demo down"
 
 
 def main(argv: list[str]) -> int:
@@ -63,36 +64,39 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _switch(home: Home, command: str) -> str:
+    """Airflow with the runs of the last demonstration, up or down."""
     if not (home.path / "airflow").is_dir():
         raise DemoError(f"there is no demonstration in {home.path}: run `make demo` first")
-    return home.airflow(command, *(["--port", str(free_port())] if command == "up" else []))
+    if command == "down":
+        return home.airflow("down").strip()
+    return f"{home.airflow('up', '--port', str(free_port())).splitlines()[-2]}\n{HOW_TO_STOP}"
 
 
 def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bool) -> int:
-    """Sets up, runs, proves, prints. Airflow is stopped whatever happens, unless it is to be kept."""
+    """Makes the inputs and a fresh home, runs, proves, prints."""
     started = time.monotonic()
-    home.make_afresh()
     inputs = make_inputs(repository, int(time.time() * 1000))
-    for expected in inputs:
-        console.print(
-            f"{expected.given.topic:<18}{len(expected.given.records):>7,} records  {expected.given.origin}",
-            markup=False,
-        )
-    platform = load_platform(CONFIG, {"CLEANTAIL_HOME": str(home.path)})
+    home.make_afresh()
+    for given in (expected.given for expected in inputs):
+        console.print(f"{given.topic:<18}{len(given.records):>7,} records  {given.origin}", markup=False)
+    holds = _with_airflow(console, home, inputs, keep, started)
+    verdict = "everything as claimed" if holds else "[bold red]NOT as claimed[/bold red]"
+    console.print(f"\n{time.monotonic() - started:.0f} s in all; {verdict}")
+    return 0 if holds else 1
+
+
+def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bool, started: float) -> bool:
+    """Airflow is stopped whatever happens, unless all went well and it is to be kept."""
     kept = False
     try:
-        holds = _run(console, home, platform, inputs, started)
+        holds = _run(console, home, inputs, started)
         kept = keep
     finally:
         if not kept:
             _stop(console, home)
     if kept:
-        console.print(home.airflow("up"), markup=False, soft_wrap=True)
-    console.print(
-        f"\n{time.monotonic() - started:.0f} s in all; "
-        + ("everything as claimed" if holds else "[bold red]NOT as claimed[/bold red]")
-    )
-    return 0 if holds else 1
+        console.print(f"\nAirflow keeps running; {HOW_TO_STOP}")
+    return holds
 
 
 def _stop(console: Console, home: Home) -> None:
@@ -103,7 +107,8 @@ def _stop(console: Console, home: Home) -> None:
     home.airflow("down")
 
 
-def _run(console: Console, home: Home, platform: Platform, inputs: list[Expected], started: float) -> bool:
+def _run(console: Console, home: Home, inputs: list[Expected], started: float) -> bool:
+    platform = load_platform(CONFIG, {"CLEANTAIL_HOME": str(home.path)})
     console.print("starting Airflow ...", style="dim")
     port = free_port()
     home.airflow("up", "--port", str(port))

@@ -1,9 +1,9 @@
 """Runs the settings of docker-compose.yaml on services started as processes, and compares with the embedded platform.
 
-    .venv/bin/python deploy/check_services.py            # about five minutes; --keep leaves the directory
+    .venv/bin/python deploy/check_services.py            # ten minutes on 2 cores; --keep leaves all files
 
 Needs: Postgres (apt-get install postgresql), Java 17, and versitygw or Go. Starts Postgres, an S3 gateway, a Spark
-master and two workers on loopback, with deploy/config (addresses replaced, nothing else) and random secrets. Then
+master and two workers on loopback, with deploy/config (its addresses and places replaced) and random secrets. Then
 the same small changelog goes through both platforms: ingest, compact twice (the second time past the delete horizon),
 reclaim; `cleantail read` must print the same. Last, Airflow on Postgres runs one whole DAG, made ready by the script
 that its container runs. Everything that was started is stopped, also after a failure.
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import make_env
-import yaml
+import service_settings as settings
 from service_processes import LOOPBACK, ROOT, NotStarted, Processes, free_port, start_postgres, start_s3, start_spark
+from service_settings import BINARIES, Ports, Secrets
 
 TOPIC = "services-check"
 START_MS = 1_750_000_000_000
@@ -40,9 +40,12 @@ SECOND_NOW_MS = FIRST_NOW_MS + 2 * DAY_MS
 THIRD_NOW_MS = SECOND_NOW_MS + 10 * DAY_MS
 SNAPSHOTS_EXPIRE_MS = 10 * DAY_MS
 ORPHAN_AGE_S = 30 * 86_400
-BINARIES = Path(sys.executable).parent
-Secrets = Mapping[str, str]
-Ports = Mapping[str, int]
+TOPIC_YAML = {
+    "topic": TOPIC,
+    "schedule": None,
+    "source": {"path": f"landing/{TOPIC}/*.jsonl"},  # for the DAG; the command line is given its files
+    "config": {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01, "delete.retention.ms": DAY_MS},
+}
 
 
 class Failed(Exception):
@@ -72,6 +75,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="leave the directory with configuration, logs and tables")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is stopped then too
     work = Path(tempfile.mkdtemp(prefix="cleantail-services-"))
     work.chmod(0o711)  # Postgres runs as a user of its own and has to pass through
     try:
@@ -89,18 +93,19 @@ def check(work: Path) -> None:
     directories = {name: work / name for name in ("logs", "postgres", "s3", "spark", "home", "embedded", "airflow")}
     for directory in directories.values():
         directory.mkdir(mode=0o700)
-    env = _environment(work, _jars(work), _packages(work))
-    embedded = Side("embedded", _embedded_config(work), env | {"CLEANTAIL_HOME": str(directories["embedded"])})
-    keys = _secrets()
+    keys = settings.new_secrets()
     ports = {name: free_port() for name in ("postgres", "s3", "spark", "master_ui")}
+    env = settings.environment(work, settings.jars(work), settings.packages(work))
+    home = {"CLEANTAIL_HOME": str(directories["embedded"])}
+    embedded = Side("embedded", settings.embedded_config(work, TOPIC_YAML), env | home)
+    service_env = settings.services_environment(env, keys, directories["home"])
+    services = Side("services", settings.services_config(work, ports, TOPIC_YAML), service_env)
     with Processes(directories["logs"]) as processes:
         start_postgres(processes, directories["postgres"], ports["postgres"], keys)
         start_s3(processes, directories["s3"], ports["s3"], keys)
-        spark_env = env | {"_SPARK_AUTH_SECRET": keys["CLEANTAIL_SPARK_SECRET"]} | _daemon_options()
+        spark_env = env | settings.daemon_environment(keys)
         start_spark(processes, directories["spark"], ports["spark"], ports["master_ui"], spark_env)
-        service_env = _services_environment(env, keys, directories["home"])
-        services = Side("services", _services_config(work, ports), service_env)
-        _script("init_bucket.py", services.env | {"CLEANTAIL_CONFIG": str(services.config)})
+        _script("init_bucket.py", dict(services.env) | {"CLEANTAIL_CONFIG": str(services.config)})
         check_rounds(work, embedded, services)
         check_reclaim(embedded, services, directories["s3"])
         check_refusals(services, keys)
@@ -173,7 +178,7 @@ def check_airflow(work: Path, embedded: Side, services: Side, keys: Secrets, por
     landing = work / "home" / "landing" / TOPIC
     landing.mkdir(parents=True)
     file = write_changelog(landing / "second.jsonl", RECORDS)
-    env = services.env | _airflow_environment(work, services, keys, ports)
+    env = dict(services.env) | settings.airflow_environment(work, services.config, keys, ports)
     _script("init_airflow.py", env)
     conf = json.dumps({"now_ms": THIRD_NOW_MS, "force": True})
     began = time.monotonic()
@@ -194,7 +199,7 @@ def _task_states(env: Mapping[str, str]) -> dict[str, str]:
     def ask(*command: str) -> list[dict[str, Any]]:
         argv = [str(BINARIES / "airflow"), *command, "--output", "json"]
         said = subprocess.run(argv, env=dict(env), capture_output=True, check=True, text=True).stdout
-        answer: list[dict[str, Any]] = json.loads(said[said.index("[") :])
+        answer: list[dict[str, Any]] = json.loads(said[said.rindex("[{") :])  # after what Airflow logs
         return answer
 
     run = ask("dags", "list-runs", TOPIC)[0]["run_id"]
@@ -231,101 +236,6 @@ def _changelog(first: int) -> Iterator[dict[str, Any]]:
             "key": f"key-{key}",
             "payload": None if number % 9 == 0 else f"value {number} ✓",
         }
-
-
-def _secrets() -> dict[str, str]:
-    """What .env would hold."""
-    lines = make_env.filled((ROOT / ".env.example").read_text()).splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-
-
-def _environment(work: Path, jars: Path, packages: str) -> dict[str, str]:
-    """Nothing of the caller's settings but where Java and Python are."""
-    kept = {name: os.environ[name] for name in ("JAVA_HOME", "LANG") if name in os.environ}
-    path = f"{BINARIES}:{os.environ.get('PATH', os.defpath)}"
-    own = {"PATH": path, "HOME": str(work), "CLEANTAIL_JARS": str(jars), "PYTHONPATH": f"{ROOT}:{packages}"}
-    return kept | own | {"SPARK_CONF_DIR": str(ROOT / "spark_jobs/conf"), "GX_ANALYTICS_ENABLED": "false"}
-
-
-def _jars(work: Path) -> Path:
-    """Those of the image."""
-    subprocess.run([str(ROOT / "bin/fetch-jars"), str(work / "jars"), "with-s3"], check=True)
-    return work / "jars"
-
-
-def _packages(work: Path) -> str:
-    """The packages of deploy/requirements.txt: in a directory of their own where the environment lacks them."""
-    if importlib.util.find_spec("asyncpg") and importlib.util.find_spec("psycopg2"):
-        return ""
-    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", str(work / "packages")]
-    subprocess.run([*command, "-r", str(ROOT / "deploy/requirements.txt"), "psycopg2-binary"], check=True)
-    return str(work / "packages")
-
-
-def _embedded_config(work: Path) -> Path:
-    config = work / "config-embedded"
-    _write_topic(config)
-    (config / "defaults.yaml").write_text("platform: {spark: {master: 'local[2]'}}\n")
-    return config
-
-
-def _services_config(work: Path, ports: Ports) -> Path:
-    """deploy/config/defaults.yaml on this machine's addresses; all topics of the repository, and the check's own."""
-    config = work / "config-services"
-    shutil.copytree(ROOT / "deploy/config", config)
-    _write_topic(config)
-    text = (config / "defaults.yaml").read_text()
-    for name, port in {"postgres:5432": "postgres", "rustfs:9000": "s3", "spark-master:7077": "spark"}.items():
-        text = text.replace(f"//{name}", f"//{LOOPBACK}:{ports[port]}")
-    settings = yaml.safe_load(text.replace("/opt/cleantail/jars", str(work / "jars")))
-    settings["platform"]["spark"]["conf"] |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
-    (config / "defaults.yaml").write_text(yaml.safe_dump(settings))
-    return config
-
-
-def _write_topic(config: Path) -> None:
-    """`source` is for the DAG; the command line is given its files."""
-    topic = {"topic": TOPIC, "schedule": None, "source": {"path": f"landing/{TOPIC}/*.jsonl"}}
-    topic["config"] = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01, "delete.retention.ms": DAY_MS}
-    (config / "topics").mkdir(parents=True, exist_ok=True)
-    (config / "topics" / f"{TOPIC}.yaml").write_text(yaml.safe_dump(topic))
-
-
-def _compose() -> dict[str, Any]:
-    compose: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
-    return compose
-
-
-def _daemon_options() -> dict[str, str]:
-    environment = _compose()["services"]["spark-worker"]["environment"]
-    return {name: value for name, value in environment.items() if name.startswith("SPARK_") and "$" not in value}
-
-
-def _services_environment(env: Mapping[str, str], keys: Secrets, home: Path) -> dict[str, str]:
-    named = {name: value for name, value in keys.items() if name.startswith("CLEANTAIL_")}
-    own = {"CLEANTAIL_HOME": str(home), "CLEANTAIL_CATALOG_USER": "cleantail", "SPARK_LOCAL_IP": LOOPBACK}
-    return {**env, **named, **own}
-
-
-def _airflow_environment(work: Path, services: Side, keys: Secrets, ports: Ports) -> dict[str, str]:
-    """What docker-compose.yaml gives to Airflow, on this machine's places, addresses and secrets."""
-    texts = _compose()["x-airflow-environment"]
-    found = {name: _filled(value, keys) for name, value in texts.items() if name.startswith("AIRFLOW")}
-    places = {"/opt/cleantail": str(ROOT), "/var/lib/airflow": str(work / "airflow")}
-    places |= {"postgres:5432": f"{LOOPBACK}:{ports['postgres']}"}
-    places |= {"spark-master:7077": f"{LOOPBACK}:{ports['spark']}"}
-    for old, new in places.items():
-        found = {name: value.replace(old, new) for name, value in found.items()}
-    passwords = {name: value for name, value in keys.items() if name.startswith("AIRFLOW_PASSWORD_")}
-    own = {"AIRFLOW_HOME": str(work / "airflow"), "CLEANTAIL_CONFIG": str(services.config)}
-    return found | passwords | own | {"AIRFLOW__API__HOST": LOOPBACK}
-
-
-def _filled(text: str, keys: Secrets) -> str:
-    """${NAME:?…} as compose would fill it in."""
-    for name, value in keys.items():
-        text = text.replace(f"${{{name}:?see .env.example}}", value)
-    return text
 
 
 def _script(name: str, env: Mapping[str, str]) -> None:

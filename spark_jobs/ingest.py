@@ -10,7 +10,6 @@ record stops the run with file and line number, and nothing of the run is append
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -23,10 +22,11 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config import Platform, Topic
-from cleantail.errors import BadLineError, CleantailError
-from cleantail.kcat import Record, open_lines, read_records
+from cleantail.errors import BadLineError
+from cleantail.kcat import Record, read_records
 from cleantail.locks import exclusive
 from cleantail.partition_state import PROPERTY_INGESTED
+from cleantail.source_files import content_digest
 from cleantail.topic_table import COLUMNS
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
@@ -52,31 +52,6 @@ def ingest_files(
         records = _append(table, fresh, encoding, progress) if fresh else 0
     rows = [{"file": str(f), "sha256": d, "skipped": fresh.get(d) != f} for f, d in digests.items()]
     return {"ok": True, "files": rows, "records": records}
-
-
-def content_digest(file: Path) -> str:
-    """SHA-256 of the decompressed content, so that a file and its .gz are the same."""
-    digest = hashlib.sha256()
-    try:
-        with open_lines(file) as lines:
-            while block := lines.read(1 << 20):
-                digest.update(block)
-    except FileNotFoundError:
-        raise CleantailError(f"{file} does not exist; nothing was appended") from None
-    except (OSError, EOFError) as e:
-        raise BadLineError(file, _last_line(file), f"the file ends early or cannot be read: {e}") from None
-    return digest.hexdigest()
-
-
-def _last_line(file: Path) -> int:
-    """How many lines of a damaged file could be read, for the message."""
-    number = 1
-    try:
-        for number, _ in enumerate(open_lines(file), 1):  # noqa: B007
-            pass
-    except (OSError, EOFError):
-        return number
-    return number
 
 
 def _append(table: TopicTable, fresh: dict[str, Path], encoding: str, progress: Progress) -> int:

@@ -47,8 +47,9 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 def run_job(arguments: argparse.Namespace, work: Callable[[Job], dict[str, Any]]) -> int:
     """Resolves the arguments, does the work, writes the result file also when it fails, and returns the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
+    logging.getLogger("cleantail").setLevel(logging.INFO)
     result: dict[str, Any]
     try:
         result = work(_resolve(arguments))

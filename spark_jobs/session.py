@@ -6,11 +6,15 @@ import os
 import sys
 from pathlib import Path
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from cleantail.config import Platform
 from cleantail.errors import CleantailError
 from cleantail.spark_settings import jars, spark_conf, spark_secrets
+
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which has started the JVM and knows its settings."""
 
 
 def start_session(platform: Platform, app_name: str) -> SparkSession:
@@ -18,7 +22,7 @@ def start_session(platform: Platform, app_name: str) -> SparkSession:
 
     Raises CleantailError when the jars are not there.
     """
-    if not jars(platform, os.environ) and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if not jars(platform, os.environ) and SUBMITTED not in os.environ:
         raise CleantailError(
             f"no Spark jars in {platform.home / 'jars'}: run `make setup`, or name them in CLEANTAIL_JARS"
         )
@@ -26,9 +30,11 @@ def start_session(platform: Platform, app_name: str) -> SparkSession:
     if platform.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    given = SparkConf() if SUBMITTED in os.environ else None
     builder = SparkSession.builder.appName(app_name)
     for key, value in (spark_conf(platform, os.environ) | spark_secrets(platform, os.environ)).items():
-        builder = builder.config(key, value)
+        if given is None or not given.contains(key):
+            builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -42,6 +42,7 @@ def airflow_db() -> Iterator[Path]:
     """A migrated SQLite database with the pools; gives its file."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.utils.db import initdb
+
     from cleantail_airflow.pool import ensure_pool
 
     initdb()

@@ -10,13 +10,13 @@ import os
 from pathlib import Path
 
 from airflow.sdk import DAG, Context
+
+from cleantail.config import find_topic
 from cleantail_airflow.operators import CleantailSparkOperator
 from cleantail_airflow.places import config_dir
 from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import CHECK_QUALITY, COMPACT
 from topic_dag import topic_dag
-
-from cleantail.config import find_topic
 
 TOPIC = "sensor-readings"
 

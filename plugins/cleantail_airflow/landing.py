@@ -25,7 +25,7 @@ def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]
 
 def _digest(file: Path) -> str | None:
     from cleantail.errors import CleantailError
-    from spark_jobs.ingest import content_digest
+    from cleantail.source_files import content_digest
 
     try:
         return content_digest(file)

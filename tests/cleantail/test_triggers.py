@@ -13,7 +13,6 @@ from cleantail.triggers import (
     due_tombstones,
     in_order_of_work,
     quarantine_pause,
-    sweep_is_due,
 )
 
 DIRTY = log_state(clean_bytes=300, cleanable_bytes=700)
@@ -261,7 +260,6 @@ class TestCase12:
 def test_tombstones_are_due_when_now_has_reached_their_horizon(now_ms, due):
     log = log_state(first_dirty_offset=10, horizons=(Horizon(5, 100, 3), Horizon(10, 200, 4)))
     assert due_tombstones(log, now_ms) == due
-    assert sweep_is_due(log, now_ms) is (due > 0)
 
 
 @pytest.mark.parametrize(
@@ -284,11 +282,11 @@ def test_a_due_horizon_after_one_that_is_not_counts():
 
 
 def test_a_horizon_without_live_tombstones_makes_no_sweep():
-    assert not sweep_is_due(log_state(horizons=(Horizon(5, 100, 0),)), 1_000)
+    assert due_tombstones(log_state(horizons=(Horizon(5, 100, 0),)), 1_000) == 0
 
 
 def test_one_live_tombstone_makes_a_sweep():
-    assert sweep_is_due(log_state(horizons=(Horizon(5, 100, 1),)), 100)
+    assert due_tombstones(log_state(horizons=(Horizon(5, 100, 1),)), 100) == 1
 
 
 def test_case_22_every_boundary_of_a_decision():

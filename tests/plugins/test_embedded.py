@@ -14,11 +14,11 @@ from typing import Any
 
 import psutil
 import pytest
+
+from cleantail.errors import CleantailError
 from cleantail_airflow import embedded
 from cleantail_airflow.embedded_home import SETTINGS_FILE, airflow_home, environment, make_secrets, read_settings
 from cleantail_airflow.places import ROOT
-
-from cleantail.errors import CleantailError
 from tests.airflow_site import Site, free_port
 
 PLACES = {"CLEANTAIL_ROOT": "/repository", "AIRFLOW_HOME": "/state/airflow", "CLEANTAIL_PORT": "8081"}

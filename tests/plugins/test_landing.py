@@ -7,9 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cleantail_airflow.landing import new_files
 
 from cleantail.config import find_topic, load_platform
+from cleantail_airflow.landing import new_files
 from spark_jobs.ingest import content_digest
 from tests.airflow_site import Site
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from airflow.sdk.exceptions import AirflowException
-from cleantail_airflow.notifiers import CleantailAlert, mail_body, message_of
-from cleantail_airflow.red_check import RedCheck, failures_of
 
 from cleantail.config import find_topic
+from cleantail_airflow.notifiers import CleantailAlert, mail_body, message_of
+from cleantail_airflow.red_check import RedCheck, failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import Recorder, Site, failure, free_port, verdict
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from cleantail_airflow import pool
 from cleantail_airflow.plugin import CleantailPlugin
-
 from tests.airflow_site import Site
 
 pytestmark = pytest.mark.airflow

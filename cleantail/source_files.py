@@ -1,0 +1,32 @@
+"""How a source file is known: by its content, whatever its name and compression."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from pathlib import Path
+
+from cleantail.errors import BadLineError, CleantailError
+from cleantail.kcat import open_lines
+
+BLOCK_BYTES = 1 << 20
+UNREADABLE = (OSError, EOFError, gzip.BadGzipFile, zlib.error)
+
+
+def content_digest(file: Path) -> str:
+    """SHA-256 of the decompressed content, so that a file and its .gz are the same.
+
+    Raises CleantailError where there is no such file, BadLineError where it is damaged.
+    """
+    digest, lines = hashlib.sha256(), 0
+    try:
+        with open_lines(file) as content:
+            while block := content.read(BLOCK_BYTES):
+                digest.update(block)
+                lines += block.count(b"\n")
+    except FileNotFoundError:
+        raise CleantailError(f"{file} does not exist; nothing was appended") from None
+    except UNREADABLE as e:
+        raise BadLineError(file, lines + 1, f"the file ends early or cannot be read: {e}") from None
+    return digest.hexdigest()
