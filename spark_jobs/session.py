@@ -30,6 +30,7 @@ def start_session(platform: Platform, app_name: str) -> SparkSession:
     if platform.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    platform.home.mkdir(parents=True, exist_ok=True)
     given = SparkConf() if SUBMITTED in os.environ else None
     builder = SparkSession.builder.appName(app_name)
     for key, value in (spark_conf(platform, os.environ) | spark_secrets(platform, os.environ)).items():
