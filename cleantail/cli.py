@@ -180,15 +180,13 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
 def compact(arguments: argparse.Namespace, platform: Platform) -> int:
     """A whole run of one topic. Starts Spark only when something is due."""
     from cleantail import report
-    from cleantail.evaluate import apply_repairs
     from cleantail.locks import exclusive
 
     topic = _named(arguments)
     with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
         step("evaluating")
         planned = _planned(arguments, platform)
-        apply_repairs(topic, platform, planned)
-        result = _run(topic, platform, planned, step) if planned.due else {"ok": True}
+        result = _run(topic, platform, planned, step) if planned.due or planned.repairs else {"ok": True}
     report.compacted(planned, result, arguments.json)
     return 0 if result["ok"] else 1
 

@@ -13,7 +13,7 @@ from cleantail.log_state import LogState, resolve_log_state
 from cleantail.partition_state import PartitionState
 from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
 from cleantail.retention import Retention, resolve_retention
-from cleantail.table_metadata import TableFacts, load_table, open_catalog, table_facts, write_back
+from cleantail.table_metadata import TableFacts, load_table, open_catalog, table_facts
 from cleantail.triggers import Decision, decide, due_tombstones, in_order_of_work, quarantine_pause
 from cleantail.work_units import PartitionWork, WorkUnit, pack
 
@@ -101,13 +101,6 @@ def evaluate_topic(
     """The plan of one topic at `now_ms`. Raises TableError when the catalog or the table is not usable."""
     facts = read_facts(topic, platform)
     return plan_run(topic, facts, now_ms=now_ms, force=force, partition=partition, retry_quarantined=retry_quarantined)
-
-
-def apply_repairs(topic: Topic, platform: Platform, plan: RunPlan) -> None:
-    """Writes repaired checkpoints back, where no round will: the one change that evaluation makes."""
-    table = load_table(open_catalog(platform, os.environ), topic, platform) if plan.repairs else None
-    if table is not None:
-        write_back(table, plan.repairs)
 
 
 def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:

@@ -15,7 +15,6 @@ from cleantail.errors import TableError
 from cleantail.locks import exclusive
 from cleantail.partition_state import (
     PROPERTY_INGESTED,
-    PROPERTY_PARTITION,
     PROPERTY_TOPIC,
     PartitionState,
     states_of_properties,
@@ -253,10 +252,3 @@ def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
     if snapshot is None and snapshot_id is not None:
         raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
     return sorted({f.partition for f in _live_files(table, snapshot)}) if snapshot else []
-
-
-def write_back(table: Table, states: Mapping[int, PartitionState]) -> None:
-    """Sets the states of logs that no round will touch, such as a repaired checkpoint (semantics.md 1.2)."""
-    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
-    with table.transaction() as transaction:
-        transaction.set_properties(properties)

@@ -14,6 +14,7 @@ from typing import Any
 from cleantail.config import Platform
 from cleantail.errors import ConflictError
 from cleantail.evaluate import RunPlan, evaluate_topic
+from cleantail.partition_state import PROPERTY_PARTITION
 from spark_jobs.check_quality import check_round
 from spark_jobs.compact import compact_unit
 from spark_jobs.expire_tombstones import expire_unit, plan_expiry
@@ -42,10 +43,17 @@ Progress = Callable[[str], None]
 
 def run_plan(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:
     """A whole run: the plan's units, then the tombstones that are due, also those of logs without new data."""
+    write_back(table, plan)
     compacted = compact_round(table, platform, plan, progress)
     expired = expire_round(table, platform, plan.now_ms, plan.sweep, progress)
     table.drop_stale_branches(int(time.time() * 1000) - STALE_BRANCH_MS)
     return {"ok": compacted["ok"] and expired["ok"], "compacted": compacted, "expired": expired}
+
+
+def write_back(table: TopicTable, plan: RunPlan) -> None:
+    """Checkpoints that lay outside their log, of logs that no unit touches (semantics.md 1.2)."""
+    if plan.repairs:
+        table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in plan.repairs.items()})
 
 
 def compact_round(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ def start_session(platform: Platform, app_name: str) -> SparkSession:
     if platform.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     platform.home.mkdir(parents=True, exist_ok=True)
     given = SparkConf() if SUBMITTED in os.environ else None
     builder = SparkSession.builder.appName(app_name)
