@@ -8,7 +8,7 @@ import pytest
 from kernel_builders import data_file
 
 from cleantail.config import Topic
-from cleantail.evaluate import apply_repairs, evaluate_topic, log_states, plan_run, read_facts, round_name
+from cleantail.evaluate import log_states, plan_run, round_name
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.table_metadata import TableFacts
 from cleantail.work_units import PartitionWork
@@ -254,22 +254,6 @@ def test_a_log_that_is_compacted_needs_no_repair_of_its_own():
 
 def test_a_checkpoint_inside_the_log_is_not_repaired():
     assert planned(facts(log(0), {0: PartitionState(checkpoint=30)})).repairs == {}
-
-
-def test_repairs_are_written_to_the_table_and_hold(orders_table):
-    broken = PartitionState(checkpoint=200).as_json()
-    orders_table.append((0, 0, 0, b"a", b"x")).set_properties(**{"cleantail.partition.0": broken})
-    subject = orders_table.topic.model_copy(update={"config": topic(min_cleanable_dirty_ratio=1.0).config})
-    apply_repairs(subject, orders_table.platform, evaluate_topic(subject, orders_table.platform, now_ms=NOW_MS))
-    assert read_facts(subject, orders_table.platform).states == {0: PartitionState(checkpoint=0)}
-    assert evaluate_topic(subject, orders_table.platform, now_ms=NOW_MS).repairs == {}
-
-
-def test_without_repairs_no_table_is_touched(orders_table):
-    plan = evaluate_topic(orders_table.topic, orders_table.platform, now_ms=NOW_MS)
-    before = orders_table.table.metadata_location
-    apply_repairs(orders_table.topic, orders_table.platform, plan)
-    assert orders_table.table.refresh().metadata_location == before
 
 
 # ---- the plan as a whole
