@@ -18,7 +18,6 @@ from cleantail.table_metadata import (
     open_catalog,
     require_ours,
     table_facts,
-    write_back,
 )
 
 # ---- facts of a table
@@ -93,14 +92,6 @@ def test_partitions_can_be_asked_of_an_old_snapshot(orders_table):
 def test_an_unknown_snapshot_is_refused(orders_table):
     with pytest.raises(TableError, match=r"^no snapshot 5 in .*orders: it never was, or has expired$"):
         live_partitions(orders_table.table, 5)
-
-
-def test_states_are_written_back_and_nothing_else(orders_table):
-    orders_table.append((0, 0, 0, b"a", b"x"))
-    before = table_facts(orders_table.table)
-    write_back(orders_table.table, {0: PartitionState(checkpoint=9), 4: PartitionState()})
-    after = table_facts(load_table(orders_table.catalog, orders_table.topic, orders_table.platform))
-    assert after == replace(before, states={0: PartitionState(checkpoint=9), 4: PartitionState()})
 
 
 def test_a_file_without_bounds_of_the_offset_names_the_knob(orders_table):
