@@ -308,14 +308,6 @@ def test_plan_changes_nothing_also_where_a_checkpoint_is_repaired(run, filled):
     assert (code, filled.table.refresh().metadata_location) == (0, before)
 
 
-def test_compact_writes_a_repaired_checkpoint_back_though_nothing_is_due(run, filled):
-    filled.set_properties(**{"cleantail.partition.0": PartitionState(checkpoint=900).as_json()})
-    code, out, _ = run("compact", "orders", "--json", "--now", "0")
-    assert (code, json.loads(out)["plan"]["units"]) == (0, [])
-    states = json.loads(run("status", "orders", "--json")[1])["topics"]["orders"]
-    assert states[0]["checkpoint"] == 1
-
-
 def test_status_has_the_numbers_of_each_log(run, filled):
     ledger = PartitionState(checkpoint=3, horizons=(Horizon(3, 9_000, 1),), known_sequence_number=1)
     filled.set_properties(**{"cleantail.partition.0": ledger.as_json()})
