@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
             console.print(_switch(home, given.command), markup=False, soft_wrap=True)
             return 0
         return _demonstrate(console, home, given.repository, given.keep)
-    except (DemoError, CleantailError, TimeoutError) as error:
+    except (DemoError, CleantailError, OSError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:

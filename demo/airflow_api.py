@@ -10,7 +10,10 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-REQUEST_S = 30
+from demo.home import DemoError
+
+REQUEST_S = 90
+CONFLICT, SERVER_ERROR = 409, 500
 DAG_THERE_WITHIN_S = 120
 
 
@@ -24,7 +27,7 @@ class AirflowApi:
         self._token = self._call("/auth/token", login)["access_token"]
 
     def wait_for_dag(self, dag_id: str, given_up: Callable[[], bool]) -> None:
-        """The DAG processor finds the files some seconds after the start. Raises TimeoutError."""
+        """The DAG processor finds the files some seconds after the start. Raises DemoError."""
         end = time.monotonic() + DAG_THERE_WITHIN_S
         while time.monotonic() < end and not given_up():
             try:
@@ -33,17 +36,24 @@ class AirflowApi:
             except urllib.error.HTTPError as error:
                 if error.code != 404:
                     raise
+            if wrong := self.import_errors():
+                raise DemoError("\n".join([f"Airflow has no DAG {dag_id}:", *wrong]))
             time.sleep(0.5)
-        raise TimeoutError(f"Airflow has no DAG {dag_id}; import errors: {self.import_errors()}")
+        raise DemoError(f"Airflow has no DAG {dag_id} after {DAG_THERE_WITHIN_S} s")
 
     def import_errors(self) -> list[str]:
         found = self._call("/api/v2/importErrors")["import_errors"]
         return [f"{error['filename']}: {error['stack_trace']}" for error in found]
 
-    def trigger(self, dag_id: str) -> str:
-        """The id of the new run."""
-        run = self._call(f"/api/v2/dags/{quote(dag_id)}/dagRuns", {"logical_date": None, "conf": {}})
-        return str(run["dag_run_id"])
+    def trigger(self, dag_id: str, run_id: str) -> None:
+        """A new run of that name."""
+        try:
+            self._call(
+                f"/api/v2/dags/{quote(dag_id)}/dagRuns", {"dag_run_id": run_id, "logical_date": None, "conf": {}}
+            )
+        except urllib.error.HTTPError as error:
+            if error.code != CONFLICT:  # it is there: the first try had come through
+                raise
 
     def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
         return self._call(_run(dag_id, run_id))
@@ -64,10 +74,21 @@ class AirflowApi:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._address + path, data, headers)
-        with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
-            result: dict[str, Any] = json.load(answer)
-        return result
+        return _answer(urllib.request.Request(self._address + path, data, headers))
+
+
+def _answer(request: urllib.request.Request) -> dict[str, Any]:
+    """Tries again after errors of the server's own: its SQLite may be locked for a while on a busy machine."""
+    for pause_s in (1, 2, 4, 8, None):
+        try:
+            with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
+                result: dict[str, Any] = json.load(answer)
+                return result
+        except (urllib.error.HTTPError, TimeoutError) as error:
+            if pause_s is None or getattr(error, "code", SERVER_ERROR) < SERVER_ERROR:
+                raise
+        time.sleep(pause_s)
+    raise AssertionError("unreachable: the last try raises")
 
 
 def _run(dag_id: str, run_id: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -57,10 +58,15 @@ class Scheduler:
         """One line with the time since the start; `text` may have rich's markup."""
         self._console.print(f"[dim]{time.monotonic() - self._started:5.0f} s[/dim]  {text}", soft_wrap=True)
 
+    def wait_for(self, dag_ids: Iterable[str]) -> None:
+        """Until Airflow has read the DAG files. Raises DemoError with the import errors."""
+        for dag_id in dag_ids:
+            self.api.wait_for_dag(dag_id, self._stopped.is_set)
+
     def run(self, dag_id: str, name: str) -> Round:
         """Triggers the DAG and waits for the end. Raises DemoError when it takes too long or all stops."""
-        self.api.wait_for_dag(dag_id, self._stopped.is_set)
-        run_id = self.api.trigger(dag_id)
+        run_id = name.replace(" ", "-")
+        self.api.trigger(dag_id, run_id)
         told: set[tuple[str, int, int, str]] = set()
         end = time.monotonic() + RUN_WITHIN_S
         while time.monotonic() < end:

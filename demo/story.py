@@ -32,6 +32,7 @@ class Told:
 
 def tell(scheduler: Scheduler, home: Home, platform: Platform, inputs: Sequence[Expected]) -> list[Told]:
     """All topics at once. Raises the first error; the others then give up."""
+    scheduler.wait_for([*(expected.given.topic for expected in inputs), f"{CORRUPTED}-corrupted"])
     with ThreadPoolExecutor(len(inputs)) as threads:
         try:
             futures = [threads.submit(_topic, scheduler, home, platform, expected) for expected in inputs]
