@@ -138,6 +138,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
 
     def skip(self, reason: str) -> NoReturn:
         self.reason = reason
+        self.log.info("skipped: %s", reason)  # Airflow's own line with it is folded away in the UI
         raise AirflowSkipException(reason)
 
     def _require_connection(self) -> None:
