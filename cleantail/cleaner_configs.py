@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from cleantail.config_row import CLEANER_CONFIG, INT_MAX, LONG_MAX, Model, config
+from typing import Literal
+
+from cleantail.config_row import CLEANER_CONFIG, CLEANTAIL, INT_MAX, LONG_MAX, Model, config
+
+OverBudget = Literal["spill", "rounds"]
 
 
 class CleanerConfigs(Model):
@@ -21,7 +25,7 @@ class CleanerConfigs(Model):
         134_217_728,
         "Memory budget in bytes of the offset maps over all threads. Kafka asks for 1 MiB per thread at least.",
         CLEANER_CONFIG,
-        low=64,
+        low=1,
         high=LONG_MAX,
     )
     log_cleaner_io_buffer_load_factor: float = config(
@@ -31,6 +35,13 @@ class CleanerConfigs(Model):
         CLEANER_CONFIG,
         low=0.01,
         high=1.0,
+    )
+    cleantail_over_budget: OverBudget = config(
+        "cleantail.over.budget",
+        "spill",
+        "What a log does whose dirty keys exceed the budget: one round with a join that spills to disk, or "
+        "several rounds as in Kafka, each of which ends where the map is full. The result is the same.",
+        CLEANTAIL,
     )
     log_cleaner_backoff_ms: int = config(
         "log.cleaner.backoff.ms",

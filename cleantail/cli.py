@@ -66,6 +66,8 @@ def _parser() -> argparse.ArgumentParser:
     _decisions(_clock(_topic(add("compact", compact, "evaluate, compact, check, publish, expire"))))
     _clock(_topic(add("reclaim", reclaim, "rewrite files, expire snapshots, remove orphans, where due")))
     _read_arguments(_topic(add("read", read, "records as kcat -J lines, in offset order")))
+    _latest_arguments(_clock(_topic(add("latest", latest, "the current state as kcat -J lines: one record a key"))))
+    _reader_arguments(add("reader", reader, "positions of readers, for which tombstones wait"), common)
     return top
 
 
@@ -99,6 +101,28 @@ def _read_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--partition", type=_natural, metavar="N")
     made.add_argument("--from-offset", type=_natural, default=0, metavar="N")
     made.add_argument("--as-of", type=int, metavar="SNAPSHOT", help="an Iceberg snapshot id")
+
+
+def _latest_arguments(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--partition", type=_natural, metavar="N")
+    made.add_argument("--as-of", type=int, metavar="SNAPSHOT", help="an Iceberg snapshot id")
+    made.add_argument("--positions", type=Path, metavar="F", help="write the offsets to go on from to this JSON file")
+
+
+def _reader_arguments(made: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
+    actions = made.add_subparsers(required=True, metavar="ACTION", dest="action")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return _topic(actions.add_parser(name, help=text, description=text, parents=[common]))
+
+    position = add("set", "register a reader, or move its position")
+    position.add_argument("name", metavar="NAME")
+    position.add_argument("--partition", type=_natural, required=True, metavar="N")
+    position.add_argument("--offset", type=_natural, required=True, metavar="N", help="the next offset it will read")
+    add("list", "the topic's readers and where they are")
+    forgotten = add("remove", "forget a reader: tombstones wait for it no longer")
+    forgotten.add_argument("name", metavar="NAME")
+    forgotten.add_argument("--partition", type=_natural, metavar="N", help="only in this log")
 
 
 def _natural(text: str) -> int:
@@ -236,6 +260,40 @@ def read(arguments: argparse.Namespace, platform: Platform) -> int:
     wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, arguments.as_of)
     for record in read_records(table, wanted, arguments.from_offset, arguments.as_of):
         sys.stdout.write(format_record(topic.topic, record) + "\n")
+    return 0
+
+
+def latest(arguments: argparse.Namespace, platform: Platform) -> int:
+    """The state on stdout; where to go on from on stderr, and in a file where one is named."""
+    from cleantail import report
+    from cleantail.kcat import format_record
+    from cleantail.latest import load_latest
+    from cleantail.reading import records_of
+
+    topic = _named(arguments)
+    state = load_latest(topic, platform, _now(arguments), arguments.as_of)
+    for batch in state.batches(arguments.partition):
+        for record in records_of(batch):
+            sys.stdout.write(format_record(topic.topic, record) + "\n")
+    sys.stdout.flush()
+    report.positions(topic, state, arguments.positions, arguments.json)
+    return 0
+
+
+def reader(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Sets, lists or removes positions."""
+    from cleantail import readers, report
+    from cleantail.table_metadata import load_table, open_catalog
+
+    topic = _named(arguments)
+    catalog = open_catalog(platform, os.environ)
+    load_table(catalog, topic, platform)  # a foreign table has no readers of ours
+    if arguments.action == "set":
+        readers.set_position(catalog, topic, arguments.name, arguments.partition, arguments.offset)
+    elif arguments.action == "remove" and not readers.remove(catalog, topic, arguments.name, arguments.partition):
+        names = sorted({r.name for r in readers.registered(catalog, topic)})
+        raise CleantailError(f"topic {topic.topic} has no reader {arguments.name!r}; it has {names or 'none'}")
+    report.readers(topic, readers.registered(catalog, topic), arguments.json)
     return 0
 
 

@@ -11,10 +11,11 @@ from typing import Any
 from cleantail.config import Platform, Topic
 from cleantail.log_state import LogState, resolve_log_state
 from cleantail.partition_state import PartitionState
+from cleantail.readers import Reader, hold_offset, registered
 from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
 from cleantail.retention import Retention, resolve_retention
 from cleantail.table_metadata import TableFacts, load_table, open_catalog, table_facts
-from cleantail.triggers import Decision, decide, due_tombstones, in_order_of_work, quarantine_pause
+from cleantail.triggers import Decision, decide, due_tombstones, held_tombstones, in_order_of_work, quarantine_pause
 from cleantail.work_units import PartitionWork, WorkUnit, pack
 
 
@@ -33,6 +34,7 @@ class RunPlan:
     sweep: tuple[int, ...]
     sweep_reason: str
     reclaim: ReclaimPlan
+    readers: tuple[Reader, ...] = ()
 
     @property
     def due(self) -> bool:
@@ -105,8 +107,9 @@ def evaluate_topic(
 
 def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:
     """The table's metadata as it stands; None where nothing was ingested yet."""
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
-    return table_facts(table) if table is not None else None
+    catalog = open_catalog(platform, os.environ)
+    table = load_table(catalog, topic, platform)
+    return table_facts(table, registered(catalog, topic)) if table is not None else None
 
 
 def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[LogState, ...]:
@@ -139,7 +142,11 @@ def plan_run(
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
     units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works)
     sweepable = [s for s in logs if topic.config.compacts and not pauses.get(s.partition)]
-    due = {s.partition: due_tombstones(s, now_ms) for s in sweepable}
+    readers = facts.readers if facts else ()
+    cap_ms = topic.config.cleantail_readers_hold_cap_ms
+    holds = {s.partition: hold_offset(readers, s.partition) for s in sweepable}
+    due = {s.partition: due_tombstones(s, now_ms, holds[s.partition], cap_ms) for s in sweepable}
+    held = sum(held_tombstones(s, now_ms, holds[s.partition], cap_ms) for s in sweepable)
     return RunPlan(
         topic=topic.topic,
         round=round_id,
@@ -150,8 +157,9 @@ def plan_run(
         retentions=retentions,
         units=units,
         sweep=tuple(p for p, count in due.items() if count),
-        sweep_reason=_sweep_reason(sweepable, due),
+        sweep_reason=_sweep_reason(sweepable, due) + _held_back(held),
         reclaim=resolve_reclaim(facts, topic.config, now_ms),
+        readers=readers,
     )
 
 
@@ -194,6 +202,10 @@ def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], decisions: t
         return f"{len(works)} of {len(logs)} partitions are due"
     reasons = sorted({d.reason for d in decisions})
     return f"nothing is due: {reasons[0]}" + (f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else "")
+
+
+def _held_back(count: int) -> str:
+    return f"; up to {count} past it wait for a registered reader" if count else ""
 
 
 def _sweep_reason(logs: Sequence[LogState], due: dict[int, int]) -> str:

@@ -26,12 +26,14 @@ STATE_VERSION = 1
 class Horizon:
     """A tombstone below `end_offset` (and at or above the horizon before it) may go when now >= `horizon_ms`.
 
-    `tombstones` is how many such tombstones were alive when the last round published.
+    `tombstones` is how many such tombstones were alive when the last round published; those below `swept_to` have
+    been removed, up to the position of the slowest reader.
     """
 
     end_offset: int
     horizon_ms: int
     tombstones: int = 0
+    swept_to: int = 0
 
 
 @dataclass(frozen=True, slots=True)

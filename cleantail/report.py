@@ -19,7 +19,9 @@ from rich.table import Table
 
 from cleantail.config import ConfigError, Topic
 from cleantail.evaluate import RunPlan
+from cleantail.latest import Latest
 from cleantail.log_state import LogState
+from cleantail.readers import Reader
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
 
@@ -184,6 +186,10 @@ def _print_checks(result: dict[str, Any]) -> None:
         for failure in (*verdict["failures"], *verdict["warnings"]):
             what = f"{failure['expectation']} ({failure['rule']}): {failure['observed']}"
             print(f"{failure['severity']}: partition {verdict['partition']}: {what}", file=sys.stderr)
+    for r in (r for s in stages for r in s["left_behind"]):
+        where = f"reader {r['name']} is at offset {r['offset']} of partition {r['partition']}"
+        overrun = "tombstones that it has not read are gone: cleantail.readers.hold.cap.ms has passed"
+        print(f"warning: {where}; {overrun}", file=sys.stderr)
     docs = next((s["data_docs"] for s in stages if s["data_docs"]), None)
     if docs:
         print(f"data docs: {docs}")
@@ -196,6 +202,28 @@ def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
     print(f"{topic.topic}: {'; '.join(result['reasons'])}")
     for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed"):
         print(f"  {name.replace('_', ' ')}: {result[name]}")
+
+
+def positions(topic: Topic, state: Latest, file: Path | None, quiet: bool) -> None:
+    """The snapshot and the next offset of every log: to a file, and to a person on stderr."""
+    if file is not None:
+        offsets = {str(p): offset for p, offset in sorted(state.positions.items())}
+        document = {"topic": topic.topic, "snapshot_id": state.snapshot_id, "positions": offsets}
+        file.write_text(json.dumps(document) + "\n")
+    if not quiet:
+        found = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
+        print(f"snapshot {state.snapshot_id}; go on from: partition {found}", file=sys.stderr)
+
+
+def readers(topic: Topic, found: Sequence[Reader], for_machines: bool) -> None:
+    """One row a reader and log."""
+    if for_machines:
+        _print_json({"topic": topic.topic, "readers": [asdict(r) for r in found]})
+        return
+    table = Table("reader", "partition", "next offset", "said at", title=escape(f"readers of {topic.topic}"))
+    for r in found:
+        table.add_row(escape(r.name), str(r.partition), str(r.offset), instant(r.at_ms))
+    _console().print(table if found else escape(f"{topic.topic}: no readers are registered"))
 
 
 def size(count: int) -> str:

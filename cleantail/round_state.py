@@ -20,8 +20,8 @@ def after_round(
 ) -> PartitionState:
     """The state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
 
-    `measure` has `horizons` as [end offset, horizon ms, live tombstones] and `head_tombstones`; `sequence_number` is
-    that of the snapshot which the round read.
+    `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to] and `head_tombstones`;
+    `sequence_number` is that of the snapshot which the round read.
     """
     return PartitionState(
         checkpoint=work.end_offset,
@@ -35,27 +35,55 @@ def after_round(
     )
 
 
-def due_spans(horizons: Sequence[Horizon], end_offset: int, now_ms: int) -> list[tuple[int, int]]:
-    """Offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5), below `end_offset`."""
+def due_spans(
+    horizons: Sequence[Horizon],
+    end_offset: int,
+    now_ms: int,
+    hold_offset: int | None = None,
+    hold_cap_ms: int = 0,
+) -> list[tuple[int, int]]:
+    """Offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5), below `end_offset`.
+
+    What the slowest reader has not read (from `hold_offset` on) waits until the cap has passed as well (3.9).
+    """
     starts = [0, *(h.end_offset for h in horizons)]
-    return [
-        (start, h.end_offset)
+    spans = [
+        (max(start, h.swept_to), h.end_offset if passed(h, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0)
         for start, h in zip(starts, horizons, strict=False)
         if h.end_offset <= end_offset and now_ms >= h.horizon_ms
     ]
+    return [(start, end) for start, end in spans if start < end]
 
 
-def after_expiry(state: PartitionState, work: PartitionWork, now_ms: int) -> PartitionState:
+def passed(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> bool:
+    """Whether no reader holds back any tombstone of an entry whose horizon has come."""
+    return hold_offset is None or horizon.end_offset <= hold_offset or now_ms >= horizon.horizon_ms + hold_cap_ms
+
+
+def spans_of(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> list[tuple[int, int]]:
+    """The due spans of one log's share of an expiry."""
+    return due_spans(horizons, work.end_offset, now_ms, work.hold_offset, work.hold_cap_ms)
+
+
+def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
+    """The ledger once the due spans are swept; the counts of tombstones are still those of before."""
+    ends = [end for _, end in spans_of(work, horizons, now_ms)]
+    starts = [0, *(h.end_offset for h in horizons)]
+    return tuple(
+        replace(h, swept_to=max([h.swept_to, *(e for e in ends if start < e <= h.end_offset)]))
+        for start, h in zip(starts, horizons, strict=False)
+    )
+
+
+def after_expiry(state: PartitionState, work: PartitionWork, measure: Mapping[str, Any], now_ms: int) -> PartitionState:
     """Only the ledger changes; checkpoint and sequence number stay those of the last round.
 
-    A quarantine that a red round left is not an expiry's to lift.
+    `measure["horizons"]` as in after_round. A quarantine that a red round left is not an expiry's to lift.
     """
-    ends = {end for _, end in due_spans(state.horizons, work.end_offset, now_ms)}
-    swept = tuple(replace(h, tombstones=0) if h.end_offset in ends else h for h in state.horizons)
     lifted = state.quarantine is not None and state.quarantine.kind == EXPIRE
     return replace(
         state,
-        horizons=without_swept(swept),
+        horizons=without_swept(tuple(Horizon(*h) for h in measure["horizons"])),
         last_round_ms=now_ms,
         quarantine=None if lifted else state.quarantine,
     )

@@ -9,6 +9,23 @@ RULES = {
     "early_tombstones": "no tombstone left before its horizon",
     "overdue_tombstones": "no tombstone is left past its horizon",
     "invalid_left": "no record without a key is left below the clean point",
+    "resurrected": "no record older than a remembered deletion is left",
     "imbalance": "row balance = in - superseded - expired - invalid - past retention",
 }
 """Measure -> the rule that it counts violations of; each must be 0 in every log."""
+
+WARNINGS = {
+    "malformed_versions": "version headers have 8 bytes; others count as missing",
+    "future_timestamps": "no timestamp is beyond message.timestamp.after.max.ms; others count as no version",
+}
+"""Measure -> what new records should keep to; a violation is reported and holds nothing back (semantics.md 2)."""
+
+
+def rule_text(measure: str) -> str:
+    """The rule that a measure counts violations of."""
+    return RULES.get(measure) or WARNINGS[measure]
+
+
+def severity_of(measure: str) -> str:
+    """Great Expectations' word: `critical` holds the log back, `warning` is only reported."""
+    return "critical" if measure in RULES else "warning"

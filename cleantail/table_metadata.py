@@ -20,6 +20,7 @@ from cleantail.partition_state import (
     states_of_properties,
 )
 from cleantail.platform_config import Platform
+from cleantail.readers import Reader
 from cleantail.segments import NO_TIMESTAMP_MS, DataFile
 from cleantail.spark_settings import pyiceberg_properties
 from cleantail.topic import Topic
@@ -50,6 +51,7 @@ class TableFacts:
     states: Mapping[int, PartitionState]
     ingested: frozenset[str]
     snapshots: tuple[tuple[int, int], ...]
+    readers: tuple[Reader, ...] = ()
 
     @property
     def partitions(self) -> list[int]:
@@ -112,7 +114,7 @@ def require_ours(properties: Mapping[str, str], topic: Topic) -> None:
         )
 
 
-def table_facts(table: Table) -> TableFacts:
+def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
     """Everything evaluate and status need, in one pass over the current snapshot's manifests."""
     snapshot = table.current_snapshot()
     states = states_of_properties(table.properties, ".".join(table.name()))
@@ -128,6 +130,7 @@ def table_facts(table: Table) -> TableFacts:
             name[len(PROPERTY_INGESTED) :] for name in table.properties if name.startswith(PROPERTY_INGESTED)
         ),
         snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots),
+        readers=readers,
     )
 
 
@@ -248,7 +251,28 @@ def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
 
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
     """Partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown one."""
+    snapshot = _snapshot(table, snapshot_id)
+    return sorted({f.partition for f in _live_files(table, snapshot)}) if snapshot else []
+
+
+def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if snapshot is None and snapshot_id is not None:
         raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
-    return sorted({f.partition for f in _live_files(table, snapshot)}) if snapshot else []
+    return snapshot
+
+
+def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
+    """Partition -> next offset, for every log at a snapshot, the current one when None.
+
+    Today's ends include records that have gone since (the state knows); those of an older snapshot are the ends of
+    its files, beyond which it has no record either. Raises TableError for an unknown snapshot.
+    """
+    snapshot = _snapshot(table, snapshot_id)
+    ends: dict[int, int] = {}
+    for file in _live_files(table, snapshot) if snapshot else ():
+        ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
+    if snapshot_id is None:
+        for partition, state in states_of_properties(table.properties, ".".join(table.name())).items():
+            ends[partition] = max(ends.get(partition, 0), state.log_end_offset or 0)
+    return ends

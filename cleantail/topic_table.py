@@ -24,6 +24,11 @@ COLUMNS = {
 }
 """Column -> Spark SQL type. `timestamp` is timestamptz in Iceberg, in UTC; the rest as Kafka has it."""
 
+LEDGER_SUFFIX = "_deleted_versions"
+"""+ the topic table's name: the side table of versions whose tombstones have gone."""
+LATEST_SUFFIX = "_latest"
+"""+ the topic table's name: the view of the current state."""
+
 FILE_BYTES = 512 << 20
 """Data files end at this size, or at segment.bytes if that is less, so that a segment can end there too."""
 FILE_BYTES_MIN = 1 << 20

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState, overdue_ms
+from cleantail.round_state import due_spans, passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +107,22 @@ def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
     return sorted((d for d in decisions if d.compact), key=rank)
 
 
-def due_tombstones(log: LogState, now_ms: int) -> int:
-    """Live tombstones below the clean point whose horizon has come.
+def due_tombstones(log: LogState, now_ms: int, hold_offset: int | None = None, hold_cap_ms: int = 0) -> int:
+    """Live tombstones below the clean point whose horizon has come; of an entry that a reader holds in part, all.
 
     Where records arrived late, only up to them: a tombstone above may still have to beat one of them first.
     """
-    below = 0
-    for horizon in log.horizons:
-        if horizon.end_offset > log.first_dirty_offset:
-            break
-        below += horizon.tombstones if now_ms >= horizon.horizon_ms else 0
-    return below
+    spans = due_spans(log.horizons, log.first_dirty_offset, now_ms, hold_offset, hold_cap_ms)
+    starts = [0, *(h.end_offset for h in log.horizons)]
+    return sum(
+        h.tombstones
+        for start, h in zip(starts, log.horizons, strict=False)
+        if any(start < end <= h.end_offset for _, end in spans)
+    )
+
+
+def held_tombstones(log: LogState, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
+    """Live tombstones past their horizon that wait for a reader; of an entry that is held in part, all."""
+    return sum(
+        h.tombstones for h in log.horizons if now_ms >= h.horizon_ms and not passed(h, now_ms, hold_offset, hold_cap_ms)
+    )

@@ -15,6 +15,7 @@ class PartitionWork:
     """What a round does to one log. Records below `end_offset` are looked at; those below `log_start_offset` go.
 
     `first_dirty_offset == end_offset` where only retention is due. Offsets are exclusive ends or inclusive starts.
+    `hold_offset`: tombstones from there on wait for a reader, `hold_cap_ms` beyond their horizon at most.
     """
 
     partition: int
@@ -23,6 +24,8 @@ class PartitionWork:
     log_start_offset: int
     log_end_offset: int
     bytes: int = 0
+    hold_offset: int | None = None
+    hold_cap_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

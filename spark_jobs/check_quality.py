@@ -27,10 +27,11 @@ from cleantail.partition_state import (
     with_late_tombstones,
     with_round,
 )
-from cleantail.round_state import COMPACT, EXPIRE
-from cleantail.rules import RULES
+from cleantail.round_state import COMPACT, EXPIRE, swept
+from cleantail.rules import RULES, WARNINGS
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
+from spark_jobs.deleted_versions import remembered
 from spark_jobs.evidence import append_evidence
 from spark_jobs.expectations import Auditor, Finding, preload
 from spark_jobs.job import Job, parser, run_job
@@ -40,7 +41,8 @@ from spark_jobs.transforms.audit import fates, key_measures, live_tombstones, re
 from spark_jobs.transforms.winners import below_end
 
 COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
-EXPIRE_RULES = [name for name in RULES if name != "invalid_left"]
+EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected")]
+STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"]}
 LATE_LIMIT = 10_000
 """So many late tombstones get a horizon of their own; beyond it all of the log's are set anew, never too early."""
 
@@ -75,7 +77,8 @@ def _check_unit(
 ) -> tuple[list[dict[str, Any]], list[Finding]]:
     unit = WorkUnit.from_json(unit_json)
     measures = measure_unit(table, unit, unit_json["counts"], expiring)
-    rules = EXPIRE_RULES if expiring else COMPACT_RULES
+    warnings = STRATEGY_WARNINGS[table.topic.config.compaction_strategy]
+    rules = EXPIRE_RULES if expiring else [*COMPACT_RULES, *warnings]
     findings = auditor.check_round(unit.round, [_violations(m, rules) for m in measures], rules)
     records = as_text(below_end(table.at_branch(unit.branch), unit.partitions))
     findings += auditor.check_records(unit.round, records, [w.partition for w in unit.partitions])
@@ -100,11 +103,15 @@ def measure_unit(table: TopicTable, unit: WorkUnit, counts: dict[str, Any], expi
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
     holders = _logs_with_tombstones(base, logs)
     old = {p: states.get(p, PartitionState()).horizons for p in logs}
-    new = old if expiring else {w.partition: _next_ledger(table, unit, w, states) for w in unit.partitions}
-    records = fates(base, branch, unit.partitions, table.topic.config, old, holders).persist()
+    new = {
+        w.partition: swept(w, old[w.partition], unit.now_ms) if expiring else _next_ledger(table, unit, w, states)
+        for w in unit.partitions
+    }
+    configs = table.topic.config
+    records = fates(base, branch, unit.partitions, configs, old, holders).persist()
     try:
-        by_record = _rows(record_measures(records, unit.now_ms))
-        by_key = _rows(key_measures(records, table.topic.config, unit.now_ms, expiring))
+        by_record = _rows(record_measures(records, configs, unit.now_ms))
+        by_key = _rows(key_measures(records, configs, unit.now_ms, expiring, remembered(table, unit.now_ms)))
         alive = {
             (row[PARTITION], row["ledger_end"]): row["tombstones"] for row in live_tombstones(records, new).collect()
         }
@@ -114,7 +121,8 @@ def measure_unit(table: TopicTable, unit: WorkUnit, counts: dict[str, Any], expi
         _measure(work, by_record, by_key, counts["deleted"], change.data_files_changed)
         | {
             "horizons": [
-                [h.end_offset, h.horizon_ms, alive.get((work.partition, h.end_offset), 0)] for h in new[work.partition]
+                [h.end_offset, h.horizon_ms, alive.get((work.partition, h.end_offset), 0), h.swept_to]
+                for h in new[work.partition]
             ]
         }
         | {"head_tombstones": alive.get((work.partition, None), 0)}
@@ -153,12 +161,12 @@ def _measure(
 ) -> dict[str, Any]:
     log = str(work.partition)
     gone = {reason: counts.get(log, 0) for reason, counts in deleted.items()}
-    no_keys = {"keys": 0, "duplicate_keys": 0, "missing_winners": 0, "early_tombstones": 0}
+    no_keys = dict.fromkeys(("keys", "duplicate_keys", "missing_winners", "early_tombstones", "resurrected"), 0)
     measure = {**by_record.get(work.partition, {}), **no_keys, **by_key.get(work.partition, {})}
     balance = measure.get("records_in", 0) - sum(gone.values()) - measure.get("records_out", 0)
     own = {"data_files_changed": data_files_changed, "imbalance": balance, "deleted": gone}
     return {
-        **dict.fromkeys((*RULES, "records_in", "records_out", "tombstones_in", "tombstones_out"), 0),
+        **dict.fromkeys((*RULES, *WARNINGS, "records_in", "records_out", "tombstones_in", "tombstones_out"), 0),
         **measure,
         **own,
         PARTITION: work.partition,

@@ -11,22 +11,31 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from cleantail.budget import keys_in_budget, round_end
 from cleantail.config import Platform
 from cleantail.errors import KeylessRecordError
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.topic_table import KEY, OFFSET, PARTITION
 from cleantail.work_units import WorkUnit
+from spark_jobs.deleted_versions import remembered
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import ROW_ID, TopicTable
-from spark_jobs.transforms.winners import below_end, columns_of, dirty_part, offset_map, span_condition
+from spark_jobs.transforms.winners import (
+    below_end,
+    columns_of,
+    dirty_part,
+    offset_map,
+    span_condition,
+    where_full,
+)
 
 MAP_VIEW = "cleantail_offset_map"
 COPIES_VIEW = "cleantail_copies"
@@ -57,6 +66,7 @@ class UnitRun:
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
     """The unit with its counts by partition. Raises KeylessRecordError, with `main` and branch unchanged."""
+    unit = within_budget(table, platform, unit)
     run = UnitRun(table, unit, table.topic.config, {})
     keyless = count_keyless(table, unit)
     table.create_branch(unit.branch, unit.base_snapshot_id)
@@ -66,6 +76,22 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
         run.delete("invalid", f"t.`{KEY}` IS NULL AND {_below_end(unit)}")
     keys = _delete_superseded(run, platform)
     return unit.as_json() | {"counts": _counts(run, keys)}
+
+
+def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> WorkUnit:
+    """The unit as it is, or, where the budget is kept by rounds, with ends at which each log's map is full."""
+    if platform.cleaner.cleantail_over_budget != "rounds":
+        return unit
+    records = table.at_snapshot(unit.base_snapshot_id).select(PARTITION, OFFSET, KEY)
+    keys = keys_in_budget(platform.cleaner, table.topic.config)
+    full = {row[PARTITION]: row for row in where_full(dirty_part(records, unit.partitions), keys).collect()}
+    works = tuple(
+        replace(w, end_offset=round_end(full[w.partition]["full_at"], full[w.partition]["last_keyed"], w.end_offset))
+        if w.partition in full
+        else w
+        for w in unit.partitions
+    )
+    return replace(unit, partitions=works)
 
 
 def count_keyless(table: TopicTable, unit: WorkUnit) -> int:
@@ -108,11 +134,12 @@ def _delete_superseded(run: UnitRun, platform: Platform) -> int:
     where the offset already loses (3.11: Kafka takes equal hashes for equal keys, we do not).
     """
     works = run.unit.partitions
-    found = offset_map(run.records().select(*columns_of(run.configs)), works, run.configs)
+    records, now_ms = run.records().select(*columns_of(run.configs)), run.unit.now_ms
+    found = offset_map(records, works, run.configs, now_ms, remembered(run.table, now_ms))
     hashed = found.withColumn("hash", F.xxhash64(PARTITION, KEY)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         keys = hashed.count()
-        fits = keys <= keys_in_budget(platform, run.configs)
+        fits = keys <= keys_in_budget(platform.cleaner, run.configs)
         (F.broadcast(hashed) if fits else hashed).createOrReplaceTempView(MAP_VIEW)
         loses = f"m.keep_offset {'>' if run.configs.compaction_strategy == 'offset' else '<>'} t.`{OFFSET}`"
         same_key = f"m.`{KEY}` = if({loses}, t.`{KEY}`, null)"
@@ -123,14 +150,6 @@ def _delete_superseded(run: UnitRun, platform: Platform) -> int:
         return keys
     finally:
         hashed.unpersist()
-
-
-def keys_in_budget(platform: Platform, configs: KafkaConfigs) -> int:
-    """How many keys may be broadcast: Kafka's map entry is 24 bytes, 32 with a version (semantics.md 1.1)."""
-    cleaner = platform.cleaner
-    entry_bytes = 24 if configs.compaction_strategy == "offset" else 32
-    budget = cleaner.log_cleaner_dedupe_buffer_size / cleaner.log_cleaner_threads
-    return int(budget / entry_bytes * cleaner.log_cleaner_io_buffer_load_factor)
 
 
 def _below_end(unit: WorkUnit) -> str:

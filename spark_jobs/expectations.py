@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from cleantail.errors import ConfigError, Problem
 from cleantail.expectation_names import class_name
-from cleantail.rules import RULES
+from cleantail.rules import rule_text, severity_of
 from cleantail.topic import Check, Topic
 from cleantail.topic_table import PARTITION
 
@@ -100,8 +100,11 @@ class Auditor:
         return [finding for result in results for finding in _measure_findings(result, logs)]
 
     def _rule(self, measure: str) -> Any:
-        meta = {"rule": RULES[measure]}
-        return self._expectation("ExpectColumnValuesToBeBetween", column=measure, min_value=0, max_value=0, meta=meta)
+        meta = {"rule": rule_text(measure)}
+        severity = severity_of(measure)
+        return self._expectation(
+            "ExpectColumnValuesToBeBetween", column=measure, min_value=0, max_value=0, meta=meta, severity=severity
+        )
 
     def check_records(self, round_id: str, records: DataFrame, logs: Sequence[int]) -> list[Finding]:
         """The topic's own expectations on the records that a round would publish; per log only where one fails."""
@@ -170,8 +173,8 @@ def _measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:
         Finding(
             partition=p,
             expectation=column,
-            rule=RULES[column],
-            severity="critical",
+            rule=rule_text(column),
+            severity=severity_of(column),
             passed=not error and p not in wrong,
             observed=error or f"{wrong.get(p, 0)} violations",
             error=bool(error),

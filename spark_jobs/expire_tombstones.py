@@ -11,12 +11,16 @@ import argparse
 import json
 import sys
 from collections.abc import Collection
+from dataclasses import asdict
 from typing import Any
+
+from pyspark.sql import functions as F
 
 from cleantail.config import Platform
 from cleantail.evaluate import RunPlan, evaluate_topic
-from cleantail.round_state import due_spans
-from cleantail.topic_table import VALUE
+from cleantail.readers import Reader, hold_offset, left_behind
+from cleantail.round_state import spans_of
+from cleantail.topic_table import OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
 from spark_jobs.expectations import preload
 from spark_jobs.job import Job, parser, run_job
@@ -25,7 +29,7 @@ from spark_jobs.tables import TopicTable
 from spark_jobs.transforms.winners import span_condition
 
 
-def expiry_unit(plan: RunPlan, partitions: Collection[int], base_snapshot_id: int) -> WorkUnit:
+def expiry_unit(plan: RunPlan, partitions: Collection[int], base_snapshot_id: int, hold_cap_ms: int = 0) -> WorkUnit:
     """The logs with due tombstones as one unit; `end_offset` is the clean point, below which they are sought."""
     works = tuple(
         PartitionWork(
@@ -35,6 +39,8 @@ def expiry_unit(plan: RunPlan, partitions: Collection[int], base_snapshot_id: in
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
             bytes=log.total_bytes,
+            hold_offset=hold_offset(plan.readers, log.partition),
+            hold_cap_ms=hold_cap_ms,
         )
         for log in plan.logs
         if log.partition in plan.sweep and log.partition in partitions
@@ -43,18 +49,31 @@ def expiry_unit(plan: RunPlan, partitions: Collection[int], base_snapshot_id: in
 
 
 def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, Any]:
-    """Deletes due tombstones on the unit's branch; returns the unit with its counts, as compact does."""
+    """Deletes due tombstones on the unit's branch; returns the unit with its counts, as compact does, and with the
+    readers whose hold was overrun."""
     table.create_branch(unit.branch, unit.base_snapshot_id)
     horizons = {log.partition: log.horizons for log in plan.logs}
-    spans = [
-        span_condition({w.partition: span}, "t")
-        for w in unit.partitions
-        for span in due_spans(horizons[w.partition], w.end_offset, unit.now_ms)
-    ]
-    table.delete_where(unit.branch, f"t.`{VALUE}` IS NULL AND ({' OR '.join(spans)})")
+    spans = {w.partition: spans_of(w, horizons[w.partition], unit.now_ms) for w in unit.partitions}
+    due = " OR ".join(span_condition({p: span}, "t") for p, found in spans.items() for span in found)
+    table.delete_where(unit.branch, f"t.`{VALUE}` IS NULL AND ({due})")
     deleted = table.changes_of(unit.branch, unit.base_snapshot_id).deleted_records()
     counts = {"map_keys": 0, "deleted": {"expired": {str(p): n for p, n in deleted.items()}}}
-    return unit.as_json() | {"counts": counts}
+    behind = [asdict(reader) for reader in _left_behind(table, plan, unit, spans)]
+    return unit.as_json() | {"counts": counts, "left_behind": behind}
+
+
+def _left_behind(
+    table: TopicTable, plan: RunPlan, unit: WorkUnit, spans: dict[int, list[tuple[int, int]]]
+) -> list[Reader]:
+    """Readers past whose position tombstones go, since the cap of their hold was reached."""
+    holds = {w.partition: w.hold_offset for w in unit.partitions if w.hold_offset is not None}
+    overrun = {p: [s for s in spans[p] if s[1] > hold] for p, hold in holds.items()}
+    condition = " OR ".join(span_condition({p: span}) for p, found in overrun.items() for span in found)
+    if not condition:
+        return []
+    gone = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({condition})")
+    last = gone.groupBy(PARTITION).agg(F.max(OFFSET).alias("last")).collect()
+    return left_behind(plan.readers, {row[PARTITION]: row["last"] for row in last})
 
 
 def plan_expiry(
@@ -63,7 +82,7 @@ def plan_expiry(
     """The ledgers as they are now, and the unit for those of the logs that have something due."""
     plan = evaluate_topic(table.topic, platform, now_ms=now_ms)
     base = int(table.load().currentSnapshot().snapshotId()) if plan.sweep else 0
-    return plan, expiry_unit(plan, partitions, base)
+    return plan, expiry_unit(plan, partitions, base, table.topic.config.cleantail_readers_hold_cap_ms)
 
 
 def _work(job: Job) -> dict[str, Any]:

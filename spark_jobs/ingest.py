@@ -29,6 +29,7 @@ from cleantail.partition_state import PROPERTY_INGESTED
 from cleantail.source_files import content_digest
 from cleantail.topic_table import COLUMNS
 from spark_jobs.job import Job, parser, run_job
+from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable
 
@@ -50,6 +51,7 @@ def ingest_files(
         known = {n.removeprefix(PROPERTY_INGESTED) for n in dict(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in known}
         records = _append(table, fresh, encoding, progress) if fresh else 0
+        ensure_latest_view(table)
     rows = [{"file": str(f), "sha256": d, "skipped": fresh.get(d) != f} for f, d in digests.items()]
     return {"ok": True, "files": rows, "records": records}
 

@@ -17,10 +17,12 @@ from typing import Any
 
 from cleantail.config import Platform
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.round_state import after_expiry, after_failure, after_round
+from cleantail.round_state import EXPIRE, after_expiry, after_failure, after_round
 from cleantail.work_units import WorkUnit
+from spark_jobs.deleted_versions import remember
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.keyless import move_keyless
+from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable
 
@@ -34,15 +36,20 @@ def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]
     units = [WorkUnit.from_json(unit) for unit in checked["units"]]
     if table.topic.config.cleantail_keyless_policy == "quarantine" and checked["kind"] == "compact":
         move_keyless(table, units, green)
+    if checked["kind"] == EXPIRE:
+        remember(table, units, green)
     snapshot_id = _commit(table, platform, checked, units, green, red)
     for unit in units:
         table.drop_branch(unit.branch)
+    ensure_latest_view(table)
     return {
         "ok": not red,
         "round": checked["round"],
         "published": sorted(green),
         "held_back": sorted(red),
         "snapshot_id": snapshot_id,
+        "ends": {w.partition: w.end_offset for u in units for w in u.partitions if w.partition in green},
+        "left_behind": [r for u in checked["units"] for r in u.get("left_behind", []) if r["partition"] in green],
     }
 
 
@@ -68,8 +75,8 @@ def _commit(
                 backoff_ms = platform.cleaner.log_cleaner_backoff_ms
                 names = [f["expectation"] for f in failed["failures"]]
                 new = after_failure(state, checked["kind"], names, unit.now_ms, backoff_ms)
-            elif checked["kind"] == "expire":
-                new = after_expiry(state, work, unit.now_ms)
+            elif checked["kind"] == EXPIRE:
+                new = after_expiry(state, work, measure, unit.now_ms)
             else:
                 new = after_round(state, work, measure, sequence_number, unit.now_ms)
             properties[f"{PROPERTY_PARTITION}{work.partition}"] = new.as_json()

@@ -31,6 +31,8 @@ NOTHING: dict[str, Any] = {
     "published": [],
     "held_back": [],
     "snapshot_id": None,
+    "ends": {},
+    "left_behind": [],
     "verdicts": [],
     "measures": [],
     "checks_passed": 0,
@@ -57,12 +59,49 @@ def write_back(table: TopicTable, plan: RunPlan) -> None:
 
 
 def compact_round(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:
-    """Compacts, checks and publishes a plan's units. Returns publish's result with the check's numbers."""
-    if not plan.units:
-        return dict(NOTHING)
-    checked = _compact_and_check(table, platform, plan, progress)
-    progress("publishing")
-    return publish_or_start_over(table, platform, checked)
+    """Compacts, checks and publishes a plan's units. Returns publish's result with the check's numbers.
+
+    Where the memory budget ends a round early (1.4.1), further rounds follow up to the ends that were planned.
+    """
+    result = dict(NOTHING)
+    ends = {w.partition: w.end_offset for u in plan.units for w in u.partitions}
+    while plan.units:
+        checked = _compact_and_check(table, platform, plan, progress)
+        progress("publishing")
+        published = publish_or_start_over(table, platform, checked)
+        result = joined(result, published)
+        unfinished = {p for p, end in published["ends"].items() if end < ends[p]}
+        if not unfinished:
+            break
+        plan = _again(table, platform, plan.now_ms, unfinished)
+    return result
+
+
+def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """The results of two rounds, one after the other, as one."""
+    before = {m["partition"]: m for m in first["measures"]}
+    after = {m["partition"]: m for m in second["measures"]}
+    both = {p: _added(before[p], after[p]) for p in before.keys() & after.keys()}
+    verdicts = {v["partition"]: v for v in (*first["verdicts"], *second["verdicts"])}
+    held_back = {*first["held_back"], *second["held_back"]}
+    return {
+        **second,
+        "ok": first["ok"] and second["ok"],
+        "published": sorted({*first["published"], *second["published"]} - held_back),
+        "held_back": sorted(held_back),
+        "verdicts": [verdicts[p] for p in sorted(verdicts)],
+        "measures": [m for _, m in sorted((before | after | both).items())],
+        "left_behind": first["left_behind"] + second["left_behind"],
+        "checks_passed": first["checks_passed"] + second["checks_passed"],
+        "checks_total": first["checks_total"] + second["checks_total"],
+    }
+
+
+def _added(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Measures of a log over two rounds: what came in of the first, what came out of the second, the sum of drops."""
+    reasons = first["deleted"].keys() | second["deleted"].keys()
+    deleted = {r: first["deleted"].get(r, 0) + second["deleted"].get(r, 0) for r in reasons}
+    return second | {name: first[name] for name in ("records_in", "tombstones_in")} | {"deleted": deleted}
 
 
 def _compact_and_check(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from cleantail.config_row import LONG_MAX
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.ranking import latest_timestamp_ms, rank_sql
 from cleantail.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP
 from cleantail.work_units import PartitionWork
 
-VERSION_BYTES = 8
-"""KIP-280: a version is a big-endian long."""
+NO_RECORD = LONG_MAX
+"""keep_offset of a key that keeps no record: every offset is below it."""
 
 
 def by_partition(values: Mapping[int, int]) -> Column:
@@ -44,58 +46,50 @@ def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str
     return f"({' OR '.join(parts)})" if parts else "false"
 
 
-def offset_map(records: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs) -> DataFrame:
+def offset_map(
+    records: DataFrame,
+    works: Sequence[PartitionWork],
+    configs: KafkaConfigs,
+    now_ms: int,
+    remembered: DataFrame | None = None,
+) -> DataFrame:
     """The winner of every key that occurs in the dirty part.
 
     By offset the dirty part alone tells (semantics.md 1.4.1): whatever is below it loses. By timestamp or header it
     does not: the winner is sought over all records below the end whose key occurs in the dirty part (2, hazard 1).
+    `remembered` (partition, key, deleted: a rank) are versions of tombstones that have gone: a key whose winner is
+    older than that keeps no record (2, hazard 2).
     """
     dirty = dirty_part(records, works).where(F.col(KEY).isNotNull())
-    if configs.compaction_strategy == "offset":
-        return dirty.groupBy(PARTITION, KEY).agg(F.max(OFFSET).alias("keep_offset"))
-    touched = dirty.select(PARTITION, KEY).distinct()
-    candidates = below_end(records, works).join(touched, [PARTITION, KEY], "left_semi")
-    return winners(candidates, configs)
+    candidates = dirty
+    if configs.compaction_strategy != "offset":
+        touched = dirty.select(PARTITION, KEY).distinct()
+        candidates = below_end(records, works).join(touched, [PARTITION, KEY], "left_semi")
+    best = candidates.groupBy(PARTITION, KEY).agg(F.max(rank(configs, now_ms)).alias("best"))
+    keep = F.col(f"best.{OFFSET}")
+    if remembered is not None:
+        best = best.join(remembered, [PARTITION, KEY], "left")
+        keep = F.when(F.col("deleted") > F.col("best"), F.lit(NO_RECORD)).otherwise(keep)
+    return best.select(PARTITION, KEY, keep.alias("keep_offset"))
 
 
-def winners(records: DataFrame, configs: KafkaConfigs) -> DataFrame:
-    """The winner of every key among these records; the highest offset decides between equals (KIP-280)."""
-    best = F.max(rank(configs)).alias("best")
-    return (
-        records.groupBy(PARTITION, KEY).agg(best).select(PARTITION, KEY, F.col(f"best.{OFFSET}").alias("keep_offset"))
-    )
-
-
-def rank(configs: KafkaConfigs) -> Column:
-    """What records of one key are compared by: a struct whose last field is the offset.
-
-    A record without a version loses to any that has one; between two without, the offset decides (KIP-280).
-    """
-    offset = F.col(OFFSET).alias(OFFSET)
-    if configs.compaction_strategy == "offset":
-        return F.struct(offset)
-    by = F.col(TIMESTAMP).cast("double") if configs.compaction_strategy == "timestamp" else header_version(configs)
-    lowest = F.lit(float("-inf")) if configs.compaction_strategy == "timestamp" else F.lit(0).cast("bigint")
-    return F.struct(by.isNotNull().alias("has_version"), F.coalesce(by, lowest).alias("version"), offset)
-
-
-def header_version(configs: KafkaConfigs) -> Column:
-    """The version header as a long; null when it is absent or not 8 bytes. Of repeated ones the last (or first)."""
-    name = configs.compaction_strategy_header
-    named = F.filter(F.col(HEADERS), lambda h: h[KEY] == F.lit(name))
-    chosen = F.element_at(named, 1 if configs.cleantail_header_occurrence == "first" else -1)
-    value = F.when(F.size(named) > 0, chosen["value"])
-    return F.when(F.length(value) == VERSION_BYTES, big_endian_long(value))
-
-
-def big_endian_long(value: Column) -> Column:
-    """8 bytes as a signed long. `conv` gives the unsigned number as text; what is above the signed range wraps."""
-    unsigned = F.conv(F.hex(value), 16, 10).cast("decimal(20,0)")
-    wrapped = unsigned - F.expr(f"{1 << 64}BD")
-    return F.when(unsigned >= F.expr(f"{1 << 63}BD"), wrapped).otherwise(unsigned).cast("bigint")
+def rank(configs: KafkaConfigs, now_ms: int) -> Column:
+    """What records of one key are compared by (cleantail.ranking)."""
+    return F.expr(rank_sql(configs, f"{latest_timestamp_ms(configs, now_ms):d}L"))
 
 
 def columns_of(configs: KafkaConfigs) -> list[str]:
     """The columns that decide a round: never the value."""
     extra = {"offset": [], "timestamp": [TIMESTAMP], "header": [HEADERS]}[configs.compaction_strategy]
     return [PARTITION, OFFSET, KEY, *extra]
+
+
+def where_full(dirty: DataFrame, keys: int) -> DataFrame:
+    """(partition, full_at, last_keyed) of each log: the offset of the record that brings the `keys`-th key, null
+    where there are fewer, and of the last record with a key. `dirty`: (partition, offset, key)."""
+    keyed = dirty.where(F.col(KEY).isNotNull())
+    by_offset = Window.partitionBy(PARTITION).orderBy("first")
+    firsts = keyed.groupBy(PARTITION, KEY).agg(F.min(OFFSET).alias("first"))
+    full = firsts.withColumn("nth", F.row_number().over(by_offset)).where(F.col("nth") == keys)
+    last = keyed.groupBy(PARTITION).agg(F.max(OFFSET).alias("last_keyed"))
+    return last.join(full.select(PARTITION, F.col("first").alias("full_at")), PARTITION, "left")

@@ -162,6 +162,7 @@ def test_the_cleaner_has_the_defaults_of_kafka():
     assert CleanerConfigs().model_dump(by_alias=True) == {
         "log.cleaner.threads": 1,
         "log.cleaner.dedupe.buffer.size": 134_217_728,
+        "cleantail.over.budget": "spill",
         "log.cleaner.io.buffer.load.factor": 0.9,
         "log.cleaner.backoff.ms": 15_000,
         "log.cleaner.io.max.bytes.per.second": 1.7976931348623157e308,

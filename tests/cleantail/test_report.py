@@ -143,7 +143,14 @@ def stage(passed=True, data_docs=None):
     verdict = {"partition": 0, "passed": passed, "failures": [] if passed else [failure], "warnings": []}
     deleted = {"superseded": 4, "expired": 2, "keyless": 1, "retained": 2}
     measure = {"partition": 0, "records_in": 20, "records_out": 11, "deleted": deleted, "tombstones_out": 5}
-    return {"verdicts": [verdict], "measures": [measure], "checks_passed": 7, "checks_total": 8, "data_docs": data_docs}
+    return {
+        "verdicts": [verdict],
+        "measures": [measure],
+        "checks_passed": 7,
+        "checks_total": 8,
+        "data_docs": data_docs,
+        "left_behind": [],
+    }
 
 
 @pytest.mark.parametrize(("passed", "word"), [(True, "passed"), (False, "failed")])
@@ -153,7 +160,14 @@ def test_a_row_of_a_run_counts_what_went_and_why(passed, word):
 
 
 def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
-    nothing = {"verdicts": [], "measures": [], "checks_passed": 0, "checks_total": 0, "data_docs": None}
+    nothing = {
+        "verdicts": [],
+        "measures": [],
+        "checks_passed": 0,
+        "checks_total": 0,
+        "data_docs": None,
+        "left_behind": [],
+    }
     report.compacted(
         replace(EMPTY, sweep=(0,)), {"compacted": stage(False, "/docs"), "expired": nothing}, for_machines=False
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.round_state import MAX_BACKOFF_MS, after_expiry, after_failure, after_round, due_spans
+from cleantail.round_state import MAX_BACKOFF_MS, after_expiry, after_failure, after_round, due_spans, passed, swept
 from cleantail.work_units import PartitionWork
 
 WORK = PartitionWork(partition=0, first_dirty_offset=10, end_offset=20, log_start_offset=3, log_end_offset=30)
@@ -44,6 +44,7 @@ def test_a_log_that_never_had_a_record_ends_at_0():
 # ---- expired
 
 LEDGER = (Horizon(10, 500, 2), Horizon(15, 600, 1), Horizon(20, 700, 3))
+SWEPT = {"horizons": [[10, 500, 0, 10], [15, 600, 0, 15], [20, 700, 3, 0]]}
 
 
 @pytest.mark.parametrize(
@@ -73,29 +74,70 @@ def test_no_ledger_no_span():
 
 def test_an_expiry_changes_the_ledger_and_nothing_of_the_clean_point():
     before = PartitionState(10, 3, 30, LEDGER, 5, 6, 1, QUARANTINE)
-    after = after_expiry(before, WORK, 600)
+    after = after_expiry(before, WORK, SWEPT, 600)
     assert after == replace(before, horizons=(Horizon(20, 700, 3),), last_round_ms=600)
 
 
 @pytest.mark.parametrize(("kind", "lifted"), [("expire", True), ("compact", False)])
 def test_an_expiry_lifts_the_quarantine_of_an_expiry_and_no_other(kind, lifted):
     held = replace(QUARANTINE, kind=kind)
-    after = after_expiry(PartitionState(horizons=LEDGER, quarantine=held), WORK, 600)
+    after = after_expiry(PartitionState(horizons=LEDGER, quarantine=held), WORK, SWEPT, 600)
     assert after.quarantine == (None if lifted else held)
 
 
 def test_an_expiry_of_a_log_in_good_order_leaves_it_so():
-    assert after_expiry(PartitionState(horizons=LEDGER), WORK, 600).quarantine is None
+    assert after_expiry(PartitionState(horizons=LEDGER), WORK, SWEPT, 600).quarantine is None
 
 
 def test_the_last_entry_stays_with_its_tombstones_gone():
-    after = after_expiry(PartitionState(horizons=LEDGER), WORK, 700)
-    assert after.horizons == (Horizon(20, 700, 0),)
+    nothing_left = {"horizons": [[10, 500, 0, 10], [15, 600, 0, 15], [20, 700, 0, 20]]}
+    after = after_expiry(PartitionState(horizons=LEDGER), WORK, nothing_left, 700)
+    assert after.horizons == (Horizon(20, 700, 0, 20),)
 
 
-def test_an_entry_above_the_clean_point_keeps_its_tombstones():
-    after = after_expiry(PartitionState(horizons=LEDGER), replace(WORK, end_offset=15), 700)
-    assert after.horizons == (Horizon(20, 700, 3),)
+def test_a_sweep_notes_how_far_it_came_in_each_entry():
+    assert swept(WORK, LEDGER, 600) == (Horizon(10, 500, 2, 10), Horizon(15, 600, 1, 15), LEDGER[2])
+    assert swept(replace(WORK, end_offset=14), LEDGER, 700) == (Horizon(10, 500, 2, 10), LEDGER[1], LEDGER[2])
+
+
+# ---- held for a reader (semantics.md 3.9)
+
+
+@pytest.mark.parametrize(
+    ("hold_offset", "now_ms", "expected"),
+    [
+        pytest.param(None, 700, [(0, 10), (10, 15), (15, 20)], id="no reader"),
+        pytest.param(0, 700, [], id="a reader that has read nothing"),
+        pytest.param(1, 700, [(0, 1)], id="offset 0 is read"),
+        pytest.param(10, 700, [(0, 10)], id="exactly the first entry is read"),
+        pytest.param(12, 700, [(0, 10), (10, 12)], id="inside the second"),
+        pytest.param(20, 700, [(0, 10), (10, 15), (15, 20)], id="all is read"),
+        pytest.param(99, 700, [(0, 10), (10, 15), (15, 20)], id="beyond the end"),
+        pytest.param(0, 549, [], id="before the cap of the first"),
+        pytest.param(0, 1_500, [(0, 10)], id="now == horizon + cap"),
+        pytest.param(0, 1_499, [], id="a millisecond before the cap"),
+        pytest.param(12, 1_600, [(0, 10), (10, 15)], id="the cap overrides in the second"),
+    ],
+)
+def test_what_the_slowest_reader_has_not_read_waits_until_the_cap(hold_offset, now_ms, expected):
+    assert due_spans(LEDGER, 20, now_ms, hold_offset, 1_000) == expected
+
+
+def test_what_was_swept_up_to_a_reader_is_not_due_again_until_it_moves():
+    ledger = (Horizon(10, 500, 2, swept_to=4),)
+    assert due_spans(ledger, 20, 500, 4, 1_000) == []
+    assert due_spans(ledger, 20, 500, 3, 1_000) == []
+    assert due_spans(ledger, 20, 500, 5, 1_000) == [(4, 5)]
+
+
+def test_a_partial_sweep_is_noted_in_its_entry():
+    held = replace(WORK, hold_offset=12, hold_cap_ms=1_000)
+    assert swept(held, LEDGER, 700) == (Horizon(10, 500, 2, 10), Horizon(15, 600, 1, 12), LEDGER[2])
+
+
+@pytest.mark.parametrize(("now_ms", "expected"), [(1_499, False), (1_500, True)])
+def test_a_hold_ends_with_the_cap(now_ms, expected):
+    assert passed(LEDGER[0], now_ms, 9, 1_000) is expected
 
 
 # ---- held back

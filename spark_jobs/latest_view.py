@@ -1,0 +1,73 @@
+"""The `latest` view in Spark SQL: a topic's current state, clean tail and head together (semantics.md 2, hazard 3).
+
+`<table>_latest` has the topic table's columns and one row a key of each partition: the winner by the topic's strategy,
+absent where that is a tombstone or older than a remembered deletion. Records without a key are no part of a state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+
+from pyspark.errors import PySparkException
+
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.ranking import latest_timestamp_sql, rank_sql, strategy_text
+from cleantail.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, PARTITION, VALUE
+from spark_jobs.deleted_versions import ensure_ledger, ledger_table
+from spark_jobs.tables import TopicTable
+
+logger = logging.getLogger("cleantail.latest_view")
+
+PROPERTY_VIEW = "cleantail.latest-view"
+"""Hash of the view's text as it was last made, so that it is made anew only when it changes."""
+
+
+def view_name(table: TopicTable) -> str:
+    return f"{table.name[:-1]}{LATEST_SUFFIX}`"
+
+
+def ensure_latest_view(table: TopicTable) -> None:
+    """Makes the view, or makes it anew after the topic's strategy changed. A catalog without views is no error."""
+    text = latest_sql(table.name, ledger_table(table), table.topic.config)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    if dict(table.load().properties()).get(PROPERTY_VIEW) == digest:
+        return
+    try:
+        if table.topic.config.cleantail_tombstone_lateness_ms:
+            ensure_ledger(table)
+        table.spark.sql(f"CREATE OR REPLACE VIEW {view_name(table)} AS {text}")
+    except PySparkException as e:
+        logger.warning("no view %s: the catalog refused it: %s", view_name(table), str(e).splitlines()[0])
+        return
+    table.set_properties({PROPERTY_VIEW: digest})
+
+
+def latest_sql(table: str, ledger: str, configs: KafkaConfigs) -> str:
+    """The view's query. `table` and `ledger` are quoted names."""
+    columns = ", ".join(f"`{name}`" for name in COLUMNS)
+    rank = rank_sql(configs, latest_timestamp_sql(configs))
+    keyed = f"SELECT {columns}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL"
+    order = f"row_number() OVER (PARTITION BY `{PARTITION}`, `{KEY}` ORDER BY `rank` DESC) AS `nth`"
+    winners = f"SELECT *, {order} FROM ({keyed})"
+    state = f"`nth` = 1 AND `{VALUE}` IS NOT NULL"
+    if not configs.cleantail_tombstone_lateness_ms:
+        return f"SELECT {columns} FROM ({winners}) WHERE {state}"
+    deleted = _deleted_sql(ledger, configs)
+    shown = ", ".join(f"w.`{name}`" for name in COLUMNS)
+    same = f"d.`{PARTITION}` = w.`{PARTITION}` AND d.`{KEY}` = w.`{KEY}`"
+    return (
+        f"SELECT {shown} FROM ({winners}) w LEFT JOIN ({deleted}) d ON {same} "
+        f"WHERE {state} AND (d.`deleted` IS NULL OR d.`deleted` <= w.`rank`)"
+    )
+
+
+def _deleted_sql(ledger: str, configs: KafkaConfigs) -> str:
+    """What is remembered now: (partition, key, deleted: a rank)."""
+    fields = f"`{OFFSET}`" if configs.compaction_strategy == "offset" else f"`has_version`, `version`, `{OFFSET}`"
+    strategy = f"decode(X'{strategy_text(configs).encode().hex()}', 'UTF-8')"
+    return (
+        f"SELECT `{PARTITION}`, `{KEY}`, max(struct({fields})) AS `deleted` FROM {ledger} "
+        f"WHERE `forget_at_ms` > unix_millis(current_timestamp()) AND `strategy` = {strategy} "
+        f"GROUP BY `{PARTITION}`, `{KEY}`"
+    )
