@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,9 +41,12 @@ class Message:
     link: str
     reason: str
     failures: tuple[Failure, ...]
+    headline: str = ""
 
     @property
     def subject(self) -> str:
+        if self.headline:
+            return f"[cleantail] {self.topic}: {self.headline}"
         partitions = ", ".join(map(str, sorted({f.partition for f in self.failures})))
         what = f"{self.task} is red, partitions held back: {partitions}" if partitions else f"{self.task} failed"
         return f"[cleantail] {self.topic}: {what}"
@@ -68,7 +71,10 @@ class CleantailAlert(BaseNotifier):
         self.config_dir = config_dir
 
     def notify(self, context: Context) -> None:
-        message = message_of(self.topic.topic, context)
+        self.send(message_of(self.topic.topic, context), context)
+
+    def send(self, message: Message, context: Context) -> None:
+        """Through every channel."""
         for alert in self.topic.alerts:
             try:
                 self._send(alert, message, context)
@@ -99,6 +105,22 @@ def message_of(topic: str, context: Context) -> Message:
         link=ti.log_url,
         reason=reason.partition("\n")[0] if isinstance(error, RedCheck) else reason,
         failures=error.failures if isinstance(error, RedCheck) else (),
+    )
+
+
+def readers_left_behind(topic: str, context: Context, readers: Sequence[Mapping[str, Any]]) -> Message:
+    """Tombstones have gone that these readers had not read: the cap of their hold was reached (semantics.md 3.9)."""
+    ti = context["ti"]
+    where = [f"reader {r['name']} is at offset {r['offset']} of partition {r['partition']}" for r in readers]
+    return Message(
+        topic=topic,
+        task=ti.task_id,
+        run_id=ti.run_id,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        link=ti.log_url,
+        reason="\n".join(["cleantail.readers.hold.cap.ms has passed; load the state anew (cleantail latest)", *where]),
+        failures=(),
+        headline=f"tombstones went before {len({r['name'] for r in readers})} readers had read them",
     )
 
 

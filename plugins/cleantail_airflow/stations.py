@@ -104,6 +104,17 @@ class ExpireTombstonesOperator(CleantailSparkOperator):
             self.skip(plan["sweep_reason"])
         return ["--round", json.dumps(plan["sweep"]), "--now", str(plan["now_ms"])]
 
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        result = super().execute(context)
+        if behind := result.get("left_behind"):
+            from cleantail_airflow.notifiers import CleantailAlert, readers_left_behind
+
+            topic, _ = topic_and_platform(self.topic, self.config_dir)
+            message = readers_left_behind(self.topic, context, behind)
+            self.log.warning("%s", message.text)
+            CleantailAlert(topic=topic, config_dir=self.config_dir).send(message, context)
+        return result
+
 
 class ReclaimOperator(CleantailSparkOperator):
     """Gives space back: rewrites files, expires snapshots, removes orphans."""

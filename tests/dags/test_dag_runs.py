@@ -185,6 +185,17 @@ def test_tombstones_expire_on_a_topic_without_new_data(run: Run, jobs: StubbedJo
     assert rendered(finished, "reclaim")["reason"] == "nothing to merge"
 
 
+def test_readers_that_a_sweep_left_behind_are_named_in_an_alert(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    behind = [{"topic": "orders", "name": "{{ 7 * 7 }}", "partition": 3, "offset": 17, "at_ms": 1}]
+    jobs.answer("expire_tombstones", {"ok": True, "left_behind": behind})
+    finished = run(plan(sweep=True))
+    assert str(finished.state) == "success"
+    (alert,) = alerts(site)
+    assert "tombstones went before 1 readers had read them" in alert["text"]
+    assert "reader {{ 7 * 7 }} is at offset 17 of partition 3" in alert["reason"]
+    assert "/tasks/expire_tombstones" in alert["link"]
+
+
 def test_tombstones_expire_after_a_red_check_too(run: Run, jobs: StubbedJobs) -> None:
     jobs.answer("check_quality", {"ok": False, "verdicts": [verdict(0, failure())]}, code=1)
     run(plan(units=1, sweep=True))
