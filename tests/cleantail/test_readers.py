@@ -1,0 +1,100 @@
+"""Readers' positions in a real catalog, and the hold that follows from them (semantics.md 3.9)."""
+
+import os
+
+import pytest
+
+from cleantail.config import Topic, load_platform
+from cleantail.errors import CleantailError, TableError
+from cleantail.readers import NAME_CHARS, PROPERTY_READER, Reader, hold_offset, left_behind, registered, remove
+from cleantail.readers import set_position as put
+from cleantail.table_metadata import open_catalog
+
+ORDERS = Topic(topic="orders", table="cleantail.orders")
+PAYMENTS = Topic(topic="payments", table="cleantail.payments")
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    (tmp_path / "topics").mkdir()
+    return open_catalog(load_platform(tmp_path, {**os.environ, "CLEANTAIL_HOME": str(tmp_path / "home")}), {})
+
+
+def test_a_topic_without_readers_and_without_namespace_has_none(catalog):
+    assert registered(catalog, ORDERS) == ()
+
+
+def test_positions_are_kept_by_topic_name_and_partition(catalog):
+    put(catalog, ORDERS, "b", 0, 7, now_ms=1)
+    put(catalog, ORDERS, "a", 1, 3, now_ms=2)
+    put(catalog, ORDERS, "a", 0, 9, now_ms=3)
+    put(catalog, PAYMENTS, "a", 0, 1, now_ms=4)
+    assert registered(catalog, ORDERS) == (
+        Reader("orders", "a", 0, 9, 3),
+        Reader("orders", "b", 0, 7, 1),
+        Reader("orders", "a", 1, 3, 2),
+    )
+    assert registered(catalog, PAYMENTS) == (Reader("payments", "a", 0, 1, 4),)
+
+
+def test_a_position_moves_also_backwards(catalog):
+    for offset in (5, 9, 2):
+        put(catalog, ORDERS, "a", 0, offset, now_ms=offset)
+    assert registered(catalog, ORDERS) == (Reader("orders", "a", 0, 2, 2),)
+
+
+def test_a_name_of_any_script_and_quotes_is_only_a_name(catalog):
+    name = 'Zoë\'s "reader"; DROP TABLE {{ x }} ' + "é" * 60
+    put(catalog, ORDERS, name, 0, 5)
+    assert [r.name for r in registered(catalog, ORDERS)] == [name]
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\x00", "x" * (NAME_CHARS + 1)])
+def test_a_name_that_cannot_be_is_refused_and_nothing_is_registered(catalog, name):
+    with pytest.raises(CleantailError, match="1 to 100 printable characters"):
+        put(catalog, ORDERS, name, 0, 5)
+    assert registered(catalog, ORDERS) == ()
+
+
+def test_a_reader_is_forgotten_in_one_log_or_in_all(catalog):
+    for partition in (0, 1, 2):
+        put(catalog, ORDERS, "a", partition, 5, now_ms=1)
+    put(catalog, ORDERS, "b", 0, 6, now_ms=1)
+    assert [r.partition for r in remove(catalog, ORDERS, "a", 1)] == [1]
+    assert [(r.name, r.partition) for r in registered(catalog, ORDERS)] == [("a", 0), ("b", 0), ("a", 2)]
+    assert [r.partition for r in remove(catalog, ORDERS, "a")] == [0, 2]
+    assert remove(catalog, ORDERS, "a") == []
+    assert [r.name for r in registered(catalog, ORDERS)] == ["b"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"topic": "orders"}', "1"])
+def test_a_property_that_is_no_position_is_named(catalog, text):
+    catalog.create_namespace_if_not_exists("cleantail")
+    catalog.update_namespace_properties("cleantail", updates={f"{PROPERTY_READER}x": text})
+    with pytest.raises(TableError, match=r"cleantail\.reader\.x"):
+        registered(catalog, ORDERS)
+
+
+# ---- the hold
+
+READERS = [Reader("t", "slow", 0, 3, 0), Reader("t", "fast", 0, 8, 0), Reader("t", "other", 1, 5, 0)]
+
+
+@pytest.mark.parametrize(("partition", "expected"), [(0, 3), (1, 5), (2, None)])
+def test_the_slowest_reader_of_a_log_holds(partition, expected):
+    assert hold_offset(READERS, partition) == expected
+
+
+@pytest.mark.parametrize(
+    ("last_gone", "expected"),
+    [
+        ({}, []),
+        ({0: 2}, []),
+        ({0: 3}, ["slow"]),
+        ({0: 7}, ["slow"]),
+        ({0: 8, 1: 4}, ["slow", "fast"]),
+        ({1: 5}, ["other"]),
+    ],
+)
+def test_a_reader_is_left_behind_by_what_it_had_not_read(last_gone, expected):
+    assert [r.name for r in left_behind(READERS, last_gone)] == expected
