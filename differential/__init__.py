@@ -12,7 +12,7 @@
 4. The broker is stopped. Cleantail ingests the same records, cut into files at the broker's active segment, under the
    same topic configs, and compacts with `--now`, one virtual hour a round.
 5. After each round every log must be equal: offsets, keys, values, timestamps, headers, checkpoint, and the tail
-   above the bound. A last round brings nothing new, which is where an archive differs on purpose.
+   above the bound. Two topics get a last round that brings nothing new, where an archive differs on purpose.
 
 What differs by a declared difference is listed with its reason and its count; anything else is a failure, exit code 1.
 """

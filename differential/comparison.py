@@ -23,6 +23,7 @@ class Declared(Enum):
         "no new record came: the archive closes a segment as old as segment.ms, Kafka only at an append",
     )
     SWEPT = ("3.4", "a tombstone went at its horizon; Kafka keeps it until new records let it clean that log again")
+    AT_ONCE = ("3.4", "delete.retention.ms is 0: a tombstone was due, and went, in the run that first kept it")
     UNSEEN = (
         "3.10",
         "markers and aborted data have offsets that no consumer sees: the clean point is at another of them",
@@ -131,14 +132,14 @@ def explained(record: Record, log: Log) -> Declared | None:
     latest = log.latest.get(record.key, -1)
     if log.aged and latest > record.offset and latest >= log.broker_checkpoint:
         return Declared.ROLLED
-    if record.value is None and _swept(record.offset, log):
-        return Declared.SWEPT
-    return None
+    return _swept(record.offset, log) if record.value is None else None
 
 
-def _swept(offset: int, log: Log) -> bool:
+def _swept(offset: int, log: Log) -> Declared | None:
     """Its horizon has come, and the broker has not cleaned the log since (a first cleaning never drops it)."""
     kept = next((k for k in log.kept if offset < k.end_offset), None)
     if kept is None or log.now_ms < kept.horizon_ms:
-        return False
-    return not log.cleaned or kept.round == log.round
+        return None
+    if kept.round == log.round:
+        return Declared.AT_ONCE
+    return None if log.cleaned else Declared.SWEPT

@@ -36,10 +36,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What goes into one segment. `aborted` is sent in the middle of it, in a transaction that is aborted."""
+    """What goes into one segment. `aborted` is sent after `committed_first` of the records, and then aborted."""
 
     records: tuple[Draft, ...]
     aborted: tuple[Draft, ...] = ()
+    committed_first: int = 0
     young: bool = True
 
 
@@ -141,7 +142,7 @@ def make_history(
 def _segment(rng: random.Random, shape: Shape, start_ms: int, young: bool, transactional: bool) -> Segment:
     records = _drafts(rng, shape, start_ms, rng.randint(*shape.records))
     aborted = _drafts(rng, shape, start_ms, rng.randrange(6)) if transactional else ()
-    return Segment(records, aborted, young)
+    return Segment(records, aborted, rng.randint(0, len(records)) if aborted else 0, young)
 
 
 def _drafts(rng: random.Random, shape: Shape, start_ms: int, count: int) -> tuple[Draft, ...]:

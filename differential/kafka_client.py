@@ -75,14 +75,13 @@ class KafkaClient:
             producer.send({p: segment.records for p, segment in step.items()})
 
     def send_in_transactions(self, topic: str, segments: Mapping[int, Sequence[Segment]]) -> None:
-        """As send, but a first half is committed, then comes what is aborted, then the second half is committed."""
+        """As send, in three transactions a segment: what is committed first, what is aborted, the rest."""
         producer = Sender(self._common | {"transactional.id": topic}, topic)
         producer.producer.init_transactions(ANSWERED_WITHIN_S)
         for step in _steps(segments):
-            halves = {p: (len(s.records) + 1) // 2 for p, s in step.items()}
-            producer.transaction({p: s.records[: halves[p]] for p, s in step.items()}, commit=True)
+            producer.transaction({p: s.records[: s.committed_first] for p, s in step.items()}, commit=True)
             producer.transaction({p: s.aborted for p, s in step.items()}, commit=False)
-            producer.transaction({p: s.records[halves[p] :] for p, s in step.items()}, commit=True)
+            producer.transaction({p: s.records[s.committed_first :] for p, s in step.items()}, commit=True)
 
     def read(self, topic: str, partitions: Iterable[int], *, committed: bool = False) -> dict[int, list[Record]]:
         """Everything from the beginning, in the order of the log."""
