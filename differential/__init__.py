@@ -1,6 +1,6 @@
 """The engine against Kafka's own log cleaner: the same histories through both, compared offset by offset.
 
-    python -m differential [--histories N] [--seed S] [--only FAMILY]
+    python -m differential [--histories N] [--seed S] [--only TOPIC]
 
 1. A real broker is started on loopback, from the jars that `make setup` fetched.
 2. Every random history is one partition; a family of histories is one topic, whose configs say what is tried:

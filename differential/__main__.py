@@ -18,7 +18,7 @@ from rich.console import Console
 import differential
 from differential.archive import Archive, ArchiveError
 from differential.broker import ROOT, BrokerError, kafka_jars, running_broker
-from differential.families import FAMILIES, Plan, changelog_plan, random_plans
+from differential.families import CHANGELOG_TOPIC, FAMILIES, Plan, changelog_plan, random_plans
 from differential.kafka_client import KafkaClient
 from differential.observing import Observed, observe
 from differential.summary import print_summary
@@ -60,7 +60,8 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--histories", type=int, default=HISTORIES, metavar="N", help=f"random ones ({HISTORIES})")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all random histories (1)")
-    parser.add_argument("--only", choices=[f.name for f in FAMILIES], action="append", help="these families only")
+    names = [*(family.name for family in FAMILIES), CHANGELOG_TOPIC]
+    parser.add_argument("--only", choices=names, action="append", help="these topics only; may be repeated")
     parser.add_argument("--changelog", type=Path, default=CHANGELOG, metavar="F", help="kcat -J lines")
     return parser.parse_args(argv)
 
@@ -70,13 +71,14 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _plans(console: Console, given: argparse.Namespace) -> list[Plan]:
-    """The random histories, and the changelog unless some families only were asked for."""
-    if given.only:
-        return random_plans(given.histories, given.seed, [f for f in FAMILIES if f.name in given.only])
-    plans = random_plans(given.histories, given.seed)
-    if given.changelog.exists():
-        return [*plans, changelog_plan(given.changelog)]
-    console.print(f"NOT compared: there is no changelog at {given.changelog}", markup=False, soft_wrap=True)
+    """The random histories and the changelog, or what was asked for of them."""
+    wanted = given.only or [*(family.name for family in FAMILIES), CHANGELOG_TOPIC]
+    families = [family for family in FAMILIES if family.name in wanted]
+    plans = random_plans(given.histories, given.seed, families) if families else []
+    if CHANGELOG_TOPIC in wanted and given.changelog.exists():
+        plans.append(changelog_plan(given.changelog))
+    elif CHANGELOG_TOPIC in wanted:
+        console.print(f"NOT compared: there is no changelog at {given.changelog}", markup=False, soft_wrap=True)
     return plans
 
 

@@ -15,6 +15,7 @@ LAG = "min.compaction.lag.ms"
 DAY_MS = 86_400_000
 SHORT_MS = 500
 """A horizon that the broker's own clock reaches between two rounds."""
+CHANGELOG_TOPIC = "changelog"
 CHANGELOG_ROUNDS = 2
 CHANGELOG_SEGMENT_MS = 90 * DAY_MS
 CHANGELOG_STEPS = 4
@@ -106,7 +107,7 @@ def changelog_plan(file: Path) -> Plan:
     for record in read_records(file):
         logs.setdefault(record.partition, []).append(record)
     configs = ({RETENTION: SHORT_MS},) * CHANGELOG_ROUNDS
-    family = Family("changelog", "the changelog of a public repository", configs, quiet_end=True)
+    family = Family(CHANGELOG_TOPIC, "the changelog of a public repository", configs, quiet_end=True)
     return Plan(family, tuple(_as_sent(logs[p]) for p in range(len(logs))), CHANGELOG_SEGMENT_MS)
 
 
