@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types up down clean test-services
+.PHONY: help setup demo test differential lint types up down clean test-services
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-setup: .venv/.complete $(CLEANTAIL_HOME)/jars/.complete-embedded ## Python environment and Spark jars, once
+setup: .venv/.complete $(CLEANTAIL_HOME)/jars/.complete-embedded $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka ## Python environment, Spark jars and a broker's, once
 
 .venv/.complete: pyproject.toml constraints.txt
 	@command -v java > /dev/null || { echo "Java 17 or newer is needed: no java on PATH"; exit 1; }
@@ -24,11 +24,18 @@ $(CLEANTAIL_HOME)/jars/.complete-embedded: .venv/.complete bin/fetch-jars
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars
 	touch $@
 
+$(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars
+	bin/fetch-jars $(CLEANTAIL_HOME)/jars-kafka kafka
+	touch $@
+
 demo: setup ## the main job under a real Airflow scheduler on embedded parts; ends with a table
 	$(BIN)/python -m demo
 
 test: setup ## all tests
 	$(BIN)/python -m pytest
+
+differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset
+	$(BIN)/python -m differential
 
 lint: setup ## ruff
 	$(BIN)/ruff check .

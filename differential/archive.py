@@ -1,0 +1,63 @@
+"""The engine's half: the same records through `cleantail ingest`, `compact` and `read`, as a person would use them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cleantail.cli import main
+from cleantail.kcat import Record, format_record, parse_line
+
+INTERRUPTED = 130
+
+
+class ArchiveError(Exception):
+    """A command of Cleantail's failed: its exit code, and what it said."""
+
+
+@dataclass(slots=True)
+class Archive:
+    """Topics on the catalog of the caller's CLEANTAIL_HOME, their YAML and input files in `config`."""
+
+    config: Path
+    _files: int = 0
+
+    def configure(self, topic: str, configs: Mapping[str, object]) -> None:
+        """The topic's YAML (JSON is YAML), new or changed."""
+        folder = self.config / "topics"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{topic}.yaml").write_text(json.dumps({"topic": topic, "config": configs}))
+
+    def ingest(self, topic: str, records: Iterable[Record]) -> None:
+        """One call, so that the records of each partition become one data file."""
+        self._files += 1
+        file = self.config / f"{topic}-{self._files}.jsonl"
+        file.write_text("".join(f"{format_record(topic, record)}\n" for record in records))
+        self._run("ingest", topic, "--file", file)
+
+    def compact(self, topic: str, now_ms: int) -> None:
+        self._run("compact", topic, "--now", now_ms)
+
+    def read(self, topic: str) -> list[Record]:
+        return [parse_line(line.encode()) for line in self._run("read", topic).splitlines()]
+
+    def checkpoints(self, topic: str, now_ms: int) -> dict[int, int]:
+        """First dirty offsets by partition, 0 for a log that was never compacted."""
+        status: dict[str, Any] = json.loads(self._run("status", topic, "--now", now_ms, "--json"))
+        return {log["partition"]: log["checkpoint"] or 0 for log in status["topics"][topic]}
+
+    def _run(self, *argv: object) -> str:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([*map(str, argv), "--config", str(self.config)])
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        if code:
+            command = " ".join(map(str, argv))
+            raise ArchiveError(f"cleantail {command} ended with {code}:\n{out.getvalue()}{err.getvalue()}")
+        return out.getvalue()

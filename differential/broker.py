@@ -1,0 +1,185 @@
+"""A real Kafka broker for as long as a block lasts: KRaft, one node, loopback, its data in the directory given.
+
+    with running_broker(directory, jars) as broker:
+        ...
+
+The jars are those that `make setup` fetched. Whatever ends the block, the JVM is gone after it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+ROOT = Path(__file__).resolve().parents[1]
+LOOPBACK = "127.0.0.1"
+READY_WITHIN_S = 90
+STOPPED_WITHIN_S = 20
+BACKOFF_MS = 200
+JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A short life: what counts is how fast it starts."""
+CLEANED = re.compile(r"cleaned log (\S+)-(\d+) \(dirty section = \[(\d+), (\d+)\]\)")
+
+
+class BrokerError(Exception):
+    """The broker did not come up, or did not do what the comparison needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """One log cleaned once, as the broker's own log tells it."""
+
+    topic: str
+    partition: int
+    first_dirty_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A running broker: its address, and what its directory tells of its logs."""
+
+    address: str
+    logs: Path
+    output: Path
+
+    def checkpoints(self, topic: str) -> dict[int, int]:
+        """`cleaner-offset-checkpoint`: partition -> first dirty offset; a log never cleaned is not in it."""
+        file = self.logs / "cleaner-offset-checkpoint"
+        rows = [line.split() for line in file.read_text().splitlines()[2:]] if file.exists() else []
+        return {int(partition): int(offset) for name, partition, offset in rows if name == topic}
+
+    def segment_bases(self, topic: str, partition: int) -> list[int]:
+        """Base offsets of the segments, ascending: the last one is the active segment's."""
+        return sorted(int(file.stem) for file in (self.logs / f"{topic}-{partition}").glob("*.log"))
+
+    def cleanings(self, topic: str) -> list[Cleaning]:
+        """Every cleaning of the topic's logs so far."""
+        found = CLEANED.findall(self.output.read_text(errors="replace"))
+        return [Cleaning(name, *map(int, numbers)) for name, *numbers in found if name == topic]
+
+
+def kafka_jars(env: Mapping[str, str]) -> Path:
+    """CLEANTAIL_KAFKA_JARS, else `jars-kafka` under CLEANTAIL_HOME, which is .cleantail beside this package."""
+    home = Path(env.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
+    return Path(env.get("CLEANTAIL_KAFKA_JARS") or home / "jars-kafka").absolute()
+
+
+@contextlib.contextmanager
+def running_broker(directory: Path, jars: Path) -> Iterator[Broker]:
+    """Formats, starts, waits until it answers; stops it whatever happens. Raises BrokerError."""
+    java = _java(jars)
+    port, controller_port = free_port(), free_port()
+    settings, output = directory / "server.properties", directory / "broker.log"
+    properties = _properties(directory / "logs", port, controller_port)
+    settings.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    _format(java, settings)
+    with output.open("wb") as log:
+        # a session of its own: Ctrl-C reaches us only, and we stop the broker in order
+        process = subprocess.Popen(
+            [*java, "kafka.Kafka", str(settings)], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        _wait_until_started(process, output)
+        yield Broker(f"{LOOPBACK}:{port}", directory / "logs", output)
+    finally:
+        _stop(process)
+
+
+def _java(jars: Path) -> list[str]:
+    """Spark's resolver leaves scala-library out, since Spark brings its own: that one serves here too."""
+    if shutil.which("java") is None:
+        raise BrokerError("there is no java on PATH: Java 17 or newer is needed")
+    if not list(jars.glob("*kafka_2.13*.jar")):
+        raise BrokerError(f"no Kafka jars in {jars}: run `make setup`, or name them in CLEANTAIL_KAFKA_JARS")
+    scala = next((Path(pyspark.__file__).parent / "jars").glob("scala-library-*.jar"))
+    return ["java", *JVM, "-cp", f"{jars}/*:{scala}"]
+
+
+def _properties(logs: Path, port: int, controller_port: int) -> dict[str, object]:
+    """A broker for tests of the cleaner: it looks often, and nothing vanishes by age."""
+    one_replica = {
+        f"{name}.{setting}": 1
+        for name in ("offsets.topic", "transaction.state.log")
+        for setting in ("replication.factor", "num.partitions")
+    }
+    return {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": logs,
+        "auto.create.topics.enable": "false",
+        "transaction.state.log.min.isr": 1,
+        **one_replica,
+        "log.cleaner.backoff.ms": BACKOFF_MS,
+        "log.cleaner.dedupe.buffer.size": 8 << 20,
+        "log.initial.task.delay.ms": 100,
+        "log.retention.check.interval.ms": 1000,
+        "log.retention.ms": -1,
+    }
+
+
+def _format(java: list[str], settings: Path) -> None:
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BrokerError(f"the broker's directory could not be formatted:\n{done.stderr[-2000:]}")
+
+
+def _wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
+    began = time.monotonic()
+    while "Kafka Server started" not in (said := output.read_text(errors="replace")):
+        if process.poll() is not None or time.monotonic() - began > READY_WITHIN_S:
+            raise BrokerError(f"the broker did not come up:\n{said[-2000:]}")
+        time.sleep(0.1)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """The group is ours, made by start_new_session; a second Ctrl-C must not leave a JVM behind."""
+    with _deaf():
+        _signal_group(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOPPED_WITHIN_S)
+        _signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """SIGINT and SIGTERM are ignored for the block."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,145 @@
+"""One log of the broker against the same log of the archive: what differs, and which differences are declared. Pure.
+
+The declared differences are those of the README and of semantics.md part 3. Each explanation is narrow: it is
+reckoned from the input and from what the broker did, not from the archive's own state, and only a record that the
+archive has let go earlier can have one. A record that differs, that only the archive has, or that is there twice
+never has an explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from cleantail.kcat import Record
+
+
+class Declared(Enum):
+    """Number in semantics.md part 3, and the reason in words."""
+
+    ROLLED = (
+        "3.1",
+        "no new record came: the archive closes a segment as old as segment.ms, Kafka only at an append",
+    )
+    SWEPT = ("3.4", "a tombstone went at its horizon; Kafka keeps it until new records let it clean that log again")
+    AT_ONCE = ("3.4", "delete.retention.ms is 0: a tombstone was due, and went, in the run that first kept it")
+    UNSEEN = (
+        "3.10",
+        "markers and aborted data have offsets that no consumer sees: the clean point is at another of them",
+    )
+
+    @property
+    def section(self) -> str:
+        return self.value[0]
+
+    @property
+    def reason(self) -> str:
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A round that first kept the tombstones below `end_offset`: they may go when now >= `horizon_ms`."""
+
+    round: int
+    end_offset: int
+    horizon_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Both sides of one log after one round.
+
+    `latest` is key -> highest offset among the input below the archive's checkpoint. `cleaned`: the broker cleaned
+    this log in this round. `aged`: the archive's clock is past the active segment's segment.ms. `seen` are the
+    offsets of the input.
+    """
+
+    partition: int
+    round: int
+    now_ms: int
+    broker: Sequence[Record]
+    archive: Sequence[Record]
+    broker_checkpoint: int
+    archive_checkpoint: int
+    latest: Mapping[bytes | None, int]
+    seen: Sequence[int]
+    kept: Sequence[Kept]
+    cleaned: bool
+    aged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs at one offset (of a record, or the checkpoint), and the declared reason if there is one."""
+
+    partition: int
+    round: int
+    what: str
+    declared: Declared | None
+    is_record: bool = True
+
+
+def compare(log: Log) -> list[Difference]:
+    """Nothing where both sides are equal."""
+    return [*_checkpoints(log), *_records(log)]
+
+
+def _checkpoints(log: Log) -> list[Difference]:
+    ours, theirs = log.archive_checkpoint, log.broker_checkpoint
+    if ours == theirs:
+        return []
+    between = [offset for offset in log.seen if min(ours, theirs) <= offset < max(ours, theirs)]
+    rolled = log.aged and ours > theirs and ours == log.seen[-1] + 1
+    declared = Declared.UNSEEN if not between else Declared.ROLLED if rolled else None
+    what = f"the checkpoint is {theirs} at the broker, {ours} in the archive"
+    return [Difference(log.partition, log.round, what, declared, is_record=False)]
+
+
+def _records(log: Log) -> list[Difference]:
+    theirs, ours = {r.offset: r for r in log.broker}, {r.offset: r for r in log.archive}
+    found = [_difference(log, f"offset {offset} is there twice") for offset in _twice(log.archive)]
+    for offset in sorted(theirs.keys() | ours.keys()):
+        if offset not in theirs:
+            found.append(_difference(log, f"only the archive has {_shown(ours[offset])}"))
+        elif offset not in ours:
+            record = theirs[offset]
+            found.append(_difference(log, f"only the broker has {_shown(record)}", explained(record, log)))
+        elif theirs[offset] != ours[offset]:
+            found.append(_difference(log, f"the broker has {_shown(theirs[offset])}, we {_shown(ours[offset])}"))
+    return found
+
+
+def _difference(log: Log, what: str, declared: Declared | None = None) -> Difference:
+    return Difference(log.partition, log.round, what, declared)
+
+
+def _twice(records: Iterable[Record]) -> list[int]:
+    seen: set[int] = set()
+    return [r.offset for r in records if r.offset in seen or seen.add(r.offset)]  # type: ignore[func-returns-value]
+
+
+def _shown(record: Record) -> str:
+    value = "tombstone" if record.value is None else f"{len(record.value)} bytes"
+    return f"offset {record.offset} (key {record.key!r}, {value}, ts {record.timestamp_ms}, headers {record.headers})"
+
+
+def explained(record: Record, log: Log) -> Declared | None:
+    """Why the archive may have let a record go that the broker still has."""
+    if record.offset >= log.archive_checkpoint:
+        return None
+    latest = log.latest.get(record.key, -1)
+    if log.aged and latest > record.offset and latest >= log.broker_checkpoint:
+        return Declared.ROLLED
+    return _swept(record.offset, log) if record.value is None else None
+
+
+def _swept(offset: int, log: Log) -> Declared | None:
+    """Its horizon has come, and the broker has not cleaned the log since (a first cleaning never drops it)."""
+    kept = next((k for k in log.kept if offset < k.end_offset), None)
+    if kept is None or log.now_ms < kept.horizon_ms:
+        return None
+    if kept.round == log.round:
+        return Declared.AT_ONCE
+    return None if log.cleaned else Declared.SWEPT

@@ -1,0 +1,126 @@
+"""What is tried: families of histories, each one topic with its configs round by round. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleantail.kcat import Record, read_records
+from differential.histories import SEGMENT_MS, SHAPES, Draft, History, Round, Segment, make_history
+
+RETENTION = "delete.retention.ms"
+LAG = "min.compaction.lag.ms"
+DAY_MS = 86_400_000
+SHORT_MS = 500
+"""A horizon that the broker's own clock reaches between two rounds."""
+CHANGELOG_TOPIC = "changelog"
+CHANGELOG_ROUNDS = 2
+CHANGELOG_SEGMENT_MS = 90 * DAY_MS
+CHANGELOG_STEPS = 4
+"""So often a round's records are flushed: batches of their own, between which the broker may roll."""
+
+Configs = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One topic: the configs of each round, and what is special about its histories.
+
+    `quiet_end`: after the last round the archive looks at the topic once more, ten years later.
+    """
+
+    name: str
+    about: str
+    configs: tuple[Configs, ...]
+    lagging: bool = False
+    transactional: bool = False
+    compression: str = "none"
+    quiet_end: bool = False
+
+
+FAMILIES = (
+    Family("before-horizon", "no tombstone may go", ({RETENTION: DAY_MS},) * 3, quiet_end=True),
+    Family("past-horizon", "tombstones go one round after the first that kept them", ({RETENTION: SHORT_MS},) * 3),
+    Family("no-retention", "delete.retention.ms is 0", ({RETENTION: 0},) * 3, compression="lz4"),
+    Family(
+        "retention-cut",
+        "a horizon once set does not move nearer",
+        ({RETENTION: DAY_MS}, {RETENTION: SHORT_MS}, {RETENTION: SHORT_MS}),
+        compression="zstd",
+    ),
+    Family(
+        "retention-raised",
+        "a horizon once set does not move away",
+        ({RETENTION: SHORT_MS}, {RETENTION: DAY_MS}, {RETENTION: DAY_MS}),
+    ),
+    Family(
+        "lagging",
+        "young segments wait for min.compaction.lag.ms",
+        (
+            {RETENTION: SHORT_MS, LAG: DAY_MS},
+            {RETENTION: SHORT_MS, LAG: DAY_MS},
+            {RETENTION: SHORT_MS, LAG: 0},
+        ),
+        lagging=True,
+    ),
+    Family(
+        "transactions",
+        "aborted data and markers are gaps",
+        ({RETENTION: SHORT_MS},) * 3,
+        transactional=True,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A topic to try on both sides: one history a partition."""
+
+    family: Family
+    histories: tuple[History, ...]
+    segment_ms: int = SEGMENT_MS
+
+    @property
+    def topic(self) -> str:
+        return self.family.name
+
+
+def random_plans(count: int, seed: int, families: Sequence[Family] = FAMILIES) -> list[Plan]:
+    """At least `count` histories, evenly over the families. Each depends on seed, family and partition only."""
+    each = -(-count // len(families))
+    return [Plan(family, tuple(_history(family, seed, p) for p in range(each))) for family in families]
+
+
+def _history(family: Family, seed: int, partition: int) -> History:
+    rng = random.Random(f"{seed}/{family.name}/{partition}")
+    # another first shape in each family, so that a short run sees other shapes in other families
+    turn = sum(family.name.encode()) + partition
+    shape = SHAPES[turn % len(SHAPES)]
+    return make_history(rng, shape, len(family.configs), lagging=family.lagging, transactional=family.transactional)
+
+
+def changelog_plan(file: Path) -> Plan:
+    """The changelog as it is, in its own partitions and with its own timestamps, in two rounds."""
+    logs: dict[int, list[Record]] = {}
+    for record in read_records(file):
+        logs.setdefault(record.partition, []).append(record)
+    configs = ({RETENTION: SHORT_MS},) * CHANGELOG_ROUNDS
+    family = Family(CHANGELOG_TOPIC, "the changelog of a public repository", configs, quiet_end=True)
+    return Plan(family, tuple(_as_sent(logs[p]) for p in range(len(logs))), CHANGELOG_SEGMENT_MS)
+
+
+def _as_sent(records: list[Record]) -> History:
+    drafts = [Draft(r.key or b"", r.value, r.timestamp_ms or 0, r.headers) for r in records]
+    rounds = [_in_steps(part) for part in _parts(drafts, CHANGELOG_ROUNDS)]
+    return History("files of a repository", tuple(rounds))
+
+
+def _in_steps(drafts: list[Draft]) -> Round:
+    return tuple(Segment(tuple(part)) for part in _parts(drafts, CHANGELOG_STEPS))
+
+
+def _parts(drafts: list[Draft], count: int) -> list[list[Draft]]:
+    size = -(-len(drafts) // count)
+    return [drafts[i : i + size] for i in range(0, len(drafts), size)]

@@ -1,0 +1,144 @@
+"""The broker's half: a plan's rounds under Kafka's cleaner, and what was seen after each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cleantail.kcat import Record
+from differential.broker import BACKOFF_MS, Broker, BrokerError
+from differential.families import LAG, RETENTION, SHORT_MS, Configs, Plan
+from differential.histories import Draft, Segment
+from differential.kafka_client import HELD_BACK, LET_GO, KafkaClient
+
+CLEANED_WITHIN_S = 120
+SETTLED_S = 3 * BACKOFF_MS / 1000
+"""The cleaner has looked at every log twice more."""
+
+Logs = dict[int, list[Record]]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One round of one topic at the broker; everything by partition.
+
+    `bounds` are the bases of the segments at which the cleaner may have to stop: the first young one, the active one.
+    `checkpoints` are the first dirty offsets after the cleaning, 0 for a log that was never cleaned.
+    """
+
+    configs: Configs
+    appended: Logs
+    bounds: dict[int, tuple[int, ...]]
+    left: Logs
+    checkpoints: dict[int, int]
+    cleaned: frozenset[int]
+
+
+def observe(broker: Broker, client: KafkaClient, plan: Plan) -> list[Observed]:
+    """All rounds of a plan on a new topic. Raises BrokerError where the broker did not do what is compared."""
+    fixed = {
+        "cleanup.policy": "compact",
+        "segment.ms": plan.segment_ms,
+        "message.timestamp.after.max.ms": (1 << 63) - 1,
+    }
+    client.create(plan.topic, len(plan.histories), fixed | HELD_BACK)
+    observer = Observer(broker, client, plan)
+    return [observer.round(number) for number in range(len(plan.family.configs))]
+
+
+class Observer:
+    """What is known of a topic between its rounds."""
+
+    def __init__(self, broker: Broker, client: KafkaClient, plan: Plan) -> None:
+        self._broker, self._client, self._plan = broker, client, plan
+        self._ends = dict.fromkeys(range(len(plan.histories)), 0)
+        self._checkpoints = dict.fromkeys(self._ends, 0)
+        self._young: dict[int, int] = {}
+        self._cleanings = 0
+
+    def round(self, number: int) -> Observed:
+        """Held back: produce, read what is new. Let go: clean, read what is left."""
+        topic, family = self._plan.topic, self._plan.family
+        configs = family.configs[number]
+        self._client.alter(topic, HELD_BACK | dict(configs))
+        time.sleep(SETTLED_S)
+        appended = self._append({p: history.rounds[number] for p, history in enumerate(self._plan.histories)})
+        expected = {p: self._first_uncleanable(p, configs) for p in self._ends}
+        self._client.alter(topic, LET_GO)
+        self._wait_for(expected)
+        cleaned = self._cleaned_once(expected)
+        self._checkpoints = expected
+        if configs[RETENTION] <= SHORT_MS:
+            time.sleep(configs[RETENTION] / 1000)  # so that the next round comes after the horizon
+        left = self._client.read(topic, self._ends, committed=family.transactional)
+        bounds = {p: tuple(sorted({self._young.get(p, 0), self._active(p)})) for p in self._ends}
+        return Observed(configs, appended, bounds, left, expected, cleaned)
+
+    def _append(self, segments: Mapping[int, tuple[Segment, ...]]) -> Logs:
+        topic, family = self._plan.topic, self._plan.family
+        if family.transactional:
+            self._client.send_in_transactions(topic, segments)
+        else:
+            self._client.send(topic, segments, family.compression)
+        counts = {p: sum(len(s.records) for s in each) for p, each in segments.items()}
+        appended = self._client.read_new(topic, self._ends, counts, committed=family.transactional)
+        for partition, records in appended.items():
+            drafts = [draft for segment in segments[partition] for draft in segment.records]
+            self._require_as_sent(partition, drafts, records)
+            self._ends[partition] = records[-1].offset + 1
+            self._note_young(partition, segments[partition], records)
+        return appended
+
+    def _require_as_sent(self, partition: int, drafts: list[Draft], records: list[Record]) -> None:
+        """The input of the comparison is what was meant, and nothing of it was cleaned yet."""
+        if [(d.key, d.value, d.timestamp_ms, d.headers) for d in drafts] != [
+            (r.key, r.value, r.timestamp_ms, r.headers) for r in records
+        ]:
+            raise BrokerError(f"{self._plan.topic}-{partition}: what was read is not what was sent")
+
+    def _note_young(self, partition: int, segments: tuple[Segment, ...], records: list[Record]) -> None:
+        """The offset of the first record in a young segment."""
+        before = 0
+        for segment in segments:
+            if segment.young and partition not in self._young:
+                self._young[partition] = records[before].offset
+            before += len(segment.records)
+
+    def _active(self, partition: int) -> int:
+        return self._broker.segment_bases(self._plan.topic, partition)[-1]
+
+    def _first_uncleanable(self, partition: int, configs: Configs) -> int:
+        """Where the cleaner has to stop: the active segment, or the first young one under a lag; never lower again."""
+        active = self._active(partition)
+        young = self._young.get(partition, active) if configs.get(LAG) else active
+        return max(self._checkpoints[partition], min(active, young))
+
+    def _wait_for(self, expected: Mapping[int, int]) -> None:
+        """Until the checkpoints cover the dirty parts, and the cleaner has found nothing more to do after that."""
+        topic, until = self._plan.topic, time.monotonic() + CLEANED_WITHIN_S
+        while (found := self._found()) != expected:
+            beyond = any(found[p] > expected[p] for p in expected)
+            if beyond or time.monotonic() > until:
+                wrong = {p: (found[p], expected[p]) for p in expected if found[p] != expected[p]}
+                raise BrokerError(f"{topic}: checkpoints (found, expected) by partition: {wrong}")
+            time.sleep(0.1)
+        time.sleep(SETTLED_S)
+        if self._found() != expected:
+            raise BrokerError(f"{topic}: the cleaner went on beyond the bounds: {self._found()}")
+
+    def _found(self) -> dict[int, int]:
+        return dict.fromkeys(self._ends, 0) | self._broker.checkpoints(self._plan.topic)
+
+    def _cleaned_once(self, expected: Mapping[int, int]) -> frozenset[int]:
+        """Which logs were cleaned in this round: each from its old checkpoint to the new one, in one go.
+
+        One cleaning more would let tombstones go a round earlier, and the comparison would not be of equals.
+        """
+        every = self._broker.cleanings(self._plan.topic)
+        done, self._cleanings = every[self._cleanings :], len(every)
+        spans = sorted((c.partition, c.first_dirty_offset, c.end_offset) for c in done)
+        wanted = [(p, start, expected[p]) for p, start in self._checkpoints.items() if expected[p] > start]
+        if spans != wanted:
+            raise BrokerError(f"{self._plan.topic}: cleaned (partition, from, to) {spans}, expected {wanted}")
+        return frozenset(p for p, _, _ in wanted)
