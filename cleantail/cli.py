@@ -1,11 +1,13 @@
 """`cleantail`: the platform without a scheduler, by the same code as the DAGs.
 
-Exit codes: 0 fine, also when nothing was due; 1 a check failed; 2 wrong input, configuration or table; 3 conflict.
+Exit codes: 0 fine, also when nothing was due; 1 a check failed; 2 wrong input, configuration or table; 3 conflict;
+4 something outside failed (disk, network, Java).
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -15,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.config import Platform, Topic, find_topic, load_platform
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, ConfigError, Problem
+from cleantail.outside import explained
 
 Command = Callable[[argparse.Namespace, Platform], int]
 
@@ -24,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. An error that Cleantail raises on purpose is one plain message on stderr."""
     given = argparse.Namespace(config=Path("config"), json=False)
     arguments = _parser().parse_args(argv, given)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # records are UTF-8 whatever the terminal's language
     try:
         platform = load_platform(arguments.config, os.environ)
         code: int = arguments.run(arguments, platform)
@@ -34,6 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the reader of a pipe has enough: not an error of ours, and nothing more can be said to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as e:
+        if (known := explained(e)) is None:
+            raise
+        return _fail(arguments, known)
     except KeyboardInterrupt:
         print("interrupted; whatever was not published is as it was", file=sys.stderr)
         return 130
@@ -144,6 +153,9 @@ def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail import report
     from cleantail.config import scan_topics
 
+    if not (arguments.config / "topics").is_dir():
+        missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
+        raise ConfigError(arguments.config / "topics", [missing])
     found = list(scan_topics(arguments.config, os.environ))
     report.configuration(found, arguments.json)
     return 0 if all(isinstance(topic, Topic) for _, topic in found) else 2
@@ -186,11 +198,13 @@ def _planned(arguments: argparse.Namespace, platform: Platform) -> Any:
 def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
     """Appends the files in one commit."""
     from cleantail import report
+    from cleantail.source_files import require_readable
     from cleantail.table_metadata import require_usable
     from spark_jobs.ingest import ingest_files
     from spark_jobs.session import start_session
 
     topic = _named(arguments)
+    require_readable(arguments.file)
     encoding = arguments.encoding or topic.source.encoding
     require_usable(topic, platform, os.environ)
     with report.progress(arguments.json) as step:
@@ -251,12 +265,13 @@ def read(arguments: argparse.Namespace, platform: Platform) -> int:
     """kcat -J lines on stdout, with and without --json."""
     from cleantail.kcat import format_record
     from cleantail.reading import read_records
-    from cleantail.table_metadata import live_partitions, load_table, open_catalog
+    from cleantail.table_metadata import live_partitions, load_table, log_ends, open_catalog, require_partition
 
     topic = _named(arguments)
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: ingest something first")
+    require_partition(topic, arguments.partition, log_ends(table))
     wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, arguments.as_of)
     for record in read_records(table, wanted, arguments.from_offset, arguments.as_of):
         sys.stdout.write(format_record(topic.topic, record) + "\n")
@@ -269,9 +284,11 @@ def latest(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail.kcat import format_record
     from cleantail.latest import load_latest
     from cleantail.reading import records_of
+    from cleantail.table_metadata import require_partition
 
     topic = _named(arguments)
     state = load_latest(topic, platform, _now(arguments), arguments.as_of)
+    require_partition(topic, arguments.partition, state.positions)
     for batch in state.batches(arguments.partition):
         for record in records_of(batch):
             sys.stdout.write(format_record(topic.topic, record) + "\n")

@@ -17,7 +17,7 @@ from typing import Any
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_file import read_yaml
 from cleantail.config_problems import nearest, validate
-from cleantail.errors import ConfigError, Problem
+from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.platform_config import Catalog, DefaultsFile, Platform, Spark
 from cleantail.topic import (
@@ -66,6 +66,9 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
     settings, _ = _defaults(config_dir)
     root = Path(os.path.abspath(config_dir))
     home = Path(os.path.abspath(env.get(HOME_VARIABLE) or root.parent / ".cleantail"))
+    if set("?%#") & set(str(home)):
+        problem = Problem(HOME_VARIABLE, not_allowed(str(home)), "a path without ? % #: it becomes part of addresses")
+        raise ConfigError(config_dir, [problem])
     parts = settings.platform
     return Platform(catalog=parts.catalog, cleaner=parts.cleaner, spark=parts.spark, home=home, config_dir=root)
 

@@ -19,9 +19,11 @@ Place = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severi
 
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast
 _DEEPEST = 20
+_INTEGER_TAG = "tag:yaml.org,2002:int"
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 _SECRET_KEY = re.compile(
-    r"passw|passphrase|secret|token|credential|jaas|(access|private|api|account|signing|encryption)[._-]?key",
+    r"passw|passphrase|secret|token|credential(?!s?\.provider)|jaas|(access|private|api|account|signing|encryption)[._-]?key",
     re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|(password|secret|token)=", re.IGNORECASE)
@@ -30,17 +32,23 @@ _SECRET_FACT = "a secret has no place in YAML"
 
 
 class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
-    """YAML's safe subset; dates stay text, as no config is a date."""
+    """YAML's safe subset; dates stay text, as no config is a date, and whole numbers are those that people write:
+    by YAML 1.1 1:30 would be 90, and 0777 would be 511."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP_TAG]
+        first: [
+            (tag, _INTEGER if tag == _INTEGER_TAG else pattern) for tag, pattern in resolvers if tag != _TIMESTAMP_TAG
+        ]
         for first, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
-            if key.value in seen and isinstance(key, yaml.ScalarNode):
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "a key that is not text: quote it"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            if key.value in seen:
                 problem = f"the key {key.value} occurs twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(str(key.value))
@@ -85,7 +93,7 @@ def _yaml_reason(error: Exception) -> str:
     if problem is None:
         return str(error).splitlines()[0]
     starts_badly = re.search("alias|alphabetic|cannot start any token", problem)
-    hint = " (quote a text that starts with * or @)" if starts_badly else ""
+    hint = " (indent with spaces, not tabs, and quote a text that starts with * or @)" if starts_badly else ""
     return f"line {mark.line + 1}: {problem}{hint}" if mark else f"{problem}{hint}"
 
 

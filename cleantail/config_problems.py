@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from cleantail.config_file import Place, key_text, unwanted
-from cleantail.errors import ConfigError, Problem, not_allowed
+from cleantail.errors import ConfigError, Problem, not_allowed, shown
 
 M = TypeVar("M", bound=BaseModel)
 Schema = dict[str, Any]
@@ -27,7 +27,8 @@ _KINDS = {
     "array": "a list",
     "object": "a mapping",
 }
-_LISTED_KEYS = 12  # more known keys than this are not listed in an error
+_LISTED_KEYS = 12  # of more known keys than this an error lists the closest
+_CLOSEST_KEYS = 5
 
 
 def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
@@ -76,7 +77,7 @@ def _found(error: ValidationError, schema: Schema) -> Iterator[Found]:
         place, node, parent = _walk(schema, details["loc"])
         kind, value, context = details["type"], details["input"], details.get("ctx", {})
         if kind == "extra_forbidden":
-            yield place, _unknown(place, parent, schema)
+            yield place, _unknown(place, value, parent, schema)
         elif kind == "missing":
             yield place, Problem(key_text(place), "missing", allowed_text(node))
         elif kind == "cross_field":
@@ -90,20 +91,24 @@ def _found(error: ValidationError, schema: Schema) -> Iterator[Found]:
 
 
 def _wrong(place: Place, value: object, node: Schema) -> Problem:
-    choices = [str(choice) for choice in node.get("enum", ()) if choice]
+    members = [node, *node.get("anyOf", ())]
+    choices = [str(choice) for member in members for choice in member.get("enum", ()) if choice]
     return Problem(key_text(place), not_allowed(value), allowed_text(node), value, nearest(value, choices))
 
 
-def _unknown(place: Place, parent: Schema, root: Schema) -> Problem:
+def _unknown(place: Place, value: object, parent: Schema, root: Schema) -> Problem:
     """An unknown key: a slip of the pen, or a config that was written outside `config:`."""
     known = list(parent.get("properties", ()))
     key = str(place[-1])
     inner = [
         f"{name}.{key}" for name in known if key in _resolve(parent["properties"][name], root).get("properties", ())
     ]
-    listed = f"known: {', '.join(known)}" if len(known) <= _LISTED_KEYS else ""
     best = inner[0] if inner else nearest(key, known)
-    return Problem(key_text(place), "unknown key", listed if best is None else "", nearest=best)
+    listed = known if len(known) <= _LISTED_KEYS else difflib.get_close_matches(key, known, _CLOSEST_KEYS, cutoff=0)
+    more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
+    address = "://" in shown(value)  # chat services put the secret into the path of the address
+    fact = "unknown key" if address else f"unknown key, with the value {shown(value)}"
+    return Problem(key_text(place), fact, f"known: {', '.join(listed)}{more}", None if address else value, best)
 
 
 def nearest(value: object, choices: Sequence[str]) -> str | None:

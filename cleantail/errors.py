@@ -1,6 +1,7 @@
 """All errors that Cleantail raises on purpose; anything else that escapes is a defect.
 
-`exit_code` is what a job or the command line exits with: 2 for input or configuration, 3 for a conflict.
+`exit_code` is what a job or the command line exits with: 2 for input, configuration or table, 3 for a conflict, 4 for
+what failed outside (disk, network, Java) and may be tried again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Problem:
 
     key     dotted place in the file, "" when the whole file is meant
     fact    what is wrong with it, e.g. "1.5 is not allowed"
-    value   the offending value; None for an unknown, missing or secret key
+    value   the offending value; None for a missing or secret key
     allowed what would be right
     nearest the closest name or value that would be right, if there is one
     """
@@ -43,8 +44,13 @@ class Problem:
 
 def not_allowed(value: object) -> str:
     """The fact for a wrong value: short, on one line and printable, whatever the file holds."""
-    shown = json.dumps(value, default=str)
-    return f"{shown if len(shown) <= _VALUE_CHARS else shown[:_VALUE_CHARS] + '…'} is not allowed"
+    return f"{shown(value)} is not allowed"
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in a message."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _VALUE_CHARS else text[:_VALUE_CHARS] + "…"
 
 
 class ConfigError(CleantailError):
@@ -123,3 +129,9 @@ class ConflictError(CleantailError):
     """Another writer changed the table in a way that makes this result void; the round starts over."""
 
     exit_code = 3
+
+
+class OutsideError(CleantailError):
+    """Something that Cleantail needs failed: a disk, a network, Java. The same may work at another time."""
+
+    exit_code = 4

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader, hold_offset, registered
 from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
 from cleantail.retention import Retention, resolve_retention
-from cleantail.table_metadata import TableFacts, load_table, open_catalog, table_facts
+from cleantail.table_metadata import TableFacts, load_table, open_catalog, require_partition, table_facts
 from cleantail.triggers import Decision, decide, due_tombstones, held_tombstones, in_order_of_work, quarantine_pause
 from cleantail.work_units import PartitionWork, WorkUnit, pack
 
@@ -35,6 +35,8 @@ class RunPlan:
     sweep_reason: str
     reclaim: ReclaimPlan
     readers: tuple[Reader, ...] = ()
+    fresh_from: Mapping[int, int] = field(default_factory=dict)
+    """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
 
     @property
     def due(self) -> bool:
@@ -58,7 +60,8 @@ class RunPlan:
 
     def as_json(self) -> dict[str, Any]:
         """Numbers and texts of our own making: what a task may pass on through XCom."""
-        sweep = {"round": self.round, "now_ms": self.now_ms, "partitions": list(self.sweep)}
+        fresh = {"fresh_from": {str(p): offset for p, offset in self.fresh_from.items()}} if self.fresh_from else {}
+        sweep = {"round": self.round, "now_ms": self.now_ms, "partitions": list(self.sweep), **fresh}
         return {
             "topic": self.topic,
             "round": self.round,
@@ -133,7 +136,8 @@ def plan_run(
     partition: int | None = None,
     retry_quarantined: bool = False,
 ) -> RunPlan:
-    """The pure half of evaluate_topic."""
+    """The pure half of evaluate_topic. Raises TableError for a partition that the table does not have."""
+    require_partition(topic, partition, facts.partitions if facts else [])
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
     decisions = tuple(decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
@@ -145,13 +149,14 @@ def plan_run(
     readers = facts.readers if facts else ()
     cap_ms = topic.config.cleantail_readers_hold_cap_ms
     holds = {s.partition: hold_offset(readers, s.partition) for s in sweepable}
-    due = {s.partition: due_tombstones(s, now_ms, holds[s.partition], cap_ms) for s in sweepable}
+    ends = {w.partition: w.end_offset for w in works}
+    due = {s.partition: due_tombstones(s, now_ms, holds[s.partition], cap_ms, ends.get(s.partition)) for s in sweepable}
     held = sum(held_tombstones(s, now_ms, holds[s.partition], cap_ms) for s in sweepable)
     return RunPlan(
         topic=topic.topic,
         round=round_id,
         now_ms=now_ms,
-        reason=_reason(logs, works, decisions) if logs else _no_logs(facts, partition),
+        reason=_reason(logs, works, decisions) if logs else "the table has no records yet",
         logs=logs,
         decisions=decisions,
         retentions=retentions,
@@ -160,13 +165,8 @@ def plan_run(
         sweep_reason=_sweep_reason(sweepable, due) + _held_back(held),
         reclaim=resolve_reclaim(facts, topic.config, now_ms),
         readers=readers,
+        fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
     )
-
-
-def _no_logs(facts: TableFacts | None, partition: int | None) -> str:
-    if facts is None or not facts.partitions:
-        return "the table has no records yet"
-    return f"the table has no partition {partition}"
 
 
 def _retention(log: LogState, topic: Topic, now_ms: int, pause: str | None) -> Retention:

@@ -80,13 +80,23 @@ def parse_line(line: bytes, encoding: str = "text") -> Record:
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(line.decode("utf-8", "surrogateescape"))
+        fields = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_once)
     except (json.JSONDecodeError, RecursionError) as e:
         raise ValueError(f"not JSON: {e}") from None
     if not isinstance(fields, dict):
         raise ValueError(f"not a JSON object: {_shown(fields)}")
     if "payload" not in fields:
         raise ValueError('"payload" is missing: a record has one, null for a tombstone')
+    return fields
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names occur once: of two offsets nobody knows which is meant."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{_shown(twice)} occurs twice")
     return fields
 
 

@@ -11,12 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cleantail.errors import CleantailError
+
 
 @contextmanager
 def exclusive(home: Path, name: str) -> Iterator[None]:
     """Waits for the lock `name` under CLEANTAIL_HOME/locks and holds it for the block."""
     folder = home / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)).open("w") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)).open("w")
+    except OSError as e:
+        raise CleantailError(f"CLEANTAIL_HOME {home} cannot be written: {e.strerror}: {e.filename}") from None
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -41,18 +41,25 @@ def due_spans(
     now_ms: int,
     hold_offset: int | None = None,
     hold_cap_ms: int = 0,
+    fresh_from: int | None = None,
 ) -> list[tuple[int, int]]:
     """Offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5), below `end_offset`.
 
-    What the slowest reader has not read (from `hold_offset` on) waits until the cap has passed as well (3.9).
+    What the slowest reader has not read (from `hold_offset` on) waits until the cap has passed as well (3.9). A
+    tombstone takes two cleanings at least (1.5): with delete.retention.ms 0 a horizon is due when it is set, so
+    `fresh_from` says from where on this very run has set them.
     """
     starts = [0, *(h.end_offset for h in horizons)]
     spans = [
         (max(start, h.swept_to), h.end_offset if passed(h, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0)
         for start, h in zip(starts, horizons, strict=False)
-        if h.end_offset <= end_offset and now_ms >= h.horizon_ms
+        if h.end_offset <= end_offset and now_ms >= h.horizon_ms and not _is_fresh(h, now_ms, fresh_from)
     ]
     return [(start, end) for start, end in spans if start < end]
+
+
+def _is_fresh(horizon: Horizon, now_ms: int, fresh_from: int | None) -> bool:
+    return fresh_from is not None and horizon.end_offset > fresh_from and horizon.horizon_ms == now_ms
 
 
 def passed(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> bool:
@@ -62,7 +69,7 @@ def passed(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: 
 
 def spans_of(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> list[tuple[int, int]]:
     """The due spans of one log's share of an expiry."""
-    return due_spans(horizons, work.end_offset, now_ms, work.hold_offset, work.hold_cap_ms)
+    return due_spans(horizons, work.end_offset, now_ms, work.hold_offset, work.hold_cap_ms, work.fresh_from)
 
 
 def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from cleantail.errors import BadLineError, CleantailError
@@ -12,6 +14,15 @@ from cleantail.kcat import open_lines
 
 BLOCK_BYTES = 1 << 20
 UNREADABLE = (OSError, EOFError, gzip.BadGzipFile, zlib.error)
+
+
+def require_readable(files: Iterable[Path]) -> None:
+    """Raises CleantailError, before anything is started, for a path that is no readable file."""
+    for file in files:
+        if not file.exists():
+            raise CleantailError(f"{file} does not exist; nothing was appended")
+        if not file.is_file() or not os.access(file, os.R_OK):
+            raise CleantailError(f"{file} is not a file that can be read; nothing was appended")
 
 
 def content_digest(file: Path) -> str:

@@ -6,7 +6,7 @@ Only fetches. What the numbers mean is decided in log_state, triggers and retent
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from cleantail.readers import Reader
 from cleantail.segments import NO_TIMESTAMP_MS, DataFile
 from cleantail.spark_settings import pyiceberg_properties
 from cleantail.topic import Topic
+from cleantail.topic_table import COLUMNS
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -92,15 +93,27 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
         table = catalog.load_table(topic.table)
     except NoSuchTableError:
         return None
+    except FileNotFoundError as e:
+        raise TableError(f"table {topic.table} is broken: its metadata is missing: {e}") from None
     except Exception as e:
         raise TableError(_unreachable(platform, e)) from None
     require_ours(table.properties, topic)
+    missing = [name for name in COLUMNS if name not in {field.name for field in table.schema().fields}]
+    if missing:
+        raise TableError(f"table {topic.table} is not a topic table: it has no column {', '.join(missing)}")
     return table
 
 
 def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> None:
     """Raises TableError, before a JVM is started, when the catalog is out of reach or the table is not the topic's."""
     load_table(open_catalog(platform, env), topic, platform)
+
+
+def require_partition(topic: Topic, partition: int | None, known: Collection[int]) -> None:
+    """Raises TableError for a partition that the topic does not have."""
+    if partition is not None and known and partition not in known:
+        has = ", ".join(map(str, sorted(known)))
+        raise TableError(f"topic {topic.topic} has no partition {partition}: it has {has}")
 
 
 def require_ours(properties: Mapping[str, str], topic: Topic) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cleantail.config_row import LONG_MAX
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState, overdue_ms
 from cleantail.round_state import due_spans, passed
@@ -94,7 +95,8 @@ def _nothing_cleanable(log: LogState) -> str:
 def _deadline_ms(log: LogState, configs: KafkaConfigs) -> int | None:
     if log.earliest_dirty_timestamp_ms is None:
         return None
-    return log.earliest_dirty_timestamp_ms + configs.max_compaction_lag_ms
+    deadline_ms = log.earliest_dirty_timestamp_ms + configs.max_compaction_lag_ms
+    return deadline_ms if deadline_ms <= LONG_MAX else None
 
 
 def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
@@ -107,12 +109,16 @@ def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
     return sorted((d for d in decisions if d.compact), key=rank)
 
 
-def due_tombstones(log: LogState, now_ms: int, hold_offset: int | None = None, hold_cap_ms: int = 0) -> int:
+def due_tombstones(
+    log: LogState, now_ms: int, hold_offset: int | None = None, hold_cap_ms: int = 0, clean_to: int | None = None
+) -> int:
     """Live tombstones below the clean point whose horizon has come; of an entry that a reader holds in part, all.
 
-    Where records arrived late, only up to them: a tombstone above may still have to beat one of them first.
+    Where records arrived late, only up to them: a tombstone above may still have to beat one of them first. A round
+    of the same run makes the log clean to `clean_to` before.
     """
-    spans = due_spans(log.horizons, log.first_dirty_offset, now_ms, hold_offset, hold_cap_ms)
+    end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)
+    spans = due_spans(log.horizons, end_offset, now_ms, hold_offset, hold_cap_ms)
     starts = [0, *(h.end_offset for h in log.horizons)]
     return sum(
         h.tombstones

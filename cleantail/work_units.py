@@ -16,6 +16,7 @@ class PartitionWork:
 
     `first_dirty_offset == end_offset` where only retention is due. Offsets are exclusive ends or inclusive starts.
     `hold_offset`: tombstones from there on wait for a reader, `hold_cap_ms` beyond their horizon at most.
+    `fresh_from`: horizons set in this very run are those from there on; their tombstones go in a later one.
     """
 
     partition: int
@@ -26,6 +27,7 @@ class PartitionWork:
     bytes: int = 0
     hold_offset: int | None = None
     hold_cap_ms: int = 0
+    fresh_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

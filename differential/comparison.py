@@ -23,7 +23,6 @@ class Declared(Enum):
         "no new record came: the archive closes a segment as old as segment.ms, Kafka only at an append",
     )
     SWEPT = ("3.4", "a tombstone went at its horizon; Kafka keeps it until new records let it clean that log again")
-    AT_ONCE = ("3.4", "delete.retention.ms is 0: a tombstone was due, and went, in the run that first kept it")
     UNSEEN = (
         "3.10",
         "markers and aborted data have offsets that no consumer sees: the clean point is at another of them",
@@ -138,8 +137,6 @@ def explained(record: Record, log: Log) -> Declared | None:
 def _swept(offset: int, log: Log) -> Declared | None:
     """Its horizon has come, and the broker has not cleaned the log since (a first cleaning never drops it)."""
     kept = next((k for k in log.kept if offset < k.end_offset), None)
-    if kept is None or log.now_ms < kept.horizon_ms:
+    if kept is None or log.now_ms < kept.horizon_ms or kept.round == log.round:
         return None
-    if kept.round == log.round:
-        return Declared.AT_ONCE
     return None if log.cleaned else Declared.SWEPT

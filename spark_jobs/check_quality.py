@@ -50,7 +50,9 @@ LATE_LIMIT = 10_000
 def check_round(
     table: TopicTable, platform: Platform, round_id: str, units: Sequence[dict[str, Any]], expiring: bool = False
 ) -> dict[str, Any]:
-    """The units with verdicts and measures. `units` are compact's (or expire's) results."""
+    """The units with verdicts and measures, and with the heads of their branches: what was checked, and nothing
+    else, is published. `units` are compact's (or expire's) results. Raises ConflictError when a branch is gone."""
+    units = [unit | {"head_snapshot_id": table.head_of(unit["branch"])} for unit in units]
     auditor = Auditor(platform.home, table.topic)
     checked = [_check_unit(table, auditor, unit, expiring) for unit in units]
     findings = [f for _, found in checked for f in found]

@@ -27,7 +27,7 @@ from cleantail.work_units import WorkUnit
 from spark_jobs.deleted_versions import remembered
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
-from spark_jobs.tables import ROW_ID, TopicTable
+from spark_jobs.tables import ROW_ID, TopicTable, branch_name
 from spark_jobs.transforms.winners import (
     below_end,
     columns_of,
@@ -66,7 +66,7 @@ class UnitRun:
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
     """The unit with its counts by partition. Raises KeylessRecordError, with `main` and branch unchanged."""
-    unit = within_budget(table, platform, unit)
+    unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
     run = UnitRun(table, unit, table.topic.config, {})
     keyless = count_keyless(table, unit)
     table.create_branch(unit.branch, unit.base_snapshot_id)

@@ -93,10 +93,8 @@ def _write(table: TopicTable, gone: DataFrame, configs: KafkaConfigs, now_ms: in
 def ensure_ledger(table: TopicTable) -> None:
     """Makes the side table where there is none."""
     columns = ", ".join(f"`{column}` {kind}" for column, kind in COLUMNS.items())
-    table.spark.sql(
-        f"CREATE TABLE IF NOT EXISTS {ledger_table(table)} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
-        "TBLPROPERTIES ('format-version'='2', 'commit.retry.num-retries'='20')"
-    )
+    properties = "'format-version'='2', 'commit.retry.num-retries'='20'"
+    table.ensure_side_table(ledger_table(table), columns, properties)
 
 
 def _forget(table: TopicTable, now_ms: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -25,11 +25,15 @@ from cleantail.work_units import PartitionWork, WorkUnit
 from spark_jobs.expectations import preload
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
-from spark_jobs.tables import TopicTable
+from spark_jobs.tables import TopicTable, branch_name
 from spark_jobs.transforms.winners import span_condition
 
+NONE_FRESH: Mapping[int, int] = {}
 
-def expiry_unit(plan: RunPlan, partitions: Collection[int], base_snapshot_id: int, hold_cap_ms: int = 0) -> WorkUnit:
+
+def expiry_unit(
+    plan: RunPlan, partitions: Collection[int], base_snapshot_id: int, hold_cap_ms: int, fresh_from: Mapping[int, int]
+) -> WorkUnit:
     """The logs with due tombstones as one unit; `end_offset` is the clean point, below which they are sought."""
     works = tuple(
         PartitionWork(
@@ -41,11 +45,14 @@ def expiry_unit(plan: RunPlan, partitions: Collection[int], base_snapshot_id: in
             bytes=log.total_bytes,
             hold_offset=hold_offset(plan.readers, log.partition),
             hold_cap_ms=hold_cap_ms,
+            fresh_from=fresh_from.get(log.partition),
         )
         for log in plan.logs
         if log.partition in plan.sweep and log.partition in partitions
     )
-    return WorkUnit(plan.round, 0, plan.now_ms, base_snapshot_id, f"ct_{plan.round}_x0", works)
+    horizons = {log.partition: log.horizons for log in plan.logs}
+    due = tuple(w for w in works if spans_of(w, horizons[w.partition], plan.now_ms))
+    return WorkUnit(plan.round, 0, plan.now_ms, base_snapshot_id, branch_name(f"ct_{plan.round}_x0"), due)
 
 
 def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, Any]:
@@ -77,12 +84,13 @@ def _left_behind(
 
 
 def plan_expiry(
-    table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int]
+    table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int], fresh_from: Mapping[int, int]
 ) -> tuple[RunPlan, WorkUnit]:
     """The ledgers as they are now, and the unit for those of the logs that have something due."""
     plan = evaluate_topic(table.topic, platform, now_ms=now_ms)
     base = int(table.load().currentSnapshot().snapshotId()) if plan.sweep else 0
-    return plan, expiry_unit(plan, partitions, base, table.topic.config.cleantail_readers_hold_cap_ms)
+    cap_ms = table.topic.config.cleantail_readers_hold_cap_ms
+    return plan, expiry_unit(plan, partitions, base, cap_ms, fresh_from)
 
 
 def _work(job: Job) -> dict[str, Any]:
@@ -92,12 +100,13 @@ def _work(job: Job) -> dict[str, Any]:
     spark = start_session(job.platform, f"cleantail expire_tombstones {job.topic.topic}")
     given = json.loads(job.arguments.round)
     table = TopicTable.of(spark, job.topic, job.platform)
-    return expire_round(table, job.platform, given["now_ms"], given["partitions"], lambda _: None)
+    fresh_from = {int(p): offset for p, offset in given.get("fresh_from", {}).items()}
+    return expire_round(table, job.platform, given["now_ms"], given["partitions"], lambda _: None, fresh_from)
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
-    arguments.add_argument("--round", required=True, help='JSON: {"round", "now_ms", "partitions"}')
+    arguments.add_argument("--round", required=True, help='JSON: {"round", "now_ms", "partitions", "fresh_from"}')
     return arguments.parse_args(argv)
 
 

@@ -22,16 +22,16 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config import Platform, Topic
-from cleantail.errors import BadLineError
+from cleantail.errors import BadLineError, CleantailError
 from cleantail.kcat import Record, read_records
 from cleantail.locks import exclusive
 from cleantail.partition_state import PROPERTY_INGESTED
-from cleantail.source_files import content_digest
+from cleantail.source_files import content_digest, require_readable
 from cleantail.topic_table import COLUMNS
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.session import start_session
-from spark_jobs.tables import TopicTable
+from spark_jobs.tables import TopicTable, branch_name
 
 BATCH_RECORDS = 20_000
 BAD_LINE = "cleantail.bad-line"
@@ -47,10 +47,16 @@ def ingest_files(
     digests = {file: content_digest(file) for file in files}
     with exclusive(platform.home, f"ingest-{topic.topic}"):
         table = TopicTable.of(spark, topic, platform)
+        is_new = not table.exists()
         table.ensure()
         known = {n.removeprefix(PROPERTY_INGESTED) for n in dict(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in known}
-        records = _append(table, fresh, encoding, progress) if fresh else 0
+        try:
+            records = _append(table, fresh, encoding, progress) if fresh else 0
+        except CleantailError:
+            if is_new:
+                table.drop()
+            raise
         ensure_latest_view(table)
     rows = [{"file": str(f), "sha256": d, "skipped": fresh.get(d) != f} for f, d in digests.items()]
     return {"ok": True, "files": rows, "records": records}
@@ -58,7 +64,7 @@ def ingest_files(
 
 def _append(table: TopicTable, fresh: dict[str, Path], encoding: str, progress: Progress) -> int:
     """Stages all records on a branch, then replays them onto `main` with the marks of their files."""
-    branch = f"in_{next(iter(fresh))[:16]}_{os.getpid()}"
+    branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
     table.create_branch(branch, None)
     try:
         progress("reading and writing records")
@@ -133,6 +139,7 @@ def _stage(table: TopicTable, branch: str, records: DataFrame) -> None:
 
 
 def _work(job: Job) -> dict[str, Any]:
+    require_readable(job.arguments.file)
     spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
     encoding = job.arguments.encoding or job.topic.source.encoding
     return ingest_files(spark, job.topic, job.platform, job.arguments.file, encoding, lambda _: None)

@@ -15,6 +15,7 @@ from typing import Any
 
 from cleantail.config import Platform, Topic, find_topic, load_platform
 from cleantail.errors import CleantailError
+from cleantail.outside import explained
 from cleantail.table_metadata import require_usable
 
 logger = logging.getLogger("cleantail.job")
@@ -57,6 +58,11 @@ def run_job(arguments: argparse.Namespace, work: Callable[[Job], dict[str, Any]]
     except CleantailError as e:
         result, code = {"ok": False, "error": str(e)}, e.exit_code
         logger.error("%s", e)
+    except Exception as e:
+        if (known := explained(e)) is None:
+            raise
+        result, code = {"ok": False, "error": str(known)}, known.exit_code
+        logger.exception("%s", known)
     if arguments.result:
         arguments.result.write_text(json.dumps(result))
     logger.info("result: %s", json.dumps({k: v for k, v in result.items() if k not in ("units", "verdicts")}))

@@ -31,7 +31,4 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) 
 
 def _create_like(table: TopicTable, name: str) -> None:
     columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in table.spark.table(table.name).schema)
-    table.spark.sql(
-        f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
-        "TBLPROPERTIES ('format-version'='3')"
-    )
+    table.ensure_side_table(name, columns, "'format-version'='3'")

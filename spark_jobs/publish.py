@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 from cleantail.config import Platform
+from cleantail.errors import ConflictError
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.round_state import EXPIRE, after_expiry, after_failure, after_round
 from cleantail.work_units import WorkUnit
@@ -38,6 +39,7 @@ def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]
         move_keyless(table, units, green)
     if checked["kind"] == EXPIRE:
         remember(table, units, green)
+    _require_as_checked(table, checked)
     snapshot_id = _commit(table, platform, checked, units, green, red)
     for unit in units:
         table.drop_branch(unit.branch)
@@ -51,6 +53,22 @@ def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]
         "ends": {w.partition: w.end_offset for u in units for w in u.partitions if w.partition in green},
         "left_behind": [r for u in checked["units"] for r in u.get("left_behind", []) if r["partition"] in green],
     }
+
+
+def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
+    """Raises ConflictError where a branch is gone or changed, or a later round has published meanwhile: a checkpoint
+    without its deletes, or an older one over a newer, would leave superseded records for good."""
+    iceberg = table.load()
+    states = states_of_properties(dict(iceberg.properties()), table.name)
+    for unit in checked["units"]:
+        table.require_head(unit["branch"], unit["head_snapshot_id"])
+        base = iceberg.snapshot(unit["base_snapshot_id"])
+        if base is None:
+            raise ConflictError(f"snapshot {unit['base_snapshot_id']} that round {checked['round']} read has expired")
+        for work in unit["partitions"]:
+            state = states.get(work["partition"], PartitionState())
+            if state.known_sequence_number > int(base.sequenceNumber()):
+                raise ConflictError(f"partition {work['partition']} had a later round than {checked['round']}")
 
 
 def _commit(

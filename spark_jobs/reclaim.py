@@ -25,12 +25,10 @@ from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
-from spark_jobs.tables import TopicTable
+from spark_jobs.tables import TopicTable, branch_name
 
 logger = logging.getLogger("cleantail.reclaim")
 
-STALE_BRANCH_MS = 3_600_000
-"""A branch of ours this old belongs to a run that was killed."""
 MIN_ORPHAN_AGE_MS = 86_400_000
 """Iceberg refuses to remove orphans younger than a day: they may belong to a commit under way."""
 
@@ -43,7 +41,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     result["reasons"] = [plan.reason]  # type: ignore[assignment]
     if facts is None or not plan.due:
         return result
-    table.drop_stale_branches(now_ms - STALE_BRANCH_MS)
+    table.drop_stale_branches()
     for number, group in enumerate(plan.groups):
         new = rewrite_group(table, group, number)
         result["rewritten_files"] += len(group) if new is not None else 0
@@ -59,7 +57,7 @@ def rewrite_group(table: TopicTable, group: Sequence[DataFile], number: int) -> 
     Raises TableError, with `main` unchanged, when the rewritten records are not those of the old files.
     """
     base = int(table.load().currentSnapshot().snapshotId())
-    branch = f"rw_{base}_{number}"
+    branch = branch_name(f"rw_{base}_{number}")
     paths = {f.path for f in group}
     live = table.at_snapshot(base).where(F.col("_file").isin(sorted(paths)) & (F.col(PARTITION) == group[0].partition))
     table.create_branch(branch, base)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from cleantail.config import Platform
@@ -17,7 +17,7 @@ from cleantail.evaluate import RunPlan, evaluate_topic
 from cleantail.partition_state import PROPERTY_PARTITION
 from spark_jobs.check_quality import check_round
 from spark_jobs.compact import compact_unit
-from spark_jobs.expire_tombstones import expire_unit, plan_expiry
+from spark_jobs.expire_tombstones import NONE_FRESH, expire_unit, plan_expiry
 from spark_jobs.publish import publish_round
 from spark_jobs.tables import TopicTable
 
@@ -25,7 +25,6 @@ logger = logging.getLogger("cleantail.rounds")
 
 ATTEMPTS = 8
 """So often a round starts over after a conflict before it gives up with exit code 3."""
-STALE_BRANCH_MS = 3_600_000
 NOTHING: dict[str, Any] = {
     "ok": True,
     "published": [],
@@ -47,8 +46,8 @@ def run_plan(table: TopicTable, platform: Platform, plan: RunPlan, progress: Pro
     """A whole run: the plan's units, then the tombstones that are due, also those of logs without new data."""
     write_back(table, plan)
     compacted = compact_round(table, platform, plan, progress)
-    expired = expire_round(table, platform, plan.now_ms, plan.sweep, progress)
-    table.drop_stale_branches(int(time.time() * 1000) - STALE_BRANCH_MS)
+    expired = expire_round(table, platform, plan.now_ms, plan.sweep, progress, plan.fresh_from)
+    table.drop_stale_branches()
     return {"ok": compacted["ok"] and expired["ok"], "compacted": compacted, "expired": expired}
 
 
@@ -140,13 +139,18 @@ def _again(table: TopicTable, platform: Platform, now_ms: int, partitions: Colle
 
 
 def expire_round(
-    table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int], progress: Progress
+    table: TopicTable,
+    platform: Platform,
+    now_ms: int,
+    partitions: Collection[int],
+    progress: Progress,
+    fresh_from: Mapping[int, int] = NONE_FRESH,
 ) -> dict[str, Any]:
     """Expires, checks and publishes; starts over after a conflict."""
     for attempt in range(1, ATTEMPTS + 1):
         if not partitions:
             return NOTHING | {"expired": 0}
-        plan, unit = plan_expiry(table, platform, now_ms, partitions)
+        plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from)
         if not unit.partitions:
             return NOTHING | {"expired": 0}
         progress("expiring tombstones")

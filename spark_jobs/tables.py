@@ -7,6 +7,7 @@ crash leaves all-old or all-new, and appends to `main` meanwhile neither block n
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,23 @@ ROW_ID = "_row_id"
 NO_PUSHDOWN = f"t.`{OFFSET}` % 1 = 0"
 """True of every record, and nothing that Iceberg could decide from a file's bounds."""
 SEQUENCE_NUMBER = "_last_updated_sequence_number"
+
+
+PROPERTY_SIDE_OF = "cleantail.side-of"
+"""Whose side table it is, so that none is taken for another topic's table."""
+STALE_BRANCH_S = 86_400
+"""A day: a round may wait long for its turn between two tasks."""
+
+
+def branch_name(stem: str) -> str:
+    """`stem` with the time of making, by which a branch that was left behind is known."""
+    return f"{stem}_{time.time_ns() // 1_000_000_000}"
+
+
+def _made_at_s(branch: str) -> float:
+    """Unix seconds; never stale where the branch is not ours."""
+    made = branch.rpartition("_")[2]
+    return int(made) if branch.startswith(BRANCH_PREFIXES) and made.isdigit() else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +77,21 @@ class TopicTable:
         if self.load().sortOrder().isUnsorted():  # a killed run may have created the table and no more
             self.spark.sql(f"ALTER TABLE {self.name} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `{OFFSET}`")
 
+    def drop(self) -> None:
+        """Of a table that this very run has made, and that never got a record."""
+        self.spark.sql(f"DROP TABLE IF EXISTS {self.name} PURGE")
+
+    def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
+        """A table beside the topic's. Raises TableError where there is one of that name that is not its own."""
+        own = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
+            f"TBLPROPERTIES ({own}, {properties})"
+        )
+        made = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)
+        if dict(made.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
+            raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
+
     def _create(self) -> None:
         columns = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
         properties = ", ".join(f"'{k}'='{v}'" for k, v in table_properties(self.topic.topic, self.topic.config).items())
@@ -85,15 +118,25 @@ class TopicTable:
         if table.refs().containsKey(branch):
             table.manageSnapshots().removeBranch(branch).commit()
 
-    def drop_stale_branches(self, older_than_ms: int) -> list[str]:
-        """Branches of ours whose snapshot is older than the given time: killed runs left them."""
-        table, dropped = self.load(), []
-        for name in list(table.refs().keySet()):
-            snapshot = table.snapshot(name)
-            if name.startswith(BRANCH_PREFIXES) and (snapshot is None or snapshot.timestampMillis() < older_than_ms):
-                self.drop_branch(name)
-                dropped.append(name)
-        return dropped
+    def drop_stale_branches(self) -> list[str]:
+        """Branches of ours that were made long ago, by the real clock: killed runs left them."""
+        older_than_s = time.time() - STALE_BRANCH_S
+        stale = [name for name in list(self.load().refs().keySet()) if _made_at_s(name) < older_than_s]
+        for name in stale:
+            self.drop_branch(name)
+        return stale
+
+    def head_of(self, branch: str) -> int:
+        """The snapshot that the branch is at. Raises ConflictError when it is gone: somebody dropped it."""
+        snapshot = self.load().snapshot(branch)
+        if snapshot is None:
+            raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")
+        return int(snapshot.snapshotId())
+
+    def require_head(self, branch: str, snapshot_id: int) -> None:
+        """Raises ConflictError unless the branch is as it was checked."""
+        if self.head_of(branch) != snapshot_id:
+            raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
 
     def delete_where(self, branch: str, condition: str) -> None:
         """Writes deletion vectors onto the branch; the table is `t` in the condition. Values are not read.

@@ -255,7 +255,6 @@ def test_read_writes_kcat_lines_partition_by_partition_in_offset_order(run, fill
     ("arguments", "offsets"),
     [
         pytest.param(["--partition", "0"], [1, 2], id="partition 0"),
-        pytest.param(["--partition", "7"], [], id="no such partition"),
         pytest.param(["--from-offset", "2"], [2, 4], id="from an offset"),
         pytest.param(["--partition", "0", "--from-offset", "2"], [2], id="both"),
     ],
@@ -263,6 +262,13 @@ def test_read_writes_kcat_lines_partition_by_partition_in_offset_order(run, fill
 def test_read_takes_a_partition_and_an_offset(run, filled, arguments, offsets):
     code, out, _ = run("read", "orders", *arguments)
     assert (code, [json.loads(line)["offset"] for line in out.splitlines()]) == (0, offsets)
+
+
+@pytest.mark.parametrize("command", ["read", "latest", "plan", "compact"])
+def test_a_partition_that_is_not_there_is_named(run, filled, command):
+    code, out, err = run(command, "orders", "--partition", "7")
+    assert (code, out) == (2, "")
+    assert "topic orders has no partition 7: it has 0, 1" in err
 
 
 def test_read_goes_back_to_a_snapshot(run, filled):

@@ -138,7 +138,8 @@ def test_alerts_are_told_apart_by_their_type(load):
 
 @pytest.mark.parametrize(
     "schedule",
-    ["0 0 * * *", "*/15 * * * *", "0 6-18/2 1,15 * mon-fri", "5 4 * JAN,JUL 7", "@daily", "@once"],
+    ["0 0 * * *", "*/15 * * * *", "0 6-18/2 1,15 * mon-fri", "5 4 * JAN,JUL 7", "@daily", "@once"]
+    + ["0 0 29 2 *", "0 0 31 1 *", "0 0 31 * *", "0 0 31 2-3 *", "0 0 31 4 mon", "0 0 30,31 2/5 *", "0 0 */31 2 *"],
 )
 def test_a_schedule_is_cron_or_a_preset(load, schedule):
     assert load(f'topic: a\nschedule: "{schedule}"').schedule == schedule
@@ -147,7 +148,19 @@ def test_a_schedule_is_cron_or_a_preset(load, schedule):
 @pytest.mark.parametrize(
     "schedule",
     ["", "daily", "@dayly", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *"]
-    + ["*/0 * * * *", "5-1 * * * *", "* * * * xyz", "1, * * * *", "* * * * *\\n", "²  * * * *", "-1 * * * *"],
+    + [
+        "0 0 30 2 *",
+        "0 0 31 4 *",
+        "0 0 31 apr,jun *",
+        "0 0 30-31 2 *",
+        "*/0 * * * *",
+        "5-1 * * * *",
+        "* * * * xyz",
+        "1, * * * *",
+        "* * * * *\\n",
+        "²  * * * *",
+        "-1 * * * *",
+    ],
     ids=repr,
 )
 def test_any_other_schedule_is_an_error(problems, schedule):
@@ -213,7 +226,9 @@ def test_settings_of_the_platform_are_texts(config_dir):
             "platform.cleaner.log.cleaner.threads: 0 is not allowed: a whole number in [1, 2147483647]",
             id="no threads",
         ),
-        pytest.param("home: /tmp", "platform.home: unknown key: known: catalog, cleaner, spark", id="home"),
+        pytest.param(
+            "home: /tmp", 'platform.home: unknown key, with the value "/tmp": known: catalog, cleaner, spark', id="home"
+        ),
     ],
 )
 def test_an_error_in_the_defaults_names_that_file(config_dir, section, expected):
@@ -263,7 +278,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "config: {cleanup.policy: compat}",
-            'config.cleanup.policy: "compat" is not allowed: compact, delete or compact,delete',
+            'config.cleanup.policy: "compat" is not allowed: compact, delete or compact,delete (did you mean compact?)',
             id="policy",
         ),
         pytest.param(
@@ -274,12 +289,15 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "config: {min.compaction.lags.ms: 5}",
-            "config.min.compaction.lags.ms: unknown key (did you mean min.compaction.lag.ms?)",
+            "config.min.compaction.lags.ms: unknown key, with the value 5: known: min.compaction.lag.ms, "
+            "max.compaction.lag.ms, compaction.strategy, compaction.strategy.header, cleantail.tombstone.lateness.ms and "
+            "16 more (did you mean min.compaction.lag.ms?)",
             id="unknown config",
         ),
         pytest.param(
             "segment.ms: 5",
-            "segment.ms: unknown key (did you mean config.segment.ms?)",
+            "segment.ms: unknown key, with the value 5: known: schedule, owner, config, checks, alerts, topic, description, table, source "
+            "(did you mean config.segment.ms?)",
             id="config in the wrong place",
         ),
         pytest.param(
@@ -362,7 +380,8 @@ def test_all_problems_of_a_file_come_at_once(load, config_dir):
     file = config_dir / "topics" / "t.yaml"
     assert str(caught.value).splitlines() == [
         f"{file}: config.segment.ms: 0 is not allowed: a whole number in [1, 9223372036854775807]",
-        f"{file}: scedule: unknown key (did you mean schedule?)",
+        f'{file}: scedule: unknown key, with the value "x": known: schedule, owner, config, checks, alerts, topic, description, table, source '
+        "(did you mean schedule?)",
         f"{file}: config.min.compaction.lag.ms: 6 is not allowed: at most max.compaction.lag.ms, which is 5",
     ]
 
@@ -401,6 +420,25 @@ def test_a_long_or_unprintable_value_stays_on_one_short_line(problems):
 def test_what_is_not_a_plain_yaml_mapping_is_refused(problems, text, expected):
     (line,) = problems(text)
     assert expected in line
+
+
+@pytest.mark.parametrize("text", ["? [a, b]\n: c", "? {a: b}\n: c", "config: {[a]: 1}"])
+def test_a_key_that_is_no_scalar_is_one_files_error(problems, text):
+    (line,) = problems(f"topic: t\n{text}\n")
+    assert "not valid YAML" in line
+    assert "a key that is not text: quote it" in line
+
+
+@pytest.mark.parametrize("value", ["1:30", "0777", "0x1f", "0b11"])
+def test_a_number_that_only_yaml_1_1_knows_is_no_number(problems, value):
+    (line,) = problems(f"topic: t\nconfig: {{segment.ms: {value}}}")
+    assert f'config.segment.ms: "{value}" is not allowed' in line
+
+
+@pytest.mark.parametrize("character", "?%#")
+def test_a_home_that_no_address_can_hold_is_refused(config_dir, character):
+    with pytest.raises(ConfigError, match="CLEANTAIL_HOME"):
+        load_platform(config_dir, {"CLEANTAIL_HOME": f"/tmp/a{character}b"})
 
 
 def test_bytes_that_are_not_text_are_refused(config_dir):
@@ -465,7 +503,7 @@ def test_broken_defaults_are_an_error_of_every_topic(config_dir):
     (config_dir / "defaults.yaml").write_text("topik: {}")
     (config_dir / "topics" / "a.yaml").write_text("topic: a")
     ((_, error),) = scan_topics(config_dir)
-    assert "topik: unknown key (did you mean topic?)" in str(error)
+    assert "topik: unknown key, with the value {}: known: platform, topic (did you mean topic?)" in str(error)
 
 
 @pytest.mark.parametrize(

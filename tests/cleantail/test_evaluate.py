@@ -8,6 +8,7 @@ import pytest
 from kernel_builders import data_file
 
 from cleantail.config import Topic
+from cleantail.errors import TableError
 from cleantail.evaluate import log_states, plan_run, round_name
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.table_metadata import TableFacts
@@ -115,7 +116,8 @@ def test_partition_0_may_be_asked_for():
 
 
 def test_a_partition_that_is_not_there_is_named():
-    assert planned(facts(log(0)), how={"partition": 7}).reason == "the table has no partition 7"
+    with pytest.raises(TableError, match="topic orders has no partition 7: it has 0"):
+        planned(facts(log(0)), how={"partition": 7})
 
 
 def test_case_23_a_log_that_was_emptied_does_not_disturb_the_others():
@@ -192,6 +194,27 @@ def test_the_soonest_horizon_of_all_logs_is_named():
     assert (
         planned(facts(log(0) + log(1), {0: later, 1: SWEPT}), 0).sweep_reason == "no tombstone is due before 10000 ms"
     )
+
+
+LATE = [data_file(2, 3, partition=0, path="late", data_sequence_number=9)]
+
+
+def test_what_late_records_hold_back_is_swept_in_the_run_that_cleans_them():
+    """A tombstone above the lowest late record may still have to beat one; after the round it has."""
+    known = replace(SWEPT, known_sequence_number=5)
+    table = facts(log(0) + LATE, {0: known}, LATE)
+    assert planned(table, min_cleanable_dirty_ratio=1.0).sweep == ()
+    plan = planned(table, how={"force": True})
+    assert ([w.first_dirty_offset for w in works(plan)], plan.sweep) == ([2], (0,))
+
+
+@pytest.mark.parametrize(("retention_ms", "expected"), [(0, {0: 0}), (1, {})])
+def test_without_retention_the_run_says_which_horizons_are_its_own(retention_ms, expected):
+    """delete.retention.ms 0: a tombstone still takes two cleanings (semantics.md 1.5)."""
+    plan = planned(facts(log(0)), delete_retention_ms=retention_ms)
+    assert plan.fresh_from == expected
+    swept = replace(plan, sweep=(0,)).as_json()["sweep"]
+    assert swept.get("fresh_from", {}) == {str(p): offset for p, offset in expected.items()}
 
 
 def test_without_compact_in_the_policy_no_tombstone_goes():

@@ -173,6 +173,7 @@ def test_empty_base64_is_the_empty_text():
         pytest.param(b'{"partition":0} {"partition":1}', "not JSON: Extra data", id="two on a line"),
         pytest.param(b"\xef\xbb\xbf" + line(), "not JSON: Unexpected UTF-8 BOM", id="byte order mark"),
         pytest.param(b"[" * 100_000, "not JSON: maximum recursion depth", id="deep nesting"),
+        pytest.param(line()[:-1] + b', "offset": 2}', '"offset" occurs twice', id="a name twice"),
         pytest.param(b"[1]", "not a JSON object: [1]", id="a list"),
         pytest.param(b"NaN", "not a JSON object: NaN", id="NaN"),
         pytest.param(b"null", "not a JSON object: null", id="null"),

@@ -123,6 +123,19 @@ def test_what_the_slowest_reader_has_not_read_waits_until_the_cap(hold_offset, n
     assert due_spans(LEDGER, 20, now_ms, hold_offset, 1_000) == expected
 
 
+@pytest.mark.parametrize(
+    ("fresh_from", "now_ms", "expected"),
+    [
+        pytest.param(None, 600, [(0, 10), (10, 15)], id="nothing is fresh"),
+        pytest.param(10, 600, [(0, 10)], id="set by this run"),
+        pytest.param(15, 600, [(0, 10), (10, 15)], id="set before"),
+        pytest.param(10, 601, [(0, 10), (10, 15)], id="a horizon of another time is of another run"),
+    ],
+)
+def test_a_horizon_that_this_run_has_set_is_not_due_in_it(fresh_from, now_ms, expected):
+    assert due_spans(LEDGER, 20, now_ms, fresh_from=fresh_from) == expected
+
+
 def test_what_was_swept_up_to_a_reader_is_not_due_again_until_it_moves():
     ledger = (Horizon(10, 500, 2, swept_to=4),)
     assert due_spans(ledger, 20, 500, 4, 1_000) == []

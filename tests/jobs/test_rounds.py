@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cleantail.errors import ConflictError
 from cleantail.evaluate import evaluate_topic
 from spark_jobs import rounds
 from spark_jobs.compact import compact_unit
@@ -154,7 +155,7 @@ def test_damage_on_the_branch_turns_the_check_red_and_main_stays_as_it_was(works
     table = table_of(topic)
     plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW)
     done = compact_unit(table, workshop.platform(), plan.units[0])
-    table.delete_where(plan.units[0].branch, damage)
+    table.delete_where(done["branch"], damage)
     checked = rounds.check_round(table, workshop.platform(), plan.round, [done])
     [verdict] = checked["verdicts"]
     assert not verdict["passed"]
@@ -162,6 +163,46 @@ def test_damage_on_the_branch_turns_the_check_red_and_main_stays_as_it_was(works
     result = rounds.publish_round(table, workshop.platform(), checked)
     assert (result["ok"], result["held_back"]) == (False, [0])
     assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("loss", ["the branch is dropped", "the branch is changed after its check"])
+def test_a_checkpoint_is_never_published_without_what_was_checked(workshop, table_of, loss):
+    topic = workshop.topic("lost-branch")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "a", "x") for i in range(3)]))
+    table, platform = table_of(topic), workshop.platform()
+    plan = evaluate_topic(table.topic, platform, now_ms=NOW)
+    checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    [unit] = checked["units"]
+    if loss == "the branch is dropped":
+        table.drop_branch(unit["branch"])
+    else:
+        table.delete_where(unit["branch"], "t.`offset` = 2")
+    with pytest.raises(ConflictError):
+        rounds.publish_round(table, platform, checked)
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert log["checkpoint"] is None
+    assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
+    assert offsets(workshop.read(topic)) == [2]
+    with pytest.raises(ConflictError):  # the same round again, late
+        rounds.publish_round(table, platform, checked)
+
+
+def test_a_broken_file_leaves_no_table_behind(workshop, table_of):
+    topic = workshop.topic("never-made")
+    code, _, err = workshop.run("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", "x"), {"a": 1}]))
+    assert code == 2 and "a.jsonl:2" in err
+    assert not table_of(topic).exists()
+
+
+def test_a_side_table_is_never_another_topics(workshop, table_of):
+    other = workshop.topic("orders-keyless")
+    workshop.ok("ingest", other, "--file", workshop.file("o.jsonl", [record(0, "a", "x")]))
+    topic = workshop.topic("orders", {"cleantail.keyless.policy": "quarantine"})
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, None, "x"), record(1, "a", "y")]))
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    assert code == 2 and "is not of topic orders" in err
+    assert offsets(workshop.read(other)) == [0]
+    assert offsets(workshop.read(topic)) == [0, 1]
 
 
 def test_a_check_whose_column_does_not_exist_is_an_error_and_not_published(workshop):
