@@ -32,7 +32,7 @@ demo: setup ## the main job under a real Airflow scheduler on embedded parts; en
 	$(BIN)/python -m demo
 
 test: setup ## all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset
 	$(BIN)/python -m differential
