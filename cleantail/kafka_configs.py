@@ -137,7 +137,8 @@ class KafkaConfigs(Model):
     message_timestamp_after_max_ms: int = config(
         "message.timestamp.after.max.ms",
         LONG_MAX,
-        "How far a record timestamp may lie in the future; Kafka 4 says one hour, an archive takes all.",
+        "With the timestamp strategy: a record further in the future than this counts as having no timestamp. "
+        "Kafka 4 says one hour, an archive takes all.",
         TOPIC_CONFIG,
         low=0,
         high=LONG_MAX,
