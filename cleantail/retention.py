@@ -19,17 +19,18 @@ class Retention:
 
 
 def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Retention:
-    """UnifiedLog.deleteOldSegments: by age first, then by size, oldest first, never the active segment."""
+    """UnifiedLog.deleteOldSegments: by size first, then by age of what that uncovers, oldest first, never the active
+    segment."""
     if not configs.deletes:
         return Retention(log.log_start_offset, False, "cleanup.policy has no delete")
     deletable = [s for s in log.segments if log.active_base_offset is None or s.base_offset < log.active_base_offset]
-    aged = _prefix_past_age(deletable, configs.retention_ms, now_ms)
     sized = _prefix_past_size(log.segments, deletable, configs.retention_bytes)
-    count = max(aged, sized)
+    aged = _prefix_past_age(deletable[sized:], configs.retention_ms, now_ms)
+    count = sized + aged
     start = _next_base(log, deletable, count)
     if start <= log.log_start_offset:
         return Retention(log.log_start_offset, False, "no segment is past retention.ms or retention.bytes")
-    which = "retention.ms" if aged >= sized else "retention.bytes"
+    which = " and ".join(name for name, n in (("retention.bytes", sized), ("retention.ms", aged)) if n)
     return Retention(start, True, f"{count} segments below offset {start} are past {which}")
 
 

@@ -58,6 +58,11 @@ def due_spans(
     return [(start, end) for start, end in spans if start < end]
 
 
+def as_due(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
+    """The ledger with the times from which tombstones may go: those that this run has set are not due in it."""
+    return tuple(replace(h, horizon_ms=now_ms + 1) if _is_fresh(h, now_ms, work.fresh_from) else h for h in horizons)
+
+
 def _is_fresh(horizon: Horizon, now_ms: int, fresh_from: int | None) -> bool:
     return fresh_from is not None and horizon.end_offset > fresh_from and horizon.horizon_ms == now_ms
 

@@ -27,7 +27,7 @@ from cleantail.partition_state import (
     with_late_tombstones,
     with_round,
 )
-from cleantail.round_state import COMPACT, EXPIRE, swept
+from cleantail.round_state import COMPACT, EXPIRE, as_due, swept
 from cleantail.rules import RULES, WARNINGS
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
@@ -36,7 +36,7 @@ from spark_jobs.evidence import append_evidence
 from spark_jobs.expectations import Auditor, Finding, preload
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
-from spark_jobs.tables import SEQUENCE_NUMBER, TopicTable
+from spark_jobs.tables import TopicTable
 from spark_jobs.transforms.audit import fates, key_measures, live_tombstones, record_measures
 from spark_jobs.transforms.winners import below_end
 
@@ -110,7 +110,8 @@ def measure_unit(table: TopicTable, unit: WorkUnit, counts: dict[str, Any], expi
         for w in unit.partitions
     }
     configs = table.topic.config
-    records = fates(base, branch, unit.partitions, configs, old, holders).persist()
+    due = {w.partition: as_due(w, old[w.partition], unit.now_ms) for w in unit.partitions}
+    records = fates(base, branch, unit.partitions, configs, due, holders).persist()
     try:
         by_record = _rows(record_measures(records, configs, unit.now_ms))
         by_key = _rows(key_measures(records, configs, unit.now_ms, expiring, remembered(table, unit.now_ms)))
@@ -182,7 +183,7 @@ def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, sta
     late = table.at_branch(unit.branch).where(
         (F.col(PARTITION) == work.partition)
         & F.col(OFFSET).between(work.first_dirty_offset, state.checkpoint - 1)
-        & (F.col(SEQUENCE_NUMBER) > state.known_sequence_number)
+        & F.col("_file").isin(table.files_after(unit.base_snapshot_id, work.partition, state.known_sequence_number))
         & F.col(VALUE).isNull()
     )
     return sorted(row[OFFSET] for row in late.select(OFFSET).limit(LATE_LIMIT + 1).collect())

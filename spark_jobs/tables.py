@@ -25,7 +25,6 @@ BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 ROW_ID = "_row_id"
 NO_PUSHDOWN = f"t.`{OFFSET}` % 1 = 0"
 """True of every record, and nothing that Iceberg could decide from a file's bounds."""
-SEQUENCE_NUMBER = "_last_updated_sequence_number"
 
 
 PROPERTY_SIDE_OF = "cleantail.side-of"
@@ -207,7 +206,8 @@ class TopicTable:
         table = self.load()
         added = _added_data_files(table, branch)
         rewrite = table.newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
-        for file, deletes in _files_with_deletes(table, base_snapshot_id, paths):
+        old = [pair for pair in _files_with_deletes(table, base_snapshot_id) if str(pair[0].location()) in paths]
+        for file, deletes in old:
             rewrite.deleteFile(file)
             for delete in deletes:
                 rewrite.deleteFile(delete)
@@ -230,6 +230,18 @@ class TopicTable:
         for key, value in properties.items():
             update.set(key, value)
         update.commit()
+
+    def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
+        """Data files of a log whose records came after a round that had read up to `sequence_number`.
+
+        By the file's data sequence number, which a rewrite keeps: the one of a row (row lineage) does not survive it.
+        """
+        files = [file for file, _ in _files_with_deletes(self.load(), snapshot_id)]
+        return [
+            str(file.location())
+            for file in files
+            if _partition_of(file) == partition and int(file.dataSequenceNumber()) > sequence_number
+        ]
 
     def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:
         """What the branch changed since the base snapshot, net over its commits."""
@@ -310,10 +322,10 @@ def _added_data_files(table: Any, branch: str) -> list[Any]:
     return list(_each(table.snapshot(branch).addedDataFiles(table.io())))
 
 
-def _files_with_deletes(table: Any, snapshot_id: int, paths: set[str]) -> list[tuple[Any, list[Any]]]:
+def _files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:
     tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
     try:
-        return [(t.file(), list(t.deletes())) for t in _each(tasks) if str(t.file().location()) in paths]
+        return [(t.file(), list(t.deletes())) for t in _each(tasks)]
     finally:
         tasks.close()
 

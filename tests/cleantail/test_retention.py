@@ -121,12 +121,19 @@ def test_the_active_segment_counts_in_the_size_of_the_log():
     [
         pytest.param(151, 100, 20, "retention.bytes", id="size takes more"),
         pytest.param(251, 200, 20, "retention.ms", id="age takes more"),
-        pytest.param(151, 200, 10, "retention.ms", id="alike: age"),
+        pytest.param(151, 200, 10, "retention.bytes", id="alike: size"),
     ],
 )
 def test_of_age_and_size_the_one_that_takes_more_decides(now_ms, limit, start, which):
     found = retained(THREE, now_ms, retention_ms=50, retention_bytes=limit)
     assert (found.log_start_offset, found.reason.rsplit(" ", 1)[1]) == (start, which)
+
+
+def test_what_size_uncovers_goes_by_age_in_the_same_pass():
+    """Kafka asks for the size first, then for the age of what is left (UnifiedLog.deleteOldSegments)."""
+    log = log_state(segments=segments(900, 100, 900, 900), active_base_offset=30)
+    found = retained(log, 951, retention_ms=100, retention_bytes=300)
+    assert found == Retention(20, True, "2 segments below offset 20 are past retention.bytes and retention.ms")
 
 
 def test_without_an_active_segment_a_whole_log_may_go():
