@@ -1,0 +1,42 @@
+"""Random histories through the engine and through the rules written a second time: nothing may differ.
+
+The quick profile is a few histories of each family; `make test-deep` (CLEANTAIL_HISTORIES=40) draws many. A history
+that fails is printed as a script.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.histories.generate import FAMILIES, histories
+from tests.histories.play import Player
+
+EXAMPLES = int(os.environ.get("CLEANTAIL_HISTORIES", "1"))
+DEEP = EXAMPLES > 1
+PHASES = (Phase.explicit, Phase.generate, *((Phase.shrink,) if DEEP else ()))
+NUMBERS = itertools.count()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_engine_does_what_the_rules_say_over_any_history(workshop, capsys, family):
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=not DEEP,
+        database=None,
+        deadline=None,
+        phases=PHASES,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    @given(histories(family, runs=3 if DEEP else 2))
+    def check(steps):
+        player = Player(workshop.config, f"{family}-{next(NUMBERS)}", capsys)
+        player.play(steps)
+        with capsys.disabled():
+            print(f"\n{family}: {len(steps)} steps, {player.compared}", end="", flush=True)
+
+    check()
