@@ -5,3 +5,4 @@ AFTER_MAX = False  # message.timestamp.after.max.ms
 BUDGET = False  # cleantail.over.budget: rounds
 READERS = False  # cleantail reader set
 LATEST = False  # cleantail latest
+RETENTION_ZERO = False  # delete.retention.ms 0: a tombstone stays in the cleaning that kept it first, and its run
