@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -190,17 +191,17 @@ class Player:
         table = load_table(open_catalog(self.platform, os.environ), find_topic(self.topic, self.place, os.environ), self.platform)
         assert table is not None
         snapshot = table.current_snapshot()
-        entries = [e.data_file for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]
-        deleted: dict[str, int] = {}
-        for f in entries:
-            if f.content.value != 0:
-                deleted[f.referenced_data_file] = deleted.get(f.referenced_data_file, 0) + f.record_count
+        entries = [e for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]
+        data = [e for e in entries if e.data_file.content.value == 0]
+        left = {p: Counter(c.record.offset for c in log.copies) for p, log in self.logs.items()}
         found: dict[int, list[File]] = {p: [] for p in self.logs}
-        for f in entries:
-            if f.content.value == 0:
-                offsets, timestamps = columns_of(f.file_path)
-                live = len(offsets) - deleted.get(f.file_path, 0)
-                found[f.partition[0]].append(File(offsets, timestamps, f.file_size_in_bytes, live))
+        for entry in sorted(data, key=lambda e: e.sequence_number):  # of two copies the first that came is left
+            file = entry.data_file
+            p = file.partition[0]
+            offsets, timestamps = columns_of(file.file_path)
+            here = Counter(offsets) & left[p]
+            left[p] -= here
+            found[p].append(File(offsets, timestamps, file.file_size_in_bytes, here.total()))
         return found
 
     def found_records(self, command: str = "read") -> dict[int, list[Record]]:
