@@ -85,6 +85,7 @@ def histories(draw: st.DrawFn, family: str, partitions: int = 6, runs: int = 3) 
 
 def configs(draw: st.DrawFn, family: str) -> dict[str, Any]:
     drawn = {name: draw(OFTEN(values)) for name, values in FAMILIES[family].items()}
+    drawn.setdefault("min.cleanable.dirty.ratio", 0.0)  # what copies and overlapping files weigh is not specified
     drawn["cleantail.keyless.policy"] = draw(OFTEN(["drop", "drop", "quarantine"]))
     if features.LATENESS and family in ("offset", "timestamp", "header"):
         drawn["cleantail.tombstone.lateness.ms"] = draw(OFTEN([0, 1000, HOUR]))
@@ -151,7 +152,7 @@ def batch(draw: st.DrawFn, world: World, p: int, family: str) -> tuple[Record, .
     sent = world.logs.setdefault(p, [])
     base_age = draw(OFTEN(AGES)) if family in ("bounds", "retention") else 20 * HOUR
     made: list[Record] = []
-    in_order = family == "retention"
+    in_order = family in ("retention", "bounds")  # segments that overlap are not specified
     for _ in range(draw(OFTEN([1, 2, 3, 4, 6]))):
         kind = "new" if in_order or not sent else draw(OFTEN(["new", "new", "new", "new", "late", "copy"]))
         if kind == "copy":
