@@ -1,8 +1,15 @@
-"""Which parts of the engine the histories may use. A part that has not landed yet is False, and nothing else changes."""
+"""Which parts of the engine the histories may use.
+
+False is a difference between engine and rules that is known and reported: the histories keep clear of it until then.
+"""
 
 LATENESS = True  # cleantail.tombstone.lateness.ms
 AFTER_MAX = True  # message.timestamp.after.max.ms
 BUDGET = True  # cleantail.over.budget: rounds
 READERS = True  # cleantail reader set
 LATEST = True  # cleantail latest
-RETENTION_ZERO = False  # delete.retention.ms 0: a tombstone stays in the cleaning that kept it first, and its run
+
+RETENTION_ZERO = False
+"""1.5, at least two cleanings: with delete.retention.ms 0 a tombstone stays in the run whose round kept it first."""
+SWEPT_THOUGH_LATE = False
+"""1.4.2, 3.4: a due tombstone goes in the run of the round that cleans late records, and not only in the next."""

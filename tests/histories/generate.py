@@ -131,7 +131,9 @@ def run(draw: st.DrawFn, world: World, partitions: int) -> Compact:
     world.clock += draw(OFTEN([0, 1, 999, 1000, 1001, HOUR, HOUR, 2 * HOUR, -HOUR, -1]))
     crash = None
     if draw(OFTEN([0, 0, 1])):
-        what = draw(OFTEN(["create_branch", "delete_where", "check_round", "publish_deletes", "publish_deletes", "drop_branch"]))
+        what = draw(
+            OFTEN(["create_branch", "delete_where", "check_round", "publish_deletes", "publish_deletes", "drop_branch"])
+        )
         crash = (what, draw(OFTEN(["before", "after"])), draw(OFTEN([1, 2, 3])))
     only = draw(OFTEN([None, None, None, 0, 1]))
     return Compact(world.clock, force=draw(OFTEN([True, True, False])), partition=only, crash=crash)
@@ -152,13 +154,15 @@ def batch(draw: st.DrawFn, world: World, p: int, family: str) -> tuple[Record, .
     sent = world.logs.setdefault(p, [])
     base_age = draw(OFTEN(AGES)) if family in ("bounds", "retention") else 20 * HOUR
     made: list[Record] = []
-    in_order = family in ("retention", "bounds")  # segments that overlap are not specified
+    kinds = {"retention": ["new"], "bounds": ["new", "new", "new", "late"]}  # what copies weigh is not specified
     for _ in range(draw(OFTEN([1, 2, 3, 4, 6]))):
-        kind = "new" if in_order or not sent else draw(OFTEN(["new", "new", "new", "new", "late", "copy"]))
+        kind = draw(OFTEN(kinds.get(family, ["new", "new", "new", "new", "late", "copy"]))) if sent else "new"
         if kind == "copy":
             record = draw(OFTEN(sent))
         else:
-            record = one(draw, world, next_offset(draw, sent) if kind == "new" else late_offset(draw, sent), base_age, family)
+            record = one(
+                draw, world, next_offset(draw, sent) if kind == "new" else late_offset(draw, sent), base_age, family
+            )
         sent.append(record)
         made.append(record)
     return tuple(made)
@@ -192,7 +196,9 @@ def one(draw: st.DrawFn, world: World, offset: int, age: int, family: str) -> Re
 def headers(draw: st.DrawFn) -> tuple[tuple[str, bytes | None], ...]:
     def version() -> tuple[str, bytes | None]:
         number = draw(OFTEN([-(1 << 63), -1, 0, 1, 1, 2, 2, 3, (1 << 63) - 1]))
-        return VERSION, draw(OFTEN([number.to_bytes(8, "big", signed=True)] * 5 + [b"\x00" * 7, b"", None, b"\x01" * 9]))
+        return VERSION, draw(
+            OFTEN([number.to_bytes(8, "big", signed=True)] * 5 + [b"\x00" * 7, b"", None, b"\x01" * 9])
+        )
 
     names = draw(OFTEN([(1,), (1,), (1,), (1, 1), (0, 1), (), (0,)]))
     return tuple(version() if name else ("other", b"\x00" * 8) for name in names)

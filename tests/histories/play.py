@@ -102,7 +102,11 @@ class Player:
     def append(self, step: Append) -> None:
         """Records below a log start that retention has moved are outside the log: they are left out."""
         inside = {
-            p: tuple(r for r in records if p not in self.logs or not self.logs[p].start_moved or r.offset >= self.logs[p].start)
+            p: tuple(
+                r
+                for r in records
+                if p not in self.logs or not self.logs[p].start_moved or r.offset >= self.logs[p].start
+            )
             for p, records in step.records.items()
         }
         inside = {p: records for p, records in inside.items() if records}
@@ -188,7 +192,9 @@ class Player:
 
     def layout(self) -> dict[int, list[File]]:
         """The data files of every log, from Iceberg's manifests and the files themselves."""
-        table = load_table(open_catalog(self.platform, os.environ), find_topic(self.topic, self.place, os.environ), self.platform)
+        table = load_table(
+            open_catalog(self.platform, os.environ), find_topic(self.topic, self.place, os.environ), self.platform
+        )
         assert table is not None
         snapshot = table.current_snapshot()
         entries = [e for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]
@@ -222,7 +228,9 @@ class Player:
         found, expected = self.found_records(), records_of(self.logs)
         wrong = {p for p in expected | found if expected.get(p) != found.get(p)}
         if wrong:
-            self.differ(wrong, f"records\n  by the rules: {shown(expected, wrong)}\n  by the engine: {shown(found, wrong)}")
+            self.differ(
+                wrong, f"records\n  by the rules: {shown(expected, wrong)}\n  by the engine: {shown(found, wrong)}"
+            )
         self.compared["records"] += sum(map(len, expected.values()))
         if features.LATEST:
             self.compare_latest()
@@ -240,7 +248,9 @@ class Player:
     def compare_states(self, now: int) -> None:
         wrong = self.differing_states(self.logs, now)
         if wrong:
-            text = "\n".join(f"  partition {p}: {name} is {b} by the rules, {a} by the engine" for p, name, a, b in wrong)
+            text = "\n".join(
+                f"  partition {p}: {name} is {b} by the rules, {a} by the engine" for p, name, a, b in wrong
+            )
             self.differ({p for p, *_ in wrong}, text)
 
     def differing_states(self, logs: dict[int, Log], now: int) -> list[tuple[int, str, Any, Any]]:
@@ -273,7 +283,9 @@ class Player:
                 wanted = self.wanted(log, layout[p], clock)
                 got = {name: engine[p][name] for name in wanted}
                 if got != wanted:
-                    self.differ({p}, f"plan --now {clock}, partition {p}\n  by the rules: {wanted}\n  by the engine: {got}")
+                    self.differ(
+                        {p}, f"plan --now {clock}, partition {p}\n  by the rules: {wanted}\n  by the engine: {got}"
+                    )
 
     def wanted(self, log: Log, files: list[File], now: int) -> dict[str, Any]:
         log = copy.deepcopy(log)
@@ -283,7 +295,9 @@ class Player:
             return {}
         s = sections_of(log, files, self.config, now)
         due = s.due(self.config, force=False)
-        return {"compact": due} | ({"first_dirty_offset": s.first_dirty, "end_offset": s.first_uncleanable} if due else {})
+        return {"compact": due} | (
+            {"first_dirty_offset": s.first_dirty, "end_offset": s.first_uncleanable} if due else {}
+        )
 
     def differ(self, partitions: set[int], text: str) -> None:
         lines = script(self.done, partitions)
@@ -291,7 +305,11 @@ class Player:
 
 
 def clocks(config: dict[str, Any], now: int) -> list[int]:
-    near = [config[name] for name in ("min.compaction.lag.ms", "segment.ms", "delete.retention.ms") if config[name] < 1 << 40]
+    near = [
+        config[name]
+        for name in ("min.compaction.lag.ms", "segment.ms", "delete.retention.ms")
+        if config[name] < 1 << 40
+    ]
     return sorted({now, now + 1, *(now + n + d for n in near for d in (-1, 0, 1))})
 
 
@@ -309,7 +327,9 @@ def horizon_of(ledger: list[dict[str, Any]], offset: int) -> int | None:
 
 def shown(found: dict[int, list[Record]], partitions: Iterable[int] | None = None) -> str:
     wanted = sorted(found if partitions is None else partitions)
-    return "; ".join(f"{p}: " + ", ".join(f"{r.key!r}={r.value!r}@{r.offset}" for r in found.get(p, ())) for p in wanted)
+    return "; ".join(
+        f"{p}: " + ", ".join(f"{r.key!r}={r.value!r}@{r.offset}" for r in found.get(p, ())) for p in wanted
+    )
 
 
 COLUMNS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
@@ -352,5 +372,3 @@ class dying:  # noqa: N801  a context manager that reads as a verb
             raise Died(f"{self.when} {self.what}")
 
         return call
-
-

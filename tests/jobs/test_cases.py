@@ -80,7 +80,9 @@ def runs(spark, tmp_path_factory):
     """[records by partition, measures by partition] after the first run, after a run over more, and past the horizons."""
     (tmp_path_factory.mktemp("cases") / "config").mkdir()
     workshop = QuietWorkshop(tmp_path_factory.getbasetemp() / "cases0" / "config", None)
-    topic = workshop.topic("cases", {"delete.retention.ms": RETENTION, "cleantail.keyless.policy": "drop", "segment.bytes": 14})
+    topic = workshop.topic(
+        "cases", {"delete.retention.ms": RETENTION, "cleantail.keyless.policy": "drop", "segment.bytes": 14}
+    )
     for n, lines in enumerate((FIRST, SECOND, THIRD)):
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
     done = [run(workshop, topic, NOW)]
@@ -189,7 +191,7 @@ def test_case_17_a_policy_switched_during_a_round_leaves_no_half_round(workshop,
     publish = rounds.publish_round
 
     def switch_and_publish(*arguments):
-        workshop.topic(topic, {"cleanup.policy": "delete"})
+        workshop.topic(topic, {"cleanup.policy": "delete", "retention.ms": -1})
         return publish(*arguments)
 
     monkeypatch.setattr(rounds, "publish_round", switch_and_publish)
