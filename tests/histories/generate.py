@@ -71,13 +71,14 @@ def histories(draw: st.DrawFn, family: str, partitions: int = 6, runs: int = 3) 
     world = World()
     world.config = configs(draw, family)
     steps: list[Step] = [Configure(world.config, cleaner(draw))]
-    for n in range(draw(st.integers(1, runs)) if runs < 3 else draw(st.integers(2, runs))):
+    for _ in range(draw(st.integers(max(1, runs - 1), runs))):
         for _ in range(draw(OFTEN([1, 1, 2]))):
-            steps.append(append(draw, world, family, partitions, first=n == 0))
+            steps.append(append(draw, world, family, partitions))
         steps += between(draw, world, family, partitions)
-        steps.append(run(draw, world, partitions))
+        steps.append(run(draw, world))
         if steps[-1].crash:  # what was left half done is done by the next run
             steps.append(Compact(steps[-1].now, force=steps[-1].force, partition=steps[-1].partition))
+    steps.append(append(draw, world, family, partitions))
     world.clock += draw(OFTEN([0, 1000, HOUR]))
     steps.append(Compact(world.clock, force=True))
     return steps
@@ -85,6 +86,8 @@ def histories(draw: st.DrawFn, family: str, partitions: int = 6, runs: int = 3) 
 
 def configs(draw: st.DrawFn, family: str) -> dict[str, Any]:
     drawn = {name: draw(OFTEN(values)) for name, values in FAMILIES[family].items()}
+    if drawn.get("retention.ms", -1) >= 0 and not features.BOTH_RETENTIONS:
+        drawn["retention.bytes"] = -1
     drawn.setdefault("min.cleanable.dirty.ratio", 0.0)  # what copies and overlapping files weigh is not specified
     drawn["cleantail.keyless.policy"] = draw(OFTEN(["drop", "drop", "quarantine"]))
     if features.LATENESS and family in ("offset", "timestamp", "header"):
@@ -127,7 +130,7 @@ def between(draw: st.DrawFn, world: World, family: str, partitions: int) -> list
     return steps
 
 
-def run(draw: st.DrawFn, world: World, partitions: int) -> Compact:
+def run(draw: st.DrawFn, world: World) -> Compact:
     world.clock += draw(OFTEN([0, 1, 999, 1000, 1001, HOUR, HOUR, 2 * HOUR, -HOUR, -1]))
     crash = None
     if draw(OFTEN([0, 0, 1])):
@@ -139,7 +142,7 @@ def run(draw: st.DrawFn, world: World, partitions: int) -> Compact:
     return Compact(world.clock, force=draw(OFTEN([True, True, False])), partition=only, crash=crash)
 
 
-def append(draw: st.DrawFn, world: World, family: str, partitions: int, first: bool) -> Append:
+def append(draw: st.DrawFn, world: World, family: str, partitions: int) -> Append:
     records: dict[int, tuple[Record, ...]] = {}
     for p in range(partitions):
         if draw(OFTEN([True, True, True, True, False])):  # some logs appear later

@@ -206,7 +206,7 @@ def sections_of(log: Log, files: Iterable[File], config: dict[str, Any], now: in
     first_uncleanable = max(first_dirty, min(limits))
     clean = sum(s.bytes for s in segments if s.base < first_dirty)
     # of the segment that holds firstDirty Kafka counts the bytes in both (logSegments takes the floor)
-    cleanable = sum(s.bytes for s in dirty if s.base < first_uncleanable)
+    cleanable = sum(s.bytes for s in dirty if s.base < first_uncleanable) if first_dirty < first_uncleanable else 0
     ratio = cleanable / (clean + cleanable) if clean + cleanable else 0.0
     earliest = min((s.first_ts for s in dirty if s.first_ts > 0), default=None)
     overdue = 0 if earliest is None else max(0, now - config["max.compaction.lag.ms"] - earliest)
@@ -214,7 +214,10 @@ def sections_of(log: Log, files: Iterable[File], config: dict[str, Any], now: in
 
 
 def retained_from(log: Log, files: Iterable[File], config: dict[str, Any], now: int) -> int:
-    """1.1: the log start that retention.ms and retention.bytes leave; whole segments, the oldest first."""
+    """1.1: the log start that retention.ms and retention.bytes leave; whole segments, the oldest first.
+
+    As in Kafka (UnifiedLog.deleteOldSegments) what retention.bytes left is then looked at for its age.
+    """
     start = log.start or 0
     if "delete" not in config["cleanup.policy"]:
         return start
@@ -340,7 +343,7 @@ def stages(
 ) -> Iterator[str]:
     """One run of a topic, in place. Yields after each commit that may change the table: there a crash may stop it."""
     chosen = [p for p in sorted(logs) if partition is None or p == partition]
-    waits = {p for p in chosen if logs[p].late is not None and not features.SWEPT_THOUGH_LATE}
+    late = {p for p in chosen if logs[p].late is not None and not features.SWEPT_THOUGH_LATE}
     for p in chosen:
         logs[p].repair()
     yield "repair"
@@ -361,6 +364,6 @@ def stages(
         if p in due:
             clean(logs[p], due[p], config, now)
     yield "round"
-    for p in set(chosen) - waits:
+    for p in set(chosen) - (late & set(due)):
         sweep(logs[p], config, now, cleaned=p in due)
     yield "sweep"
