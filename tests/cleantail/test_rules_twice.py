@@ -17,12 +17,14 @@ SPANS = st.sampled_from([1, 10, 11, 20, 40, 1000])
 
 @st.composite
 def layouts(draw):
-    """Files of one log: (first offset, last offset, lowest and highest timestamp, bytes, share that is left)."""
+    """Files of one log: (first offset, last offset, lowest and highest timestamp, bytes, records, how many are left,
+    whether it arrived since the last round)."""
     files, base = [], draw(st.sampled_from([0, 3]))
     for _ in range(draw(st.integers(0, 6))):
         records = draw(st.integers(1, 3))
         low = draw(TIMES)
         files.append((base, base + records - 1, low, low + draw(TIMES), draw(st.sampled_from([6, 60, 600])), records))
+        files[-1] += (draw(st.integers(0, records)), draw(st.booleans()))
         base += draw(st.sampled_from([records, records, records + 2, 1]))  # a gap, or an overlap
     return files
 
@@ -46,15 +48,17 @@ def settings_of_a_topic(draw):
 
 def both(layout, config, checkpoint, now):
     """The log as the kernel sees it, and as the rules do."""
-    files = [
-        data_file(a, b, path=f"f{n}", records=r, min_timestamp_ms=lo, max_timestamp_ms=hi, size_bytes=size)
-        for n, (a, b, lo, hi, size, r) in enumerate(layout)
-    ]
-    plain = [rules.File(tuple(range(a, b + 1)), (lo, hi), size, r) for a, b, lo, hi, size, r in layout]
+    files, plain, late = [], [], []
+    for a, b, low, high, size, records, left, new in layout:
+        times = {"min_timestamp_ms": low, "max_timestamp_ms": high}
+        files.append(data_file(a, b, records=records, deleted_records=records - left, size_bytes=size, **times))
+        plain.append(rules.File(tuple(range(a, b + 1)), (low, high), size, left))
+        late += [rules.Copy(rules.Record(a, low, b"k", b"v"))] * new
+    arrived = [f for f, (*_, new) in zip(files, layout, strict=True) if new]
     end = max((b + 1 for _, b, *_ in layout), default=0)
-    log = rules.Log(checkpoint=checkpoint, start=min((a for a, *_ in layout), default=0), end=end)
+    log = rules.Log(late, checkpoint, min((a for a, *_ in layout), default=0), end=end)
     attributes = {name.replace(".", "_"): value for name, value in config.items()}
-    kernel = resolved(files, state=PartitionState(checkpoint=checkpoint), now_ms=now, **attributes)
+    kernel = resolved(files, state=PartitionState(checkpoint=checkpoint), arrived=arrived, now_ms=now, **attributes)
     return kernel, configs(**attributes), log, plain
 
 
