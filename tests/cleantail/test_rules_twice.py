@@ -23,8 +23,13 @@ def layouts(draw):
     for _ in range(draw(st.integers(0, 6))):
         records = draw(st.integers(1, 3))
         low = draw(TIMES)
-        files.append((base, base + records - 1, low, low + draw(TIMES), draw(st.sampled_from([6, 60, 600])), records))
-        files[-1] += (draw(st.integers(0, records)), draw(st.booleans()))
+        files.append(
+            (base, base + records - 1, low, low + draw(TIMES), draw(st.sampled_from([60, 60, 60, 6, 600])), records)
+        )
+        files[-1] += (
+            draw(st.sampled_from([records, records, *range(records)])),
+            draw(st.sampled_from([False, False, True])),
+        )
         base += draw(st.sampled_from([records, records, records + 2, 1]))  # a gap, or an overlap
     return files
 
@@ -35,10 +40,10 @@ def settings_of_a_topic(draw):
     retention_ms = draw(st.sampled_from([-1, 0, 10, 40]))
     by_bytes = retention_ms < 0 or features.BOTH_RETENTIONS
     return {
-        "cleanup.policy": draw(st.sampled_from(["compact", "compact,delete", "delete"])),
-        "min.cleanable.dirty.ratio": draw(st.sampled_from([0.0, 0.5, 1.0])),
+        "cleanup.policy": draw(st.sampled_from(["compact", "compact", "compact,delete", "delete"])),
+        "min.cleanable.dirty.ratio": draw(st.sampled_from([0.0, 0.5, 1.0, 1.0])),
         "min.compaction.lag.ms": low,
-        "max.compaction.lag.ms": max(low, draw(SPANS), 1),
+        "max.compaction.lag.ms": max(low, draw(st.sampled_from([10, 11, 40, 1000, 1000]))),
         "segment.ms": draw(SPANS),
         "segment.bytes": draw(st.sampled_from([14, 66, 120, 660, 5000])),
         "retention.ms": retention_ms,
@@ -62,8 +67,14 @@ def both(layout, config, checkpoint, now):
     return kernel, configs(**attributes), log, plain
 
 
-@settings(max_examples=400)
-@given(layouts(), settings_of_a_topic(), st.sampled_from([None, 0, 1, 3, 4, 6, 9, 30]), NOW, st.booleans())
+@settings(max_examples=1000)
+@given(
+    layouts(),
+    settings_of_a_topic(),
+    st.sampled_from([None, 0, 1, 3, 4, 6, 9, 30]),
+    NOW,
+    st.sampled_from([False, False, False, True]),
+)
 def test_a_log_is_bounded_weighed_and_triggered_as_the_rules_say(layout, config, checkpoint, now, force):
     kernel, settings_, log, files = both(layout, config, checkpoint, now)
     log.repair()
@@ -79,7 +90,7 @@ def test_a_log_is_bounded_weighed_and_triggered_as_the_rules_say(layout, config,
     assert decide(kernel, settings_, now, force=force).compact == expected.due(rules.DEFAULTS | config, force)
 
 
-@settings(max_examples=400)
+@settings(max_examples=1000)
 @given(layouts(), settings_of_a_topic(), NOW)
 def test_retention_leaves_the_log_start_that_the_rules_say(layout, config, now):
     kernel, settings_, log, files = both(layout, config, None, now)

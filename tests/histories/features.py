@@ -11,7 +11,5 @@ LATEST = True  # cleantail latest
 
 RETENTION_ZERO = False
 """1.5, at least two cleanings: with delete.retention.ms 0 a tombstone stays in the run whose round kept it first."""
-SWEPT_THOUGH_LATE = False
-"""1.4.2, 3.4: a due tombstone goes in the run of the round that cleans late records, and not only in the next."""
 BOTH_RETENTIONS = False
 """1.1: a segment that retention.bytes uncovers and that is past retention.ms goes in the same run."""

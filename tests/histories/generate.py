@@ -120,7 +120,7 @@ def between(draw: st.DrawFn, world: World, family: str, partitions: int) -> list
         elif family == "offset":
             changed |= draw(OFTEN([{}, {}, {"compaction.strategy": "timestamp"}]))
         world.config = changed
-        steps.append(Configure(changed))
+        steps.append(Configure(changed, cleaner(draw)))
     if draw(OFTEN([0, 0, 0, 1])):
         steps.append(Misplace(draw(st.integers(0, partitions - 1)), draw(OFTEN([1, 100, -1, -100]))))
     if draw(OFTEN([0, 0, 0, 0, 1])):

@@ -93,7 +93,7 @@ class Player:
             self.compared["steps"] += 1
 
     def configure(self, step: Configure) -> None:
-        self.config = DEFAULTS | step.config
+        self.config = DEFAULTS | step.config | step.cleaner
         (self.place / "topics").mkdir(parents=True, exist_ok=True)
         text = json.dumps({"topic": self.topic, "config": step.config})
         (self.place / "topics" / f"{self.topic}.yaml").write_text(text)

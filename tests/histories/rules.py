@@ -7,11 +7,9 @@ its size, and how many of its records are left. Where a rule leaves a choice, th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
-
-from tests.histories import features
 
 FOREVER = 9223372036854775807
 DEFAULTS: dict[str, Any] = {
@@ -31,7 +29,12 @@ DEFAULTS: dict[str, Any] = {
     "cleantail.keyless.policy": "fail",
     "cleantail.tombstone.lateness.ms": 0,
     "cleantail.readers.hold.cap.ms": 604_800_000,
+    "cleantail.over.budget": "spill",
+    "log.cleaner.dedupe.buffer.size": 134_217_728,
+    "log.cleaner.threads": 1,
+    "log.cleaner.io.buffer.load.factor": 0.9,
 }
+"""Of the topic and of the cleaner."""
 Rank = tuple[int, int, int]
 
 
@@ -260,6 +263,29 @@ def retain(log: Log, start: int) -> None:
         log.repair()
 
 
+def slots(config: dict[str, Any]) -> float:
+    """3.8: keys that the offset map of a log holds; no limit where over the budget the join spills."""
+    if config["cleantail.over.budget"] == "spill":
+        return float("inf")
+    entry = 24 if config["compaction.strategy"] == "offset" else 32
+    share = config["log.cleaner.dedupe.buffer.size"] // config["log.cleaner.threads"] // entry
+    return max(1, int(share * config["log.cleaner.io.buffer.load.factor"]))
+
+
+def round_end(log: Log, bound: int, config: dict[str, Any]) -> int:
+    """1.4.1: before each put, where the map is full, the round ends after the last offset seen."""
+    keys: set[bytes] = set()
+    seen = log.first_dirty
+    for record in log.records:
+        if record.key is None or not log.first_dirty <= record.offset < bound:
+            continue
+        if len(keys) >= slots(config) and record.offset >= seen:  # the second copy of an offset ends nothing
+            return seen
+        keys.add(record.key)
+        seen = record.offset + 1
+    return bound
+
+
 def clean(log: Log, sections: Sections, config: dict[str, Any], now: int) -> None:
     """1.4 with hazard 1 of part 2: the winner is found over all records below the end."""
     first, end = sections.first_dirty, sections.first_uncleanable
@@ -343,7 +369,6 @@ def stages(
 ) -> Iterator[str]:
     """One run of a topic, in place. Yields after each commit that may change the table: there a crash may stop it."""
     chosen = [p for p in sorted(logs) if partition is None or p == partition]
-    late = {p for p in chosen if logs[p].late is not None and not features.SWEPT_THOUGH_LATE}
     for p in chosen:
         logs[p].repair()
     yield "repair"
@@ -361,9 +386,13 @@ def stages(
                 raise KeylessRecord(p, min(c.record.offset for c in keyless))
     for p in chosen:
         retain(logs[p], starts[p])
-        if p in due:
-            clean(logs[p], due[p], config, now)
-    yield "round"
-    for p in set(chosen) - (late & set(due)):
+    left = dict(due)
+    while left:
+        for p, planned in left.items():
+            end = round_end(logs[p], planned.first_uncleanable, config)
+            clean(logs[p], replace(planned, first_dirty=logs[p].first_dirty, first_uncleanable=end), config, now)
+        left = {p: planned for p, planned in left.items() if logs[p].checkpoint != planned.first_uncleanable}
+        yield "round"
+    for p in chosen:
         sweep(logs[p], config, now, cleaned=p in due)
     yield "sweep"
