@@ -123,7 +123,7 @@ def between(draw: st.DrawFn, world: World, family: str, partitions: int) -> list
         steps.append(Configure(changed, cleaner(draw)))
     if draw(OFTEN([0, 0, 0, 1])):
         steps.append(Misplace(draw(st.integers(0, partitions - 1)), draw(OFTEN([1, 100, -1, -100]))))
-    if draw(OFTEN([0, 0, 0, 0, 1])):
+    if features.RECLAIM and draw(OFTEN([0, 0, 0, 1])):
         steps.append(Reclaim(world.clock))
     if features.READERS and draw(st.booleans()):
         steps.append(Reader(draw(OFTEN(["r", "s"])), draw(st.integers(0, partitions - 1)), draw(st.integers(0, 20))))
