@@ -70,11 +70,11 @@ def is_varied(steps: list[Step]) -> bool:
 def histories(draw: st.DrawFn, family: str, partitions: int = 6, runs: int = 3) -> list[Step]:
     world = World()
     world.config = configs(draw, family)
-    steps: list[Step] = [Configure(world.config, cleaner(draw))]
+    steps: list[Step] = [Configure(world.config, cleaner(draw, runs))]
     for _ in range(draw(st.integers(max(1, runs - 1), runs))):
         for _ in range(draw(OFTEN([1, 1, 2]))):
             steps.append(append(draw, world, family, partitions))
-        steps += between(draw, world, family, partitions)
+        steps += between(draw, world, family, partitions, runs)
         steps.append(run(draw, world))
         if steps[-1].crash:  # what was left half done is done by the next run
             steps.append(Compact(steps[-1].now, force=steps[-1].force, partition=steps[-1].partition))
@@ -99,8 +99,8 @@ def configs(draw: st.DrawFn, family: str) -> dict[str, Any]:
     return drawn
 
 
-def cleaner(draw: st.DrawFn) -> dict[str, Any]:
-    if not features.BUDGET or draw(st.booleans()):
+def cleaner(draw: st.DrawFn, runs: int) -> dict[str, Any]:
+    if runs == 1 or not features.BUDGET or draw(OFTEN([True, True, False])):  # many rounds take their time
         return {}
     keys = draw(OFTEN([1, 2, 3]))
     return {
@@ -110,7 +110,7 @@ def cleaner(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def between(draw: st.DrawFn, world: World, family: str, partitions: int) -> list[Step]:
+def between(draw: st.DrawFn, world: World, family: str, partitions: int, runs: int) -> list[Step]:
     """What may happen between an ingestion and a run."""
     steps: list[Step] = []
     if draw(OFTEN([0, 0, 1])):
@@ -120,7 +120,7 @@ def between(draw: st.DrawFn, world: World, family: str, partitions: int) -> list
         elif family == "offset":
             changed |= draw(OFTEN([{}, {}, {"compaction.strategy": "timestamp"}]))
         world.config = changed
-        steps.append(Configure(changed, cleaner(draw)))
+        steps.append(Configure(changed, cleaner(draw, runs)))
     if draw(OFTEN([0, 0, 0, 1])):
         steps.append(Misplace(draw(st.integers(0, partitions - 1)), draw(OFTEN([1, 100, -1, -100]))))
     if features.RECLAIM and draw(OFTEN([0, 0, 0, 1])):

@@ -156,7 +156,8 @@ def segments_of(files: Iterable[File], config: dict[str, Any]) -> list[Segment]:
         last = segments[-1] if segments else None
         too_big = last and last.bytes + file.bytes > config["segment.bytes"]
         too_old = last and max(file.timestamps) - last.first_ts > segment_ms(config)
-        if last is None or too_big or too_old:
+        same_base = last and min(file.offsets) == last.base  # Kafka names a segment by its base: there cannot be two
+        if last is None or ((too_big or too_old) and not same_base):
             segments.append(Segment([file]))
         else:
             last.files.append(file)
