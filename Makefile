@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test differential lint types up down clean test-services
+.PHONY: help setup demo test test-deep differential lint types up down clean test-services
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -33,6 +33,10 @@ demo: setup ## the main job under a real Airflow scheduler on embedded parts; en
 
 test: setup ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-deep: setup ## many random histories against the rules, and the cases with a million records
+	CLEANTAIL_HISTORIES=$${CLEANTAIL_HISTORIES:-6} CLEANTAIL_CASE_RECORDS=1000000 \
+	$(BIN)/python -m pytest --durations=0 tests/jobs/test_histories.py tests/jobs/test_cases.py
 
 differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset
 	$(BIN)/python -m differential

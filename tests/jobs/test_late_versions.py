@@ -95,7 +95,7 @@ def test_case_10_a_round_ends_inside_a_segment_where_the_map_is_full(workshop, t
     assert [(h["end_offset"], h["tombstones"]) for h in log["horizons"] if h["tombstones"]] == [(4, 1)]
 
 
-def test_case_19_and_20_the_highest_version_wins_over_clean_and_dirty_records(workshop):
+def test_case_19_and_case_20_the_highest_version_wins_over_clean_and_dirty_records(workshop):
     topic = workshop.topic("case-19-20", BY_HEADER)
     add(workshop, topic, record(0, "h1", "v5", 5), record(10, "a", "x", 111), record(11, "a", "y", 110))
     add(workshop, topic, *(record(20 + i, "b", "z", v) for i, v in enumerate((112, 114, 115, 113, 120, 119))))

@@ -1,0 +1,58 @@
+"""Random histories through the engine and through the rules written a second time: nothing may differ.
+
+The quick profile is a few histories of each family; `make test-deep` (CLEANTAIL_HISTORIES=40) draws many. A history
+that fails is printed as a script.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.histories.generate import FAMILIES, histories, is_varied
+from tests.histories.play import Disagreement, Player
+
+EXAMPLES = int(os.environ.get("CLEANTAIL_HISTORIES", "1"))
+DEEP = EXAMPLES > 1
+SEED = int(os.environ.get("CLEANTAIL_SEED", "1"))
+NUMBERS = itertools.count()
+TOTAL: Counter[str] = Counter()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_engine_does_what_the_rules_say_over_any_history(workshop, capsys, family):
+    differences = []
+
+    @seed(SEED * 100 + list(FAMILIES).index(family))
+    @settings(
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],  # a run costs too much for shrinking; the script names the failing logs only
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(histories(family, runs=3 if DEEP else 1).filter(is_varied))
+    def check(steps):
+        player = Player(workshop.config, f"{family}-{next(NUMBERS)}", capsys)
+        difference = None
+        try:
+            player.play(steps)
+        except Disagreement as e:
+            difference = str(e)
+            differences.append(difference)
+        if DEEP:
+            report(capsys, family, player, difference)
+
+    check()
+    assert not differences, "\n".join(differences)
+
+
+def report(capsys, family, player, difference):
+    TOTAL.update(player.compared)
+    TOTAL["histories"] += 1
+    with capsys.disabled():
+        print(f"\n{family}: {'equal' if difference is None else difference}; so far {dict(TOTAL)}", end="", flush=True)
