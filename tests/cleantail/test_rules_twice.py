@@ -30,7 +30,7 @@ def layouts(draw):
             draw(st.sampled_from([records, records, *range(records)])),
             draw(st.sampled_from([False, False, True])),
         )
-        base += draw(st.sampled_from([records, records, records + 2, 1, 0]))  # a gap, or an overlap
+        base += draw(st.sampled_from([records, records, records + 2, 1]))  # a gap, or an overlap
     return files
 
 
@@ -67,7 +67,7 @@ def both(layout, config, checkpoint, now):
     return kernel, configs(**attributes), log, plain
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(
     layouts(),
     settings_of_a_topic(),
@@ -90,7 +90,7 @@ def test_a_log_is_bounded_weighed_and_triggered_as_the_rules_say(layout, config,
     assert decide(kernel, settings_, now, force=force).compact == expected.due(rules.DEFAULTS | config, force)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(layouts(), settings_of_a_topic(), NOW)
 def test_retention_leaves_the_log_start_that_the_rules_say(layout, config, now):
     kernel, settings_, log, files = both(layout, config, None, now)
