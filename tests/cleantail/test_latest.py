@@ -1,11 +1,10 @@
-"""Which record of each key is the current state (semantics.md 2), on Arrow tables; and the SQL that says the same."""
+"""Which record of each key is the current state (semantics.md 2), on Arrow tables."""
 
 import pyarrow as pa
 import pytest
 
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.latest import winners
-from cleantail.ranking import latest_timestamp_ms, latest_timestamp_sql, rank_sql
 
 NOW = 1_000_000
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -117,20 +116,3 @@ def test_by_header_the_highest_version_wins(headers, configs, expected):
 def test_a_key_is_absent_while_a_higher_version_of_it_is_remembered_as_deleted(deleted, expected):
     rows = [(3, b"a", b"x", 1, [version(7)]), (5, b"b", b"y", 1, [version(1)]), (6, b"c", None, 1, [])]
     assert kept(rows, LAST, [(b"a", deleted), (b"elsewhere", (True, 9, 9))]) == [*expected, 5]
-
-
-# ---- the SQL
-
-
-def test_the_header_name_is_in_the_sql_as_digits_only():
-    hostile = LAST.model_copy(update={"compaction_strategy_header": "x'); DROP TABLE t; --"})
-    sql = rank_sql(hostile, "0L")
-    assert "DROP" not in sql
-    assert f"X'{b'x'.hex()}" in sql
-
-
-@pytest.mark.parametrize(("bound", "expected"), [(0, NOW), (100, NOW + 100), ((1 << 63) - 1, (1 << 63) - 1)])
-def test_the_bound_on_future_timestamps_does_not_overflow(bound, expected):
-    configs = STAMP.model_copy(update={"message_timestamp_after_max_ms": bound})
-    assert latest_timestamp_ms(configs, NOW) == expected
-    assert ("current_timestamp" in latest_timestamp_sql(configs)) == (bound < 1 << 62)
