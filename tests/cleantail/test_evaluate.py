@@ -11,6 +11,7 @@ from cleantail.config import Topic
 from cleantail.errors import TableError
 from cleantail.evaluate import log_states, plan_run, round_name
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.readers import Reader
 from cleantail.table_metadata import TableFacts
 from cleantail.work_units import PartitionWork
 
@@ -215,6 +216,26 @@ def test_without_retention_the_run_says_which_horizons_are_its_own(retention_ms,
     assert plan.fresh_from == expected
     swept = replace(plan, sweep=(0,)).as_json()["sweep"]
     assert swept.get("fresh_from", {}) == {str(p): offset for p, offset in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "sweep", "reason"),
+    [
+        pytest.param(NOW_MS - 1, (), "no tombstone is due before 10000 ms", id="before the horizon"),
+        pytest.param(
+            NOW_MS,
+            (1,),
+            "4 tombstones are past their horizon; up to 4 past it wait for a registered reader",
+            id="a reader of one log",
+        ),
+        pytest.param(NOW_MS + 50, (0, 1), "8 tombstones are past their horizon", id="now == horizon + cap"),
+    ],
+)
+def test_a_sweep_waits_for_the_slowest_reader_of_its_log(now_ms, sweep, reason):
+    readers = (Reader("orders", "fast", 0, 30, 0), Reader("orders", "slow", 0, 0, 0))
+    table = replace(facts(log(0) + log(1), {0: SWEPT, 1: SWEPT}), readers=readers)
+    plan = planned(table, now_ms, cleantail_readers_hold_cap_ms=50)
+    assert (plan.sweep, plan.sweep_reason, plan.readers) == (sweep, reason, readers)
 
 
 def test_without_compact_in_the_policy_no_tombstone_goes():

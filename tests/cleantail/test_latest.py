@@ -1,10 +1,13 @@
 """Which record of each key is the current state (semantics.md 2), on Arrow tables."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
+from cleantail.errors import CleantailError, TableError
 from cleantail.kafka_configs import KafkaConfigs
-from cleantail.latest import winners
+from cleantail.latest import load_latest, winners
 
 NOW = 1_000_000
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -116,3 +119,121 @@ def test_by_header_the_highest_version_wins(headers, configs, expected):
 def test_a_key_is_absent_while_a_higher_version_of_it_is_remembered_as_deleted(deleted, expected):
     rows = [(3, b"a", b"x", 1, [version(7)]), (5, b"b", b"y", 1, [version(1)]), (6, b"c", None, 1, [])]
     assert kept(rows, LAST, [(b"a", deleted), (b"elsewhere", (True, 9, 9))]) == [*expected, 5]
+
+
+# ---- from a real catalog
+
+
+def rows(table):
+    return [(r["partition"], r["offset"]) for r in table.to_pylist()]
+
+
+def loaded(orders_table, now_ms=NOW, snapshot_id=None, **changes):
+    configs = orders_table.topic.config.model_copy(update=changes)
+    return load_latest(
+        orders_table.topic.model_copy(update={"config": configs}), orders_table.platform, now_ms, snapshot_id
+    )
+
+
+def test_the_state_is_of_all_logs_or_of_one_in_offset_order(orders_table):
+    orders_table.append((1, 4, 0, b"a", b"x"), (1, 3, 0, b"b", b"x"), (1, 5, 0, None, b"x"))
+    orders_table.append((0, 7, 0, b"a", b"y"), (0, 6, 0, b"a", b"x"))
+    state = loaded(orders_table)
+    assert state.positions == {0: 8, 1: 6}
+    assert rows(state.to_arrow()) == [(0, 7), (1, 3), (1, 4)]
+    assert (rows(state.to_arrow(0)), rows(state.to_arrow(1))) == ([(0, 7)], [(1, 3), (1, 4)])
+    assert [rows(batch) for batch in state.batches()] == [[(0, 7)], [(1, 3), (1, 4)]]
+    assert [rows(batch) for batch in state.batches(0)] == [[(0, 7)]]
+
+
+def test_the_state_stays_that_of_its_snapshot(orders_table):
+    orders_table.append((0, 1, 0, b"a", b"x"))
+    old = orders_table.table.current_snapshot().snapshot_id
+    state = loaded(orders_table)
+    orders_table.append((0, 2, 0, b"a", b"y"))
+    earlier = loaded(orders_table, snapshot_id=old)
+    assert [rows(s.to_arrow()) for s in (state, earlier, loaded(orders_table))] == [[(0, 1)], [(0, 1)], [(0, 2)]]
+    assert (earlier.snapshot_id, earlier.positions) == (old, {0: 2})
+
+
+def test_a_table_without_records_has_an_empty_state(orders_table):
+    state = loaded(orders_table)
+    assert (state.snapshot_id, state.positions, list(state.batches())) == (None, {}, [])
+    assert state.to_arrow().num_rows == 0
+
+
+def test_a_topic_without_a_table_has_no_state(orders_table):
+    orders_table.catalog.drop_table("cleantail.orders")
+    with pytest.raises(CleantailError, match="topic orders has no table yet: ingest something first"):
+        loaded(orders_table)
+
+
+# ---- remembered deletions
+
+LEDGER = pa.schema(
+    [
+        ("strategy", pa.string()),
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("has_version", pa.bool_()),
+        ("version", pa.int64()),
+        ("offset", pa.int64()),
+        ("forget_at_ms", pa.int64()),
+    ]
+)
+REMEMBERS = {"cleantail_tombstone_lateness_ms": 1, "compaction_strategy": "timestamp"}
+
+
+def with_ledger(orders_table, *entries):
+    """Entries are (strategy, partition, version, offset, forget at), all of key a; record 5 of either log lives."""
+    orders_table.append((0, 5, 50, b"a", b"x"), (1, 5, 50, b"a", b"x"))
+    ledger = orders_table.catalog.create_table("cleantail.orders_deleted_versions", LEDGER)
+    made = [
+        {
+            "strategy": strategy,
+            "partition": partition,
+            "key": b"a",
+            "has_version": True,
+            "version": version,
+            "offset": offset,
+            "forget_at_ms": forget_at_ms,
+        }
+        for strategy, partition, version, offset, forget_at_ms in entries
+    ]
+    ledger.append(pa.Table.from_pylist(made, schema=LEDGER))
+    return orders_table
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        pytest.param([("timestamp", 0, 60, 1, NOW + 1)], [(1, 5)], id="deleted by a higher version"),
+        pytest.param([("timestamp", 1, 60, 1, NOW + 1)], [(0, 5)], id="in the other log"),
+        pytest.param([("timestamp", 0, 60, 1, NOW)], [(0, 5), (1, 5)], id="forgotten when its time has come"),
+        pytest.param([("header last v", 0, 60, 1, NOW + 1)], [(0, 5), (1, 5)], id="of another strategy"),
+        pytest.param([("timestamp", 0, 40, 1, NOW + 1)], [(0, 5), (1, 5)], id="a lower version"),
+        pytest.param(
+            [("timestamp", 0, 60, 1, NOW + 1), ("timestamp", 0, 40, 9, NOW + 1)], [(1, 5)], id="the highest of two"
+        ),
+        pytest.param(
+            [("timestamp", 0, 40, 9, NOW + 1), ("timestamp", 0, 60, 1, NOW + 1)], [(1, 5)], id="in whatever order"
+        ),
+    ],
+)
+def test_a_ledger_in_force_counts(orders_table, entries, expected):
+    assert rows(loaded(with_ledger(orders_table, *entries), **REMEMBERS).to_arrow()) == expected
+
+
+def test_without_a_lateness_or_a_ledger_nothing_is_remembered(orders_table):
+    with_ledger(orders_table, ("timestamp", 0, 60, 1, NOW + 1))
+    assert loaded(orders_table, **REMEMBERS | {"cleantail_tombstone_lateness_ms": 0}).remembered == {}
+    orders_table.catalog.drop_table("cleantail.orders_deleted_versions")
+    assert loaded(orders_table, **REMEMBERS).remembered == {}
+
+
+def test_a_ledger_that_cannot_be_loaded_is_named(orders_table):
+    with_ledger(orders_table, ("timestamp", 0, 60, 1, NOW + 1))
+    ledger = orders_table.catalog.load_table("cleantail.orders_deleted_versions")
+    Path(ledger.metadata_location.removeprefix("file:")).unlink()
+    with pytest.raises(TableError, match=r"^table cleantail\.orders_deleted_versions cannot be loaded: FileNotFound"):
+        loaded(orders_table, **REMEMBERS)
