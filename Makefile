@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test differential lint types up down clean test-services
+.PHONY: help setup demo test differential mutation lint types up down clean test-services
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -36,6 +36,9 @@ test: setup ## all tests
 
 differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset
 	$(BIN)/python -m differential
+
+mutation: setup ## the tests against small changes of the kernel's rules: all are to be noticed
+	$(BIN)/python -m tests.mutation
 
 lint: setup ## ruff
 	$(BIN)/ruff check .
