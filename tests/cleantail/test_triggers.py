@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from kernel_builders import configs, data_file, log_state, resolved, segment
 
+from cleantail.config_row import LONG_MAX
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.triggers import (
     Decision,
@@ -187,6 +188,12 @@ def test_a_decision_carries_its_numbers():
 
 def test_without_a_dirty_timestamp_there_is_no_deadline():
     assert decide(DIRTY, HALF, 0).deadline_ms is None
+
+
+@pytest.mark.parametrize(("earliest_ms", "expected"), [(0, LONG_MAX - 1), (1, LONG_MAX), (2, None)])
+def test_a_deadline_beyond_the_range_of_a_long_is_none(earliest_ms, expected):
+    log = log_state(earliest_dirty_timestamp_ms=earliest_ms)
+    assert decide(log, configs(max_compaction_lag_ms=LONG_MAX - 1), 0).deadline_ms == expected
 
 
 # ---- order of work
