@@ -58,6 +58,10 @@ def test_by_offset_the_last_record_of_a_key_is_the_state_and_tombstones_are_abse
     assert kept(rows, OFFSET) == [0, 2]
 
 
+def test_by_offset_the_time_of_a_record_says_nothing():
+    assert kept([(0, b"a", b"x", 9, []), (1, b"a", b"y", 5, [])], OFFSET) == [1]
+
+
 def test_a_log_without_records_has_an_empty_state():
     assert [kept([], configs) for configs in (OFFSET, STAMP, LAST)] == [[], [], []]
 
@@ -121,6 +125,12 @@ def test_a_key_is_absent_while_a_higher_version_of_it_is_remembered_as_deleted(d
     assert kept(rows, LAST, [(b"a", deleted), (b"elsewhere", (True, 9, 9))]) == [*expected, 5]
 
 
+@pytest.mark.parametrize("configs", [OFFSET, STAMP, LAST], ids=["offset", "timestamp", "header"])
+@pytest.mark.parametrize(("deleted", "expected"), [((False, 0, 4), []), ((False, 0, 3), [3]), ((False, 0, 2), [3])])
+def test_records_without_a_version_are_told_from_a_deletion_by_their_offset(configs, deleted, expected):
+    assert kept([(3, b"a", b"x", None, [])], configs, [(b"a", deleted)]) == expected
+
+
 # ---- from a real catalog
 
 
@@ -153,7 +163,7 @@ def test_the_state_stays_that_of_its_snapshot(orders_table):
     orders_table.append((0, 2, 0, b"a", b"y"))
     earlier = loaded(orders_table, snapshot_id=old)
     assert [rows(s.to_arrow()) for s in (state, earlier, loaded(orders_table))] == [[(0, 1)], [(0, 1)], [(0, 2)]]
-    assert (earlier.snapshot_id, earlier.positions) == (old, {0: 2})
+    assert (state.snapshot_id, earlier.snapshot_id, earlier.positions) == (old, old, {0: 2})
 
 
 def test_a_table_without_records_has_an_empty_state(orders_table):
