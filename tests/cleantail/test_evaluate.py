@@ -9,7 +9,7 @@ from kernel_builders import data_file
 
 from cleantail.config import Topic
 from cleantail.errors import TableError
-from cleantail.evaluate import log_states, plan_run, round_name
+from cleantail.evaluate import evaluate_topic, log_states, plan_run, read_facts, round_name
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.readers import Reader
 from cleantail.table_metadata import TableFacts
@@ -363,3 +363,24 @@ def test_a_round_has_a_name_that_is_safe_in_a_branch(now_ms, sequence, name):
 def test_a_round_is_named_after_the_clock_and_the_table():
     assert planned(facts(log(0))).round == "19700101T000010_000_5"
     assert planned(None).round == "19700101T000010_000_0"
+
+
+# ---- from a real catalog
+
+
+def test_a_topic_is_evaluated_as_its_table_stands(orders_table):
+    where = orders_table.topic, orders_table.platform
+    assert evaluate_topic(*where, now_ms=NOW_MS).reason == "the table has no records yet"
+    orders_table.append((0, 0, 0, b"a", b"x"))
+    assert works(evaluate_topic(*where, now_ms=NOW_MS))[0].end_offset == 1
+    orders_table.catalog.drop_table("cleantail.orders")
+    assert read_facts(*where) is None
+
+
+def test_unless_somebody_asks_a_quarantined_log_waits(orders_table):
+    state = PartitionState(log_start_offset=0, quarantine=HELD)
+    orders_table.append((0, 0, 0, b"a", b"x")).set_properties(**{"cleantail.partition.0": state.as_json()})
+    where = orders_table.topic, orders_table.platform
+    assert not evaluate_topic(*where, now_ms=NOW_MS).due
+    assert evaluate_topic(*where, now_ms=NOW_MS, retry_quarantined=True).due
+    assert evaluate_topic(*where, now_ms=NOW_MS, force=True).due
