@@ -148,5 +148,7 @@ def test_files_or_snapshots_make_a_reclaim_due(plan, due):
     assert plan.due is due
 
 
-def test_without_a_table_there_is_nothing_to_reclaim():
-    assert resolve_reclaim(None, configs(), 0) == ReclaimPlan((), 0, "there is no table yet")
+def test_before_its_first_round_no_file_of_a_log_is_rewritten():
+    """Sequence numbers begin at 1: a file of the first commit is not known either."""
+    first = [data_file(n, path=str(n), data_sequence_number=1) for n in range(4)]
+    assert resolve_reclaim(facts(first), configs(cleantail_reclaim_min_merge_files=2), 0).groups == ()
