@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deep differential lint types up down clean test-services
+.PHONY: help setup demo test test-deep test-services differential mutation lint types up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -31,7 +31,7 @@ $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars
 demo: setup ## the main job under a real Airflow scheduler on embedded parts; ends with a table
 	$(BIN)/python -m demo
 
-test: setup ## all tests
+test: setup ## all tests, in two processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-deep: setup ## many random histories against the rules, and the cases with a million records
@@ -40,6 +40,12 @@ test-deep: setup ## many random histories against the rules, and the cases with 
 
 differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset
 	$(BIN)/python -m differential
+
+mutation: setup ## the tests against small changes of the kernel's rules: all are to be noticed
+	$(BIN)/python -m tests.mutation
+
+test-services: setup ## the same settings on real Postgres, S3 and Spark standalone, started as processes
+	$(BIN)/python deploy/check_services.py
 
 lint: setup ## ruff
 	$(BIN)/ruff check .

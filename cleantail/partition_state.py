@@ -136,8 +136,10 @@ def with_late_tombstones(horizons: tuple[Horizon, ...], offsets: list[int], hori
 
 def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
     index = next((i for i, h in enumerate(horizons) if offset < h.end_offset), None)
-    if index is None or horizons[index].horizon_ms == horizon_ms:
+    if index is None:
         return horizons
+    if horizons[index].horizon_ms == horizon_ms and offset >= horizons[index].swept_to:
+        return horizons  # the entry says it all, and a sweep still comes to it
     before, entry, after = horizons[:index], horizons[index], horizons[index + 1 :]
     start = before[-1].end_offset if before else 0
     head = (replace(entry, end_offset=offset),) if offset > start else ()

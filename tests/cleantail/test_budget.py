@@ -42,6 +42,7 @@ def test_a_round_always_makes_progress(bytes_):
     [
         pytest.param(None, 9, 10, id="the map never fills"),
         pytest.param(None, None, 10, id="no record has a key"),
+        pytest.param(12, None, 10, id="none below the end has one, and the map fills above it"),
         pytest.param(3, 9, 4, id="full, and records follow"),
         pytest.param(8, 9, 9, id="full at the last but one"),
         pytest.param(9, 9, 10, id="full with the last record"),

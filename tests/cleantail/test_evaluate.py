@@ -9,8 +9,9 @@ from kernel_builders import data_file
 
 from cleantail.config import Topic
 from cleantail.errors import TableError
-from cleantail.evaluate import log_states, plan_run, round_name
+from cleantail.evaluate import evaluate_topic, log_states, plan_run, read_facts, round_name
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.readers import Reader
 from cleantail.table_metadata import TableFacts
 from cleantail.work_units import PartitionWork
 
@@ -217,6 +218,26 @@ def test_without_retention_the_run_says_which_horizons_are_its_own(retention_ms,
     assert swept.get("fresh_from", {}) == {str(p): offset for p, offset in expected.items()}
 
 
+@pytest.mark.parametrize(
+    ("now_ms", "sweep", "reason"),
+    [
+        pytest.param(NOW_MS - 1, (), "no tombstone is due before 10000 ms", id="before the horizon"),
+        pytest.param(
+            NOW_MS,
+            (1,),
+            "4 tombstones are past their horizon; up to 4 past it wait for a registered reader",
+            id="a reader of one log",
+        ),
+        pytest.param(NOW_MS + 50, (0, 1), "8 tombstones are past their horizon", id="now == horizon + cap"),
+    ],
+)
+def test_a_sweep_waits_for_the_slowest_reader_of_its_log(now_ms, sweep, reason):
+    readers = (Reader("orders", "fast", 0, 30, 0), Reader("orders", "slow", 0, 0, 0))
+    table = replace(facts(log(0) + log(1), {0: SWEPT, 1: SWEPT}), readers=readers)
+    plan = planned(table, now_ms, cleantail_readers_hold_cap_ms=50)
+    assert (plan.sweep, plan.sweep_reason, plan.readers) == (sweep, reason, readers)
+
+
 def test_without_compact_in_the_policy_no_tombstone_goes():
     assert planned(facts(log(0), {0: SWEPT}), cleanup_policy="delete").sweep == ()
 
@@ -342,3 +363,24 @@ def test_a_round_has_a_name_that_is_safe_in_a_branch(now_ms, sequence, name):
 def test_a_round_is_named_after_the_clock_and_the_table():
     assert planned(facts(log(0))).round == "19700101T000010_000_5"
     assert planned(None).round == "19700101T000010_000_0"
+
+
+# ---- from a real catalog
+
+
+def test_a_topic_is_evaluated_as_its_table_stands(orders_table):
+    where = orders_table.topic, orders_table.platform
+    assert evaluate_topic(*where, now_ms=NOW_MS).reason == "the table has no records yet"
+    orders_table.append((0, 0, 0, b"a", b"x"))
+    assert works(evaluate_topic(*where, now_ms=NOW_MS))[0].end_offset == 1
+    orders_table.catalog.drop_table("cleantail.orders")
+    assert read_facts(*where) is None
+
+
+def test_unless_somebody_asks_a_quarantined_log_waits(orders_table):
+    state = PartitionState(log_start_offset=0, quarantine=HELD)
+    orders_table.append((0, 0, 0, b"a", b"x")).set_properties(**{"cleantail.partition.0": state.as_json()})
+    where = orders_table.topic, orders_table.platform
+    assert not evaluate_topic(*where, now_ms=NOW_MS).due
+    assert evaluate_topic(*where, now_ms=NOW_MS, retry_quarantined=True).due
+    assert evaluate_topic(*where, now_ms=NOW_MS, force=True).due

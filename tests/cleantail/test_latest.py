@@ -1,11 +1,13 @@
-"""Which record of each key is the current state (semantics.md 2), on Arrow tables; and the SQL that says the same."""
+"""Which record of each key is the current state (semantics.md 2), on Arrow tables."""
+
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from cleantail.errors import CleantailError, TableError
 from cleantail.kafka_configs import KafkaConfigs
-from cleantail.latest import winners
-from cleantail.ranking import latest_timestamp_ms, latest_timestamp_sql, rank_sql
+from cleantail.latest import load_latest, winners
 
 NOW = 1_000_000
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -54,6 +56,10 @@ def kept(rows, configs, remembered=()):
 def test_by_offset_the_last_record_of_a_key_is_the_state_and_tombstones_are_absent():
     rows = [(4, b"b", None, 1, []), (0, b"a", b"", 9, []), (2, b"", b"y", 1, []), (1, b"b", b"x", 1, [])]
     assert kept(rows, OFFSET) == [0, 2]
+
+
+def test_by_offset_the_time_of_a_record_says_nothing():
+    assert kept([(0, b"a", b"x", 9, []), (1, b"a", b"y", 5, [])], OFFSET) == [1]
 
 
 def test_a_log_without_records_has_an_empty_state():
@@ -119,18 +125,125 @@ def test_a_key_is_absent_while_a_higher_version_of_it_is_remembered_as_deleted(d
     assert kept(rows, LAST, [(b"a", deleted), (b"elsewhere", (True, 9, 9))]) == [*expected, 5]
 
 
-# ---- the SQL
+@pytest.mark.parametrize("configs", [OFFSET, STAMP, LAST], ids=["offset", "timestamp", "header"])
+@pytest.mark.parametrize(("deleted", "expected"), [((False, 0, 4), []), ((False, 0, 3), [3]), ((False, 0, 2), [3])])
+def test_records_without_a_version_are_told_from_a_deletion_by_their_offset(configs, deleted, expected):
+    assert kept([(3, b"a", b"x", None, [])], configs, [(b"a", deleted)]) == expected
 
 
-def test_the_header_name_is_in_the_sql_as_digits_only():
-    hostile = LAST.model_copy(update={"compaction_strategy_header": "x'); DROP TABLE t; --"})
-    sql = rank_sql(hostile, "0L")
-    assert "DROP" not in sql
-    assert f"X'{b'x'.hex()}" in sql
+# ---- from a real catalog
 
 
-@pytest.mark.parametrize(("bound", "expected"), [(0, NOW), (100, NOW + 100), ((1 << 63) - 1, (1 << 63) - 1)])
-def test_the_bound_on_future_timestamps_does_not_overflow(bound, expected):
-    configs = STAMP.model_copy(update={"message_timestamp_after_max_ms": bound})
-    assert latest_timestamp_ms(configs, NOW) == expected
-    assert ("current_timestamp" in latest_timestamp_sql(configs)) == (bound < 1 << 62)
+def rows(table):
+    return [(r["partition"], r["offset"]) for r in table.to_pylist()]
+
+
+def loaded(orders_table, now_ms=NOW, snapshot_id=None, **changes):
+    configs = orders_table.topic.config.model_copy(update=changes)
+    return load_latest(
+        orders_table.topic.model_copy(update={"config": configs}), orders_table.platform, now_ms, snapshot_id
+    )
+
+
+def test_the_state_is_of_all_logs_or_of_one_in_offset_order(orders_table):
+    orders_table.append((1, 4, 0, b"a", b"x"), (1, 3, 0, b"b", b"x"), (1, 5, 0, None, b"x"))
+    orders_table.append((0, 7, 0, b"a", b"y"), (0, 6, 0, b"a", b"x"))
+    state = loaded(orders_table)
+    assert state.positions == {0: 8, 1: 6}
+    assert rows(state.to_arrow()) == [(0, 7), (1, 3), (1, 4)]
+    assert (rows(state.to_arrow(0)), rows(state.to_arrow(1))) == ([(0, 7)], [(1, 3), (1, 4)])
+    assert [rows(batch) for batch in state.batches()] == [[(0, 7)], [(1, 3), (1, 4)]]
+    assert [rows(batch) for batch in state.batches(0)] == [[(0, 7)]]
+
+
+def test_the_state_stays_that_of_its_snapshot(orders_table):
+    orders_table.append((0, 1, 0, b"a", b"x"))
+    old = orders_table.table.current_snapshot().snapshot_id
+    state = loaded(orders_table)
+    orders_table.append((0, 2, 0, b"a", b"y"))
+    earlier = loaded(orders_table, snapshot_id=old)
+    assert [rows(s.to_arrow()) for s in (state, earlier, loaded(orders_table))] == [[(0, 1)], [(0, 1)], [(0, 2)]]
+    assert (state.snapshot_id, earlier.snapshot_id, earlier.positions) == (old, old, {0: 2})
+
+
+def test_a_table_without_records_has_an_empty_state(orders_table):
+    state = loaded(orders_table)
+    assert (state.snapshot_id, state.positions, list(state.batches())) == (None, {}, [])
+    assert state.to_arrow().num_rows == 0
+
+
+def test_a_topic_without_a_table_has_no_state(orders_table):
+    orders_table.catalog.drop_table("cleantail.orders")
+    with pytest.raises(CleantailError, match="topic orders has no table yet: ingest something first"):
+        loaded(orders_table)
+
+
+# ---- remembered deletions
+
+LEDGER = pa.schema(
+    [
+        ("strategy", pa.string()),
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("has_version", pa.bool_()),
+        ("version", pa.int64()),
+        ("offset", pa.int64()),
+        ("forget_at_ms", pa.int64()),
+    ]
+)
+REMEMBERS = {"cleantail_tombstone_lateness_ms": 1, "compaction_strategy": "timestamp"}
+
+
+def with_ledger(orders_table, *entries):
+    """Entries are (strategy, partition, version, offset, forget at), all of key a; record 5 of either log lives."""
+    orders_table.append((0, 5, 50, b"a", b"x"), (1, 5, 50, b"a", b"x"))
+    ledger = orders_table.catalog.create_table("cleantail.orders_deleted_versions", LEDGER)
+    made = [
+        {
+            "strategy": strategy,
+            "partition": partition,
+            "key": b"a",
+            "has_version": True,
+            "version": version,
+            "offset": offset,
+            "forget_at_ms": forget_at_ms,
+        }
+        for strategy, partition, version, offset, forget_at_ms in entries
+    ]
+    ledger.append(pa.Table.from_pylist(made, schema=LEDGER))
+    return orders_table
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        pytest.param([("timestamp", 0, 60, 1, NOW + 1)], [(1, 5)], id="deleted by a higher version"),
+        pytest.param([("timestamp", 1, 60, 1, NOW + 1)], [(0, 5)], id="in the other log"),
+        pytest.param([("timestamp", 0, 60, 1, NOW)], [(0, 5), (1, 5)], id="forgotten when its time has come"),
+        pytest.param([("header last v", 0, 60, 1, NOW + 1)], [(0, 5), (1, 5)], id="of another strategy"),
+        pytest.param([("timestamp", 0, 40, 1, NOW + 1)], [(0, 5), (1, 5)], id="a lower version"),
+        pytest.param(
+            [("timestamp", 0, 60, 1, NOW + 1), ("timestamp", 0, 40, 9, NOW + 1)], [(1, 5)], id="the highest of two"
+        ),
+        pytest.param(
+            [("timestamp", 0, 40, 9, NOW + 1), ("timestamp", 0, 60, 1, NOW + 1)], [(1, 5)], id="in whatever order"
+        ),
+    ],
+)
+def test_a_ledger_in_force_counts(orders_table, entries, expected):
+    assert rows(loaded(with_ledger(orders_table, *entries), **REMEMBERS).to_arrow()) == expected
+
+
+def test_without_a_lateness_or_a_ledger_nothing_is_remembered(orders_table):
+    with_ledger(orders_table, ("timestamp", 0, 60, 1, NOW + 1))
+    assert loaded(orders_table, **REMEMBERS | {"cleantail_tombstone_lateness_ms": 0}).remembered == {}
+    orders_table.catalog.drop_table("cleantail.orders_deleted_versions")
+    assert loaded(orders_table, **REMEMBERS).remembered == {}
+
+
+def test_a_ledger_that_cannot_be_loaded_is_named(orders_table):
+    with_ledger(orders_table, ("timestamp", 0, 60, 1, NOW + 1))
+    ledger = orders_table.catalog.load_table("cleantail.orders_deleted_versions")
+    Path(ledger.metadata_location.removeprefix("file:")).unlink()
+    with pytest.raises(TableError, match=r"^table cleantail\.orders_deleted_versions cannot be loaded: FileNotFound"):
+        loaded(orders_table, **REMEMBERS)

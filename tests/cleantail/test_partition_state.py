@@ -219,3 +219,12 @@ def test_late_tombstones_move_their_own_horizons_and_no_other(ledger, offsets, h
 def test_entries_without_a_live_tombstone_go_all_but_the_last(counts, kept):
     ledger = tuple(Horizon(10 * (n + 1), n, count) for n, count in enumerate(counts))
     assert without_swept(ledger) == tuple(ledger[n] for n in kept)
+
+
+def test_a_late_tombstone_with_the_horizon_of_its_entry_changes_nothing():
+    ledger = (Horizon(10, 5, 2),)
+    assert with_late_tombstones(ledger, [3], 5) == ledger
+
+
+def test_a_late_tombstone_at_the_last_but_one_offset_leaves_the_last_its_horizon():
+    assert with_late_tombstones((Horizon(10, 5),), [8], 9) == (Horizon(8, 5), Horizon(9, 9), Horizon(10, 5))

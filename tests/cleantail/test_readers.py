@@ -1,6 +1,7 @@
 """Readers' positions in a real catalog, and the hold that follows from them (semantics.md 3.9)."""
 
 import os
+import re
 
 import pytest
 
@@ -47,6 +48,26 @@ def test_a_name_of_any_script_and_quotes_is_only_a_name(catalog):
     name = 'Zoë\'s "reader"; DROP TABLE {{ x }} ' + "é" * 60
     put(catalog, ORDERS, name, 0, 5)
     assert [r.name for r in registered(catalog, ORDERS)] == [name]
+
+
+def test_the_longest_name_is_one(catalog):
+    put(catalog, ORDERS, "x" * NAME_CHARS, 0, 5)
+    assert [len(r.name) for r in registered(catalog, ORDERS)] == [NAME_CHARS]
+
+
+def test_a_position_is_a_short_property_of_plain_text(catalog):
+    """Catalogs bound the length of a property's name, and not all of them keep other scripts as they are."""
+    put(catalog, ORDERS, "Zoë", 3, 9, now_ms=7)
+    ((name, text),) = [
+        item for item in catalog.load_namespace_properties("cleantail").items() if item[0].startswith(PROPERTY_READER)
+    ]
+    assert re.fullmatch(r"cleantail\.reader\.[0-9a-f]{32}", name)
+    assert text == r'{"at_ms": 7, "name": "Zo\u00eb", "offset": 9, "partition": 3, "topic": "orders"}'
+
+
+def test_a_position_without_a_time_is_of_now(catalog, monkeypatch):
+    monkeypatch.setattr("cleantail.readers.time.time", lambda: 1_234.5678)
+    assert put(catalog, ORDERS, "a", 0, 5).at_ms == 1_234_567
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "\x00", "x" * (NAME_CHARS + 1)])

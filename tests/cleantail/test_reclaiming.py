@@ -134,3 +134,21 @@ def test_the_reason_names_files_and_snapshots():
 def test_the_reason_leaves_out_what_is_not_due(given, reason):
     settings = configs(cleantail_reclaim_min_merge_files=2, cleantail_snapshot_retention_ms=0)
     assert resolve_reclaim(given, settings, 10).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("plan", "due"),
+    [
+        pytest.param(ReclaimPlan((), 0, ""), False, id="nothing"),
+        pytest.param(ReclaimPlan(((FILES[0],),), 0, ""), True, id="files only"),
+        pytest.param(ReclaimPlan((), 1, ""), True, id="snapshots only"),
+    ],
+)
+def test_files_or_snapshots_make_a_reclaim_due(plan, due):
+    assert plan.due is due
+
+
+def test_before_its_first_round_no_file_of_a_log_is_rewritten():
+    """Sequence numbers begin at 1: a file of the first commit is not known either."""
+    first = [data_file(n, path=str(n), data_sequence_number=1) for n in range(4)]
+    assert resolve_reclaim(facts(first), configs(cleantail_reclaim_min_merge_files=2), 0).groups == ()

@@ -146,11 +146,21 @@ def test_what_was_swept_up_to_a_reader_is_not_due_again_until_it_moves():
 def test_a_partial_sweep_is_noted_in_its_entry():
     held = replace(WORK, hold_offset=12, hold_cap_ms=1_000)
     assert swept(held, LEDGER, 700) == (Horizon(10, 500, 2, 10), Horizon(15, 600, 1, 12), LEDGER[2])
+    assert swept(replace(held, hold_offset=1), LEDGER, 700) == (Horizon(10, 500, 2, 1), *LEDGER[1:])
 
 
 @pytest.mark.parametrize(("now_ms", "expected"), [(1_499, False), (1_500, True)])
 def test_a_hold_ends_with_the_cap(now_ms, expected):
     assert passed(LEDGER[0], now_ms, 9, 1_000) is expected
+
+
+@pytest.mark.parametrize(("hold_offset", "expected"), [(None, True), (9, False), (10, True), (11, True)])
+def test_an_entry_is_passed_when_all_below_its_end_is_read(hold_offset, expected):
+    assert passed(LEDGER[0], 500, hold_offset, 1_000) is expected
+
+
+def test_without_a_cap_nothing_is_held():
+    assert due_spans(LEDGER, 20, 500, 0) == [(0, 10)]
 
 
 # ---- held back

@@ -262,3 +262,8 @@ def test_the_newest_segment_is_active_until_it_is_as_old_as_segment_ms(now_ms, a
 
 def test_a_segment_without_timestamps_stays_active():
     assert is_active(segment(0, 10, first_timestamp_ms=NO_TIMESTAMP_MS), 1 << 60, 1)
+
+
+def test_no_timestamp_is_written_as_kafka_writes_it():
+    """RecordBatch.NO_TIMESTAMP: manifests and inputs carry the number itself."""
+    assert NO_TIMESTAMP_MS == -1

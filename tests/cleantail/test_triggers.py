@@ -6,11 +6,13 @@ from dataclasses import replace
 import pytest
 from kernel_builders import configs, data_file, log_state, resolved, segment
 
+from cleantail.config_row import LONG_MAX
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.triggers import (
     Decision,
     decide,
     due_tombstones,
+    held_tombstones,
     in_order_of_work,
     quarantine_pause,
 )
@@ -188,6 +190,12 @@ def test_without_a_dirty_timestamp_there_is_no_deadline():
     assert decide(DIRTY, HALF, 0).deadline_ms is None
 
 
+@pytest.mark.parametrize(("earliest_ms", "expected"), [(0, LONG_MAX - 1), (1, LONG_MAX), (2, None)])
+def test_a_deadline_beyond_the_range_of_a_long_is_none(earliest_ms, expected):
+    log = log_state(earliest_dirty_timestamp_ms=earliest_ms)
+    assert decide(log, configs(max_compaction_lag_ms=LONG_MAX - 1), 0).deadline_ms == expected
+
+
 # ---- order of work
 
 
@@ -213,6 +221,7 @@ def order(*decisions):
         pytest.param([decision(0, 0.6, 7, None), decision(1, 0.9, 0, 999)], [1, 0], id="no deadline, not overdue"),
         pytest.param([decision(0, 0.9, 5, 9, compact=False), decision(1)], [1], id="only those to compact"),
         pytest.param([decision(1, 0.5, 1, 0), decision(0, 0.9, 1, 5)], [1, 0], id="a deadline at 0 is one"),
+        pytest.param([decision(1, 0.5, 1, 0), decision(0, 0.9, 1, 1)], [1, 0], id="and is before one at 1"),
         pytest.param([], [], id="none"),
     ],
 )
@@ -287,6 +296,57 @@ def test_a_horizon_without_live_tombstones_makes_no_sweep():
 
 def test_one_live_tombstone_makes_a_sweep():
     assert due_tombstones(log_state(horizons=(Horizon(5, 100, 1),)), 100) == 1
+
+
+# ---- held for a reader (semantics.md 3.9)
+
+LEDGER = log_state(first_dirty_offset=20, horizons=(Horizon(10, 100, 3), Horizon(20, 200, 4)))
+
+
+@pytest.mark.parametrize(
+    ("hold_offset", "due"),
+    [
+        pytest.param(None, 7, id="no reader"),
+        pytest.param(0, 0, id="nothing is read"),
+        pytest.param(1, 3, id="the first record is read: an entry held in part counts whole"),
+        pytest.param(10, 3, id="exactly the first entry is read"),
+        pytest.param(11, 7, id="inside the second"),
+        pytest.param(20, 7, id="all is read"),
+    ],
+)
+def test_what_a_reader_has_not_read_is_not_due(hold_offset, due):
+    assert due_tombstones(LEDGER, 200, hold_offset, 1_000) == due
+
+
+@pytest.mark.parametrize(("cap_ms", "due"), [(100, 7), (101, 3), (200, 3), (201, 0)])
+def test_a_hold_ends_at_the_cap(cap_ms, due):
+    assert due_tombstones(LEDGER, 300, 0, cap_ms) == due
+    assert held_tombstones(LEDGER, 300, 0, cap_ms) == 7 - due
+
+
+def test_without_a_cap_nothing_is_held():
+    assert due_tombstones(LEDGER, 100, 0) == 3
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "hold_offset", "held"),
+    [
+        pytest.param(200, None, 0, id="no reader"),
+        pytest.param(99, 0, 0, id="before the horizon nothing waits for a reader"),
+        pytest.param(100, 0, 3, id="now == horizon"),
+        pytest.param(200, 0, 7, id="two rounds"),
+        pytest.param(200, 9, 7, id="an entry read but for one record"),
+        pytest.param(200, 10, 4, id="exactly the first entry is read"),
+        pytest.param(200, 20, 0, id="all is read"),
+    ],
+)
+def test_past_their_horizon_tombstones_wait_for_a_reader(now_ms, hold_offset, held):
+    assert held_tombstones(LEDGER, now_ms, hold_offset, 1_000) == held
+
+
+@pytest.mark.parametrize(("first_dirty", "clean_to", "due"), [(5, None, 0), (5, 10, 3), (5, 20, 7), (20, 5, 7)])
+def test_what_a_round_of_the_same_run_cleans_before_is_due(first_dirty, clean_to, due):
+    assert due_tombstones(replace(LEDGER, first_dirty_offset=first_dirty), 200, clean_to=clean_to) == due
 
 
 def test_case_22_every_boundary_of_a_decision():

@@ -45,7 +45,8 @@ def test_packing_keeps_the_order_and_loses_nothing(sizes):
 
 
 def test_a_work_without_a_size_weighs_nothing():
-    assert PartitionWork(0, 0, 10, 0, 20).bytes == 0
+    work = PartitionWork(0, 0, 10, 0, 20)
+    assert (work.bytes, work.hold_cap_ms) == (0, 0)
 
 
 def test_a_unit_is_one_gibibyte_unless_told():
