@@ -7,8 +7,9 @@ crash leaves all-old or all-new, and appends to `main` meanwhile neither block n
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from cleantail.config import Platform, Topic
 from cleantail.errors import ConflictError, TableError
 from cleantail.table_metadata import require_ours
 from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, table_properties
+from spark_jobs.changes import BranchChange, added_data_files, branch_change, files_with_deletes, partition_of
 
 BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 """Branches of ours: a round, an ingestion, a rewrite."""
@@ -29,6 +31,7 @@ NO_PUSHDOWN = f"t.`{OFFSET}` % 1 = 0"
 
 PROPERTY_SIDE_OF = "cleantail.side-of"
 """Whose side table it is, so that none is taken for another topic's table."""
+REF_ATTEMPTS = 20
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
 
@@ -108,14 +111,30 @@ class TopicTable:
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
         """A branch at `snapshot_id` (at nothing when None), replacing one that a killed run left behind."""
+        at = () if snapshot_id is None else (snapshot_id,)
         self.drop_branch(branch)
-        manage = self.load().manageSnapshots()
-        (manage.createBranch(branch, snapshot_id) if snapshot_id else manage.createBranch(branch)).commit()
+        self._change_refs(lambda table: table.manageSnapshots().createBranch(branch, *at))
 
     def drop_branch(self, branch: str) -> None:
-        table = self.load()
-        if table.refs().containsKey(branch):
-            table.manageSnapshots().removeBranch(branch).commit()
+        self._change_refs(
+            lambda table: table.manageSnapshots().removeBranch(branch) if table.refs().containsKey(branch) else None
+        )
+
+    def _change_refs(self, change: Callable[[Any], Any | None]) -> None:
+        """Commits what `change` makes of the table, if anything. Iceberg tries an append again that lost against
+        another commit, but not a change of branches. Raises ConflictError when it lost every time."""
+        for attempt in range(1, REF_ATTEMPTS + 1):
+            update = change(self.load())
+            if update is None:
+                return
+            try:
+                update.commit()
+            except Py4JJavaError as e:
+                if attempt == REF_ATTEMPTS or not _lost(e):
+                    raise _conflict(e) from None
+            else:
+                return
+            time.sleep(random.uniform(0.02, 0.1) * attempt)
 
     def drop_stale_branches(self) -> list[str]:
         """Branches of ours that were made long ago, by the real clock: killed runs left them."""
@@ -158,7 +177,7 @@ class TopicTable:
         table = self.load()
         transaction = table.newTransaction()
         append = transaction.newAppend()
-        for file in _added_data_files(table, branch):
+        for file in added_data_files(table, branch):
             append.appendFile(file)
         _with_summary(append, summary).commit()
         self._commit(transaction, properties)
@@ -204,9 +223,9 @@ class TopicTable:
         """Replaces data files by those on the branch; the new ones keep the sequence number by which a round knew
         the old. Returns how many files are new. Raises ConflictError when an old file has changed meanwhile."""
         table = self.load()
-        added = _added_data_files(table, branch)
+        added = added_data_files(table, branch)
         rewrite = table.newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
-        old = [pair for pair in _files_with_deletes(table, base_snapshot_id) if str(pair[0].location()) in paths]
+        old = [pair for pair in files_with_deletes(table, base_snapshot_id) if str(pair[0].location()) in paths]
         for file, deletes in old:
             rewrite.deleteFile(file)
             for delete in deletes:
@@ -236,11 +255,11 @@ class TopicTable:
 
         By the file's data sequence number, which a rewrite keeps: the one of a row (row lineage) does not survive it.
         """
-        files = [file for file, _ in _files_with_deletes(self.load(), snapshot_id)]
+        files = [file for file, _ in files_with_deletes(self.load(), snapshot_id)]
         return [
             str(file.location())
             for file in files
-            if _partition_of(file) == partition and int(file.dataSequenceNumber()) > sequence_number
+            if partition_of(file) == partition and int(file.dataSequenceNumber()) > sequence_number
         ]
 
     def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:
@@ -259,83 +278,6 @@ class TopicTable:
         return self.spark._jvm
 
 
-@dataclass(frozen=True, slots=True)
-class BranchChange:
-    """Delete files a branch added and removed, and how many data files it added or removed (none, in a round)."""
-
-    added: tuple[Any, ...]
-    removed: tuple[Any, ...]
-    data_files_changed: int
-
-    def of_partitions(self, partitions: set[int]) -> BranchChange:
-        """The delete files of these logs only."""
-        added = tuple(f for f in self.added if _partition_of(f) in partitions)
-        removed = tuple(f for f in self.removed if _partition_of(f) in partitions)
-        return BranchChange(added, removed, self.data_files_changed)
-
-    def deleted_records(self) -> dict[int, int]:
-        """Records deleted, by partition."""
-        counts: dict[int, int] = {}
-        for files, sign in ((self.added, 1), (self.removed, -1)):
-            for file in files:
-                partition = _partition_of(file)
-                counts[partition] = counts.get(partition, 0) + sign * int(file.recordCount())
-        return counts
-
-
-def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
-    """Walks the branch from the base on: a deletion vector replaced on the branch itself never shows."""
-    added: dict[tuple[str, int], Any] = {}
-    removed: dict[tuple[str, int], Any] = {}
-    data_files = 0
-    for snapshot in reversed(list(_snapshots_since(table, branch, base_snapshot_id))):
-        for file in _each(snapshot.removedDeleteFiles(table.io())):
-            if added.pop(_identity(file), None) is None:
-                removed[_identity(file)] = file
-        for file in _each(snapshot.addedDeleteFiles(table.io())):
-            added[_identity(file)] = file
-        data_files += sum(1 for _ in _each(snapshot.addedDataFiles(table.io())))
-        data_files += sum(1 for _ in _each(snapshot.removedDataFiles(table.io())))
-    return BranchChange(tuple(added.values()), tuple(removed.values()), data_files)
-
-
-def _snapshots_since(table: Any, branch: str, base_snapshot_id: int) -> Iterator[Any]:
-    snapshot = table.snapshot(branch)
-    while snapshot is not None and snapshot.snapshotId() != base_snapshot_id:
-        yield snapshot
-        parent = snapshot.parentId()
-        snapshot = table.snapshot(parent) if parent is not None else None
-
-
-def _identity(file: Any) -> tuple[str, int]:
-    """One Puffin file holds the deletion vectors of many data files."""
-    return str(file.location()), int(file.contentOffset() or 0)
-
-
-def _partition_of(file: Any) -> int:
-    """The log that a data or delete file belongs to: `partition` is the table's one partition field."""
-    return int(file.partition().get(0))
-
-
-def _added_data_files(table: Any, branch: str) -> list[Any]:
-    """The files of the branch's last commit, which is the one append that was staged there."""
-    return list(_each(table.snapshot(branch).addedDataFiles(table.io())))
-
-
-def _files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:
-    tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
-    try:
-        return [(t.file(), list(t.deletes())) for t in _each(tasks)]
-    finally:
-        tasks.close()
-
-
-def _each(iterable: Any) -> Iterator[Any]:
-    iterator = iterable.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
-
-
 def _with_summary(update: Any, summary: Mapping[str, str]) -> Any:
     for key, value in summary.items():
         update.set(key, value)
@@ -348,9 +290,14 @@ def java_message(error: Py4JJavaError) -> str:
     return f"{exception.getClass().getSimpleName()}: {str(exception.getMessage()).splitlines()[0]}"
 
 
+def _lost(error: Py4JJavaError) -> bool:
+    """Another commit came first; the same change can be tried again on the table as it is now."""
+    return str(error.java_exception.getClass().getSimpleName()) == "CommitFailedException"
+
+
 def _conflict(error: Py4JJavaError) -> Exception:
     """A ConflictError where Iceberg refused the commit because of what others committed, else the error itself."""
-    name = error.java_exception.getClass().getSimpleName()
-    if name in ("ValidationException", "CommitFailedException"):
+    name = str(error.java_exception.getClass().getSimpleName())
+    if name == "ValidationException" or _lost(error):
         return ConflictError(f"the table changed in a way that makes this result void: {java_message(error)}")
     return error

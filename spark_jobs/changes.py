@@ -1,0 +1,84 @@
+"""Iceberg's files as a commit or a branch changed them: read from metadata through the JVM, nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class BranchChange:
+    """Delete files a branch added and removed, and how many data files it added or removed (none, in a round)."""
+
+    added: tuple[Any, ...]
+    removed: tuple[Any, ...]
+    data_files_changed: int
+
+    def of_partitions(self, partitions: set[int]) -> BranchChange:
+        """The delete files of these logs only."""
+        added = tuple(f for f in self.added if partition_of(f) in partitions)
+        removed = tuple(f for f in self.removed if partition_of(f) in partitions)
+        return BranchChange(added, removed, self.data_files_changed)
+
+    def deleted_records(self) -> dict[int, int]:
+        """Records deleted, by partition."""
+        counts: dict[int, int] = {}
+        for files, sign in ((self.added, 1), (self.removed, -1)):
+            for file in files:
+                partition = partition_of(file)
+                counts[partition] = counts.get(partition, 0) + sign * int(file.recordCount())
+        return counts
+
+
+def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
+    """Walks the branch from the base on: a deletion vector replaced on the branch itself never shows."""
+    added: dict[tuple[str, int], Any] = {}
+    removed: dict[tuple[str, int], Any] = {}
+    data_files = 0
+    for snapshot in reversed(list(_snapshots_since(table, branch, base_snapshot_id))):
+        for file in _each(snapshot.removedDeleteFiles(table.io())):
+            if added.pop(_identity(file), None) is None:
+                removed[_identity(file)] = file
+        for file in _each(snapshot.addedDeleteFiles(table.io())):
+            added[_identity(file)] = file
+        data_files += sum(1 for _ in _each(snapshot.addedDataFiles(table.io())))
+        data_files += sum(1 for _ in _each(snapshot.removedDataFiles(table.io())))
+    return BranchChange(tuple(added.values()), tuple(removed.values()), data_files)
+
+
+def _snapshots_since(table: Any, branch: str, base_snapshot_id: int) -> Iterator[Any]:
+    snapshot = table.snapshot(branch)
+    while snapshot is not None and snapshot.snapshotId() != base_snapshot_id:
+        yield snapshot
+        parent = snapshot.parentId()
+        snapshot = table.snapshot(parent) if parent is not None else None
+
+
+def _identity(file: Any) -> tuple[str, int]:
+    """One Puffin file holds the deletion vectors of many data files."""
+    return str(file.location()), int(file.contentOffset() or 0)
+
+
+def partition_of(file: Any) -> int:
+    """The log that a data or delete file belongs to: `partition` is the table's one partition field."""
+    return int(file.partition().get(0))
+
+
+def added_data_files(table: Any, branch: str) -> list[Any]:
+    """The files of the branch's last commit, which is the one append that was staged there."""
+    return list(_each(table.snapshot(branch).addedDataFiles(table.io())))
+
+
+def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:
+    tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
+    try:
+        return [(t.file(), list(t.deletes())) for t in _each(tasks)]
+    finally:
+        tasks.close()
+
+
+def _each(iterable: Any) -> Iterator[Any]:
+    iterator = iterable.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
