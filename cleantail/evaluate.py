@@ -142,7 +142,7 @@ def plan_run(
     decisions = tuple(decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
     retentions = tuple(_retention(s, topic, now_ms, pauses.get(s.partition)) for s in logs)
-    works = _works(logs, decisions, retentions)
+    works = _works(logs, decisions, retentions, facts)
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
     units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works)
     sweepable = [s for s in logs if topic.config.compacts and not pauses.get(s.partition)]
@@ -174,7 +174,10 @@ def _retention(log: LogState, topic: Topic, now_ms: int, pause: str | None) -> R
 
 
 def _works(
-    logs: tuple[LogState, ...], decisions: tuple[Decision, ...], retentions: tuple[Retention, ...]
+    logs: tuple[LogState, ...],
+    decisions: tuple[Decision, ...],
+    retentions: tuple[Retention, ...],
+    facts: TableFacts | None,
 ) -> list[PartitionWork]:
     """What is to be done, most urgent first; logs of which only retention is due come last."""
     starts = {s.partition: r.log_start_offset for s, r in zip(logs, retentions, strict=True)}
@@ -187,7 +190,8 @@ def _works(
         log = by_partition[p]
         first = max(log.first_dirty_offset, starts[p])
         end = max(log.first_uncleanable_offset, starts[p]) if p in urgent else first
-        works.append(PartitionWork(p, min(first, end), end, starts[p], log.log_end_offset, log.total_bytes))
+        dirty = sum(f.records_between(first, end) for f in facts.files_of(p)) if facts else 0
+        works.append(PartitionWork(p, min(first, end), end, starts[p], log.log_end_offset, log.total_bytes, dirty))
     return works
 
 

@@ -219,6 +219,16 @@ class KafkaConfigs(Model):
         high=LONG_MAX,
     )
 
+    cleantail_full_proof_interval_ms: int = config(
+        "cleantail.full.proof.interval.ms",
+        604_800_000,
+        "How often a round proves all keys below the clean point unique from nothing; in between it proves that the "
+        "keys it touched are, and that nothing else changed. 0: every round.",
+        CLEANTAIL,
+        low=0,
+        high=LONG_MAX,
+    )
+
     @model_validator(mode="after")
     def _lags_in_order(self) -> Self:
         low, high = self.min_compaction_lag_ms, self.max_compaction_lag_ms

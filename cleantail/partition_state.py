@@ -55,7 +55,8 @@ class PartitionState:
     """State of one log. `checkpoint` is the first dirty offset as of the last round; None before the first.
 
     `known_sequence_number`: Iceberg data sequence number of the snapshot that the last round read; a file above it
-    came later. `head_tombstones`: live tombstones at or above the checkpoint in the files known then.
+    came later. `head_tombstones`: live tombstones at or above the checkpoint in the files known then. `proven_ms`: when
+    the uniqueness of all keys was last proven from nothing.
     """
 
     checkpoint: int | None = None
@@ -65,6 +66,7 @@ class PartitionState:
     known_sequence_number: int = 0
     head_tombstones: int = 0
     last_round_ms: int | None = None
+    proven_ms: int | None = None
     quarantine: Quarantine | None = None
 
     def as_json(self) -> str:
@@ -114,6 +116,13 @@ def _partition_of(name: str, table: str) -> int:
 def horizon_of(horizons: tuple[Horizon, ...], offset: int) -> Horizon | None:
     """The ledger's entry for `offset`: the first round whose end offset is above it (semantics.md 3.3)."""
     return next((h for h in horizons if offset < h.end_offset), None)
+
+
+def spans_with_tombstones(horizons: tuple[Horizon, ...], below_offset: int) -> list[tuple[int, int]]:
+    """Offset spans (end exclusive) of the entries that had live tombstones, as far as they lie below `below_offset`."""
+    starts = [0, *(h.end_offset for h in horizons)]
+    spans = [(s, min(h.end_offset, below_offset)) for s, h in zip(starts, horizons, strict=False) if h.tombstones]
+    return [(start, end) for start, end in spans if start < end]
 
 
 def with_round(horizons: tuple[Horizon, ...], end_offset: int, horizon_ms: int) -> tuple[Horizon, ...]:

@@ -20,7 +20,7 @@ def after_round(
 ) -> PartitionState:
     """The state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
 
-    `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to] and `head_tombstones`;
+    `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to], `head_tombstones`, `proven_ms`;
     `sequence_number` is that of the snapshot which the round read.
     """
     return PartitionState(
@@ -31,8 +31,14 @@ def after_round(
         known_sequence_number=sequence_number,
         head_tombstones=measure["head_tombstones"],
         last_round_ms=now_ms,
+        proven_ms=measure["proven_ms"],
         quarantine=None,
     )
+
+
+def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
+    """Whether the keys of a log are to be proven unique from nothing, and not only those that the round touches."""
+    return proven_ms is None or now_ms - proven_ms >= interval_ms
 
 
 def due_spans(

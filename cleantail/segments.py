@@ -39,6 +39,12 @@ class DataFile:
         """File bytes x live fraction (semantics.md 3.1): deletion vectors shrink a log without rewriting it."""
         return self.size_bytes * self.live_records // self.records if self.records else 0
 
+    def records_between(self, start_offset: int, end_offset: int) -> int:
+        """An upper limit of the records with offsets in [start, end), as the bounds tell."""
+        offsets = min(self.upper_offset + 1, end_offset) - max(self.lower_offset, start_offset)
+        inside = self.lower_offset >= start_offset and self.upper_offset < end_offset
+        return self.records if inside else max(min(self.records, offsets), 0)
+
     @property
     def deleted_share(self) -> float:
         return self.deleted_records / self.records if self.records else 0.0

@@ -49,6 +49,11 @@ def spark_conf(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+        # joins and groupings by (partition, key) of records that a task has whole (session.grouped_by_log)
+        "spark.sql.sources.v2.bucketing.enabled": "true",
+        "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
+        "spark.sql.requireAllClusterKeysForCoPartition": "false",
+        "spark.sql.requireAllClusterKeysForDistribution": "false",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.driver.bindAddress": "127.0.0.1" if platform.spark.master.startswith("local") else "0.0.0.0",

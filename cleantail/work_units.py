@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-UNIT_BYTES = 1 << 30
-"""A partition of this many live bytes fills a Spark application of its own: below it a JVM start costs more."""
+UNIT_BYTES = 8 << 30
+"""A partition of this many live bytes fills a Spark application of its own: below it, since no value is read, a JVM's
+start costs more than the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class PartitionWork:
 
     `first_dirty_offset == end_offset` where only retention is due. Offsets are exclusive ends or inclusive starts.
     `hold_offset`: tombstones from there on wait for a reader, `hold_cap_ms` beyond their horizon at most.
+    `dirty_records`: how many records its files may have in [first dirty, end), an upper limit.
     `fresh_from`: horizons set in this very run are those from there on; their tombstones go in a later one.
     """
 
@@ -25,6 +27,7 @@ class PartitionWork:
     log_start_offset: int
     log_end_offset: int
     bytes: int = 0
+    dirty_records: int = 0
     hold_offset: int | None = None
     hold_cap_ms: int = 0
     fresh_from: int | None = None

@@ -19,15 +19,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config import Platform
+from cleantail.join_plans import resolve_join
+from cleantail.kafka_configs import KafkaConfigs
 from cleantail.kcat import LONG_MAX
 from cleantail.partition_state import (
     Horizon,
     PartitionState,
+    spans_with_tombstones,
     states_of_properties,
     with_late_tombstones,
     with_round,
 )
-from cleantail.round_state import COMPACT, EXPIRE, as_due, swept
+from cleantail.round_state import COMPACT, EXPIRE, as_due, proof_due, spans_of, swept
 from cleantail.rules import RULES, WARNINGS
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
@@ -35,10 +38,20 @@ from spark_jobs.deleted_versions import remembered
 from spark_jobs.evidence import append_evidence
 from spark_jobs.expectations import Auditor, Finding, preload
 from spark_jobs.job import Job, parser, run_job
-from spark_jobs.session import start_session
+from spark_jobs.session import grouped_by_log, start_session
 from spark_jobs.tables import TopicTable
-from spark_jobs.transforms.audit import fates, key_measures, live_tombstones, record_measures
-from spark_jobs.transforms.winners import below_end
+from spark_jobs.transforms.audit import (
+    ENTRY,
+    base_words,
+    expiry_measures,
+    full_proof,
+    round_measures,
+    together,
+    tombstone_words,
+    tombstones_by_entry,
+)
+from spark_jobs.transforms.winners import KEEP, ROW_ID, below_end, columns_of, copies_of, offset_map, with_winner
+from spark_jobs.vectors import with_place
 
 COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
 EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected")]
@@ -53,10 +66,19 @@ def check_round(
     """The units with verdicts and measures, and with the heads of their branches: what was checked, and nothing
     else, is published. `units` are compact's (or expire's) results. Raises ConflictError when a branch is gone."""
     units = [unit | {"head_snapshot_id": table.head_of(unit["branch"])} for unit in units]
+    works = [WorkUnit.from_json(unit) for unit in units]
+    measures = [
+        measure
+        for unit, work in zip(units, works, strict=True)
+        for measure in measure_unit(table, platform, work, unit["counts"], expiring)
+    ]
     auditor = Auditor(platform.home, table.topic)
-    checked = [_check_unit(table, auditor, unit, expiring) for unit in units]
-    findings = [f for _, found in checked for f in found]
-    measures = [m for measured, _ in checked for m in measured]
+    warnings = STRATEGY_WARNINGS[table.topic.config.compaction_strategy]
+    rules = EXPIRE_RULES if expiring else [*COMPACT_RULES, *warnings]
+    findings = auditor.check_round(round_id, [_violations(m, rules) for m in measures], rules)
+    for work in works:
+        records = as_text(below_end(table.at_branch(work.branch), work.partitions))
+        findings += auditor.check_records(round_id, records, [w.partition for w in work.partitions])
     verdicts = [_verdict(m[PARTITION], findings) for m in measures]
     result = {
         "ok": all(v["passed"] for v in verdicts),
@@ -74,19 +96,6 @@ def check_round(
     return result
 
 
-def _check_unit(
-    table: TopicTable, auditor: Auditor, unit_json: dict[str, Any], expiring: bool
-) -> tuple[list[dict[str, Any]], list[Finding]]:
-    unit = WorkUnit.from_json(unit_json)
-    measures = measure_unit(table, unit, unit_json["counts"], expiring)
-    warnings = STRATEGY_WARNINGS[table.topic.config.compaction_strategy]
-    rules = EXPIRE_RULES if expiring else [*COMPACT_RULES, *warnings]
-    findings = auditor.check_round(unit.round, [_violations(m, rules) for m in measures], rules)
-    records = as_text(below_end(table.at_branch(unit.branch), unit.partitions))
-    findings += auditor.check_records(unit.round, records, [w.partition for w in unit.partitions])
-    return measures, findings
-
-
 def _violations(measure: dict[str, Any], rules: Sequence[str]) -> dict[str, int]:
     return {name: measure[name] for name in (PARTITION, *rules)}
 
@@ -96,59 +105,116 @@ def as_text(records: DataFrame) -> DataFrame:
     return records.withColumns({KEY: F.col(KEY).cast("string"), VALUE: F.col(VALUE).cast("string")})
 
 
-def measure_unit(table: TopicTable, unit: WorkUnit, counts: dict[str, Any], expiring: bool) -> list[dict[str, Any]]:
+def measure_unit(
+    table: TopicTable, platform: Platform, unit: WorkUnit, counts: dict[str, Any], expiring: bool
+) -> list[dict[str, Any]]:
     """One mapping a log: violations of each rule, and the numbers that publish puts into the log's state."""
-    iceberg = table.load()
-    states = states_of_properties(dict(iceberg.properties()), table.name)
-    logs = [w.partition for w in unit.partitions]
+    states = states_of_properties(dict(table.load().properties()), table.name)
+    old = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
     change = table.changes_of(unit.branch, unit.base_snapshot_id)
-    base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
-    holders = _logs_with_tombstones(base, logs)
-    old = {p: states.get(p, PartitionState()).horizons for p in logs}
-    new = {
-        w.partition: swept(w, old[w.partition], unit.now_ms) if expiring else _next_ledger(table, unit, w, states)
-        for w in unit.partitions
-    }
-    configs = table.topic.config
-    due = {w.partition: as_due(w, old[w.partition], unit.now_ms) for w in unit.partitions}
-    records = fates(base, branch, unit.partitions, configs, due, holders).persist()
-    try:
-        by_record = _rows(record_measures(records, configs, unit.now_ms))
-        by_key = _rows(key_measures(records, configs, unit.now_ms, expiring, remembered(table, unit.now_ms)))
-        alive = {
-            (row[PARTITION], row["ledger_end"]): row["tombstones"] for row in live_tombstones(records, new).collect()
-        }
-    finally:
-        records.unpersist()
+    new = {w.partition: _next_ledger(table, unit, w, old[w.partition], expiring) for w in unit.partitions}
+    proofs = {} if expiring else _proofs_due(table.topic.config, unit, old)
+    plan = resolve_join(unit, platform, table.topic.config)
+    with grouped_by_log(table.spark, plan.grouped):
+        words = _words(table, unit, expiring, plan.hint).persist()
+        try:
+            tombstones = _tombstones(table, unit, old, new, expiring)
+            configs = table.topic.config
+            rules = expiry_measures(words, tombstones) if expiring else round_measures(words, configs)
+            by_log, by_entry = _rows(rules), tombstones_by_entry(words, tombstones).collect()
+            proven = _rows(full_proof(table.at_branch(unit.branch), proofs)) if proofs else {}
+        finally:
+            words.unpersist()
     return [
-        _measure(work, by_record, by_key, counts["deleted"], change.data_files_changed)
-        | {
-            "horizons": [
-                [h.end_offset, h.horizon_ms, alive.get((work.partition, h.end_offset), 0), h.swept_to]
-                for h in new[work.partition]
-            ]
-        }
-        | {"head_tombstones": alive.get((work.partition, None), 0)}
-        for work in unit.partitions
+        _measure(w, by_log, counts["deleted"], change.data_files_changed, proven)
+        | _tombstone_measures(w, old[w.partition], new[w.partition], by_entry)
+        | {"proven_ms": _proven_ms(w, old[w.partition], proofs, unit.now_ms)}
+        for w in unit.partitions
     ]
 
 
+def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> DataFrame:
+    """Base and branch as bits (transforms.audit). An expiry has no dirty part, so no key is in its offset map."""
+    works, configs = unit.partitions, table.topic.config
+    logs = F.col(PARTITION).isin([w.partition for w in works])
+    base = table.at_snapshot(unit.base_snapshot_id).where(logs)
+    placed = with_place(base, *columns_of(configs), ROW_ID).withColumn("is_copy", F.lit(False))
+    if expiring:
+        flagged = placed.withColumn(KEEP, F.lit(None).cast("bigint"))
+    else:
+        records = base.select(*columns_of(configs), ROW_ID)
+        copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID), works)
+        if copies is not None:
+            records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")
+            later = copies.select(ROW_ID, F.lit(True).alias("later"))
+            placed = placed.join(later, ROW_ID, "left").withColumn("is_copy", F.coalesce("later", F.lit(False)))
+        winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
+        flagged = with_winner(placed, winners, hint)
+    return together(base_words(flagged, works, configs, unit.now_ms), table.at_branch(unit.branch), works, configs)
+
+
+def _tombstones(
+    table: TopicTable,
+    unit: WorkUnit,
+    old: dict[int, PartitionState],
+    new: dict[int, tuple[Horizon, ...]],
+    expiring: bool,
+) -> DataFrame:
+    """Where live tombstones can be: in entries of the ledger that had some, and in what no round has seen."""
+    due = {w.partition: as_due(w, old[w.partition].horizons, unit.now_ms) for w in unit.partitions}
+    spans = {}
+    for work in unit.partitions:
+        horizons = old[work.partition].horizons
+        counted = spans_with_tombstones(horizons, work.first_dirty_offset)
+        swept = spans_of(work, horizons, unit.now_ms) if expiring else []
+        spans[work.partition] = [*counted, *swept, (work.first_dirty_offset, LONG_MAX)]
+    base = table.at_snapshot(unit.base_snapshot_id)
+    return tombstone_words(base, unit.partitions, spans, new, due, unit.now_ms)
+
+
+def _tombstone_measures(
+    work: PartitionWork, state: PartitionState, ledger: tuple[Horizon, ...], by_entry: Sequence[Any]
+) -> dict[str, Any]:
+    rows = [row for row in by_entry if row[PARTITION] == work.partition]
+    alive = {row[ENTRY]: row["tombstones_out"] for row in rows}
+    return {
+        "tombstones_in": sum(row["tombstones_in"] for row in rows),
+        "tombstones_out": sum(alive.values()),
+        "horizons": [[h.end_offset, h.horizon_ms, alive.get(h.end_offset, 0), h.swept_to] for h in ledger],
+        "head_tombstones": alive.get(None, 0),
+    }
+
+
+def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:
+    """Partition -> end of the logs whose last proof from nothing is too long ago."""
+    interval_ms = configs.cleantail_full_proof_interval_ms
+    return {
+        w.partition: w.end_offset
+        for w in unit.partitions
+        if not _all_dirty(w) and proof_due(states[w.partition].proven_ms, unit.now_ms, interval_ms)
+    }
+
+
+def _all_dirty(work: PartitionWork) -> bool:
+    """A round that touches every key proves them all."""
+    return work.first_dirty_offset <= work.log_start_offset
+
+
+def _proven_ms(work: PartitionWork, state: PartitionState, proofs: dict[int, int], now_ms: int) -> int | None:
+    return now_ms if work.partition in proofs or _all_dirty(work) else state.proven_ms
+
+
 def _next_ledger(
-    table: TopicTable, unit: WorkUnit, work: PartitionWork, states: dict[int, PartitionState]
+    table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState, expiring: bool
 ) -> tuple[Horizon, ...]:
     """The ledger of horizons once this round is published; the clock of what it keeps for the first time starts now."""
-    state = states.get(work.partition, PartitionState())
+    if expiring:
+        return swept(work, state.horizons, unit.now_ms)
     horizon_ms = min(unit.now_ms + table.topic.config.delete_retention_ms, LONG_MAX)
     late = _late_tombstones(table, unit, work, state)
     if len(late) > LATE_LIMIT:
         return (Horizon(max(work.end_offset, state.checkpoint or 0), horizon_ms),)
     return with_late_tombstones(with_round(state.horizons, work.end_offset, horizon_ms), late, horizon_ms)
-
-
-def _logs_with_tombstones(base: DataFrame, logs: Sequence[int]) -> set[int]:
-    """Logs whose files hold null values: Iceberg prunes the others by their counts, so no value is read there."""
-    found = base.where(F.col(PARTITION).isin(list(logs)) & F.col(VALUE).isNull()).select(PARTITION).distinct()
-    return {row[PARTITION] for row in found.collect()}
 
 
 def _rows(frame: DataFrame) -> dict[int, dict[str, int]]:
@@ -157,23 +223,18 @@ def _rows(frame: DataFrame) -> dict[int, dict[str, int]]:
 
 def _measure(
     work: PartitionWork,
-    by_record: dict[int, dict[str, int]],
-    by_key: dict[int, dict[str, int]],
+    by_log: dict[int, dict[str, int]],
     deleted: dict[str, dict[str, int]],
     data_files_changed: int,
+    proven: dict[int, dict[str, int]],
 ) -> dict[str, Any]:
-    log = str(work.partition)
-    gone = {reason: counts.get(log, 0) for reason, counts in deleted.items()}
-    no_keys = dict.fromkeys(("keys", "duplicate_keys", "missing_winners", "early_tombstones", "resurrected"), 0)
-    measure = {**by_record.get(work.partition, {}), **no_keys, **by_key.get(work.partition, {})}
-    balance = measure.get("records_in", 0) - sum(gone.values()) - measure.get("records_out", 0)
+    gone = {reason: counts.get(str(work.partition), 0) for reason, counts in deleted.items()}
+    none = dict.fromkeys((*RULES, *WARNINGS, "records_in", "records_out"), 0)
+    measure = none | by_log.get(work.partition, {})
+    measure["duplicate_keys"] += proven.get(work.partition, {}).get("duplicate_keys", 0)
+    balance = measure["records_in"] - sum(gone.values()) - measure["records_out"]
     own = {"data_files_changed": data_files_changed, "imbalance": balance, "deleted": gone}
-    return {
-        **dict.fromkeys((*RULES, *WARNINGS, "records_in", "records_out", "tombstones_in", "tombstones_out"), 0),
-        **measure,
-        **own,
-        PARTITION: work.partition,
-    }
+    return measure | own | {PARTITION: work.partition}
 
 
 def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> list[int]:

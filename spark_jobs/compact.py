@@ -11,71 +11,76 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.budget import keys_in_budget, round_end
 from cleantail.config import Platform
 from cleantail.errors import KeylessRecordError
-from cleantail.kafka_configs import KafkaConfigs
+from cleantail.join_plans import resolve_join
 from cleantail.topic_table import KEY, OFFSET, PARTITION
 from cleantail.work_units import WorkUnit
 from spark_jobs.deleted_versions import remembered
 from spark_jobs.job import Job, parser, run_job
-from spark_jobs.session import start_session
-from spark_jobs.tables import ROW_ID, TopicTable, branch_name
+from spark_jobs.session import grouped_by_log, start_session
+from spark_jobs.tables import TopicTable, branch_name
 from spark_jobs.transforms.winners import (
+    ROW_ID,
     below_end,
     columns_of,
+    copies_of,
     dirty_part,
+    losers,
     offset_map,
     span_condition,
     where_full,
 )
-
-MAP_VIEW = "cleantail_offset_map"
-COPIES_VIEW = "cleantail_copies"
-
-
-@dataclass(slots=True)
-class UnitRun:
-    """One unit while it is being compacted; `deleted` counts by reason and partition."""
-
-    table: TopicTable
-    unit: WorkUnit
-    configs: KafkaConfigs
-    deleted: dict[str, dict[int, int]]
-
-    def delete(self, reason: str, condition: str) -> None:
-        """Deletes on the branch and books the difference under the reason."""
-        before = self._deleted_so_far()
-        self.table.delete_where(self.unit.branch, condition)
-        after = self._deleted_so_far()
-        self.deleted[reason] = {p: n - before.get(p, 0) for p, n in after.items()}
-
-    def records(self) -> DataFrame:
-        return self.table.at_branch(self.unit.branch)
-
-    def _deleted_so_far(self) -> dict[int, int]:
-        return self.table.changes_of(self.unit.branch, self.unit.base_snapshot_id).deleted_records()
+from spark_jobs.vectors import positions_in, together, with_place, without
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
     """The unit with its counts by partition. Raises KeylessRecordError, with `main` and branch unchanged."""
     unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
-    run = UnitRun(table, unit, table.topic.config, {})
     keyless = count_keyless(table, unit)
+    plan = resolve_join(unit, platform, table.topic.config)
+    files = table.files_at(unit.base_snapshot_id)
+    found: dict[str, Any] = {}
+    with grouped_by_log(table.spark, plan.grouped):
+        for reason, records in removals(table, unit, keyless > 0, plan.hint).items():
+            found[reason] = without(positions_in(records), found.values())
     table.create_branch(unit.branch, unit.base_snapshot_id)
-    _delete_past_retention(run)
-    _delete_copies(run)
+    table.delete_positions(unit.branch, files, together(found.values()))
+    deleted = {reason: _as_text(files.count_by_log(gone)) for reason, gone in found.items()}
+    return unit.as_json() | {"counts": {"deleted": deleted, "plan": plan.reason}}
+
+
+def _as_text(by_log: dict[int, int]) -> dict[str, int]:
+    """JSON has no other keys than texts."""
+    return {str(p): n for p, n in sorted(by_log.items())}
+
+
+def removals(table: TopicTable, unit: WorkUnit, keyless: bool, hint: str) -> dict[str, DataFrame]:
+    """The records to remove, by reason; one that has several goes by the first. Columns: ct_file and _pos, and more."""
+    works, configs = unit.partitions, table.topic.config
+    base = table.at_snapshot(unit.base_snapshot_id)
+    found = {}
+    spans = {w.partition: (0, w.log_start_offset) for w in works if w.log_start_offset > 0}
+    if configs.deletes and spans:  # whole segments that `delete` in the policy lets go: the log start is past them
+        found["retention"] = base.where(span_condition(spans))
+    records = base.select(*columns_of(configs), ROW_ID)
+    copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID, "_file", "_pos"), works)
+    if copies is not None:
+        found["copies"] = copies
+        records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")
+    below = base.where(span_condition({w.partition: (0, w.end_offset) for w in works}))
     if keyless:
-        run.delete("invalid", f"t.`{KEY}` IS NULL AND {_below_end(unit)}")
-    keys = _delete_superseded(run, platform)
-    return unit.as_json() | {"counts": _counts(run, keys)}
+        found["invalid"] = below.where(F.col(KEY).isNull())
+    found = {reason: with_place(gone) for reason, gone in found.items()}
+    winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
+    return found | {"superseded": losers(with_place(below, PARTITION, OFFSET, KEY), winners, configs, hint)}
 
 
 def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> WorkUnit:
@@ -102,64 +107,6 @@ def count_keyless(table: TopicTable, unit: WorkUnit) -> int:
         first = min(found, key=lambda row: row[PARTITION])
         raise KeylessRecordError(table.topic.topic, first[PARTITION], first["first"], first["count"])
     return sum(row["count"] for row in found)
-
-
-def _delete_past_retention(run: UnitRun) -> None:
-    """Whole segments that `delete` in the policy lets go: the log start has moved past them (1.1)."""
-    if run.configs.deletes:
-        spans = {w.partition: (0, w.log_start_offset) for w in run.unit.partitions if w.log_start_offset > 0}
-        if spans:
-            run.delete("retention", span_condition(spans, "t"))
-
-
-def _delete_copies(run: UnitRun) -> None:
-    """The same (partition, offset) twice, from an at-least-once sink: the first copy survives (3.5)."""
-    dirty = dirty_part(run.records().select(PARTITION, OFFSET, ROW_ID), run.unit.partitions)
-    copies = (
-        dirty.groupBy(PARTITION, OFFSET)
-        .agg(F.min(ROW_ID).alias("keep_row"), F.count("*").alias("copies"))
-        .where("copies > 1")
-    )
-    rows = copies.count()
-    if rows:
-        copies.createOrReplaceTempView(COPIES_VIEW)
-        same = f"c.`{PARTITION}` = t.`{PARTITION}` AND c.`{OFFSET}` = t.`{OFFSET}` AND c.keep_row <> t.{ROW_ID}"
-        run.delete("copies", f"{_below_end(run.unit)} AND EXISTS (SELECT 1 FROM {COPIES_VIEW} c WHERE {same})")
-
-
-def _delete_superseded(run: UnitRun, platform: Platform) -> int:
-    """Every record below the end that is not its key's winner; returns the size of the offset map.
-
-    The join is on a hash of the key, a long, which makes a compact hash relation; the key itself is compared only
-    where the offset already loses (3.11: Kafka takes equal hashes for equal keys, we do not).
-    """
-    works = run.unit.partitions
-    records, now_ms = run.records().select(*columns_of(run.configs)), run.unit.now_ms
-    found = offset_map(records, works, run.configs, now_ms, remembered(run.table, now_ms))
-    hashed = found.withColumn("hash", F.xxhash64(PARTITION, KEY)).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        keys = hashed.count()
-        fits = keys <= keys_in_budget(platform.cleaner, run.configs)
-        (F.broadcast(hashed) if fits else hashed).createOrReplaceTempView(MAP_VIEW)
-        loses = f"m.keep_offset {'>' if run.configs.compaction_strategy == 'offset' else '<>'} t.`{OFFSET}`"
-        same_key = f"m.`{KEY}` = if({loses}, t.`{KEY}`, null)"
-        match = f"m.hash = xxhash64(t.`{PARTITION}`, t.`{KEY}`) AND m.`{PARTITION}` = t.`{PARTITION}` AND {loses}"
-        if keys:
-            exists = f"EXISTS (SELECT 1 FROM {MAP_VIEW} m WHERE {match} AND {same_key})"
-            run.delete("superseded", f"{_below_end(run.unit)} AND {exists}")
-        return keys
-    finally:
-        hashed.unpersist()
-
-
-def _below_end(unit: WorkUnit) -> str:
-    return span_condition({w.partition: (0, w.end_offset) for w in unit.partitions}, "t")
-
-
-def _counts(run: UnitRun, keys: int) -> dict[str, Any]:
-    """By reason, then by partition as text (JSON has no other keys)."""
-    reasons = {r: {str(p): n for p, n in by.items() if n} for r, by in run.deleted.items()}
-    return {"map_keys": keys, "deleted": reasons}
 
 
 def _work(job: Job) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from cleantail.kafka_configs import KafkaConfigs
 from cleantail.ranking import strategy_text
 from cleantail.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, VALUE
 from cleantail.work_units import WorkUnit
-from spark_jobs.tables import ROW_ID, TopicTable
-from spark_jobs.transforms.winners import below_end, columns_of, rank
+from spark_jobs.tables import TopicTable
+from spark_jobs.transforms.winners import ROW_ID, below_end, columns_of, rank
 
 COLUMNS = {
     PARTITION: "int",

@@ -27,6 +27,7 @@ from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable, branch_name
 from spark_jobs.transforms.winners import span_condition
+from spark_jobs.vectors import positions_in, with_place
 
 NONE_FRESH: Mapping[int, int] = {}
 
@@ -58,13 +59,15 @@ def expiry_unit(
 def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, Any]:
     """Deletes due tombstones on the unit's branch; returns the unit with its counts, as compact does, and with the
     readers whose hold was overrun."""
-    table.create_branch(unit.branch, unit.base_snapshot_id)
     horizons = {log.partition: log.horizons for log in plan.logs}
     spans = {w.partition: spans_of(w, horizons[w.partition], unit.now_ms) for w in unit.partitions}
-    due = " OR ".join(span_condition({p: span}, "t") for p, found in spans.items() for span in found)
-    table.delete_where(unit.branch, f"t.`{VALUE}` IS NULL AND ({due})")
-    deleted = table.changes_of(unit.branch, unit.base_snapshot_id).deleted_records()
-    counts = {"map_keys": 0, "deleted": {"expired": {str(p): n for p, n in deleted.items()}}}
+    due = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found)
+    files = table.files_at(unit.base_snapshot_id)
+    tombstones = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({due})")
+    found = positions_in(with_place(tombstones))
+    table.create_branch(unit.branch, unit.base_snapshot_id)
+    table.delete_positions(unit.branch, files, found)
+    counts = {"deleted": {"expired": {str(p): n for p, n in files.count_by_log(found).items()}}}
     behind = [asdict(reader) for reader in _left_behind(table, plan, unit, spans)]
     return unit.as_json() | {"counts": counts, "left_behind": behind}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkConf
@@ -41,3 +43,14 @@ def start_session(platform: Platform, app_name: str) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def grouped_by_log(spark: SparkSession, grouped: bool) -> Iterator[None]:
+    """Whether plans made inside read all files of a log in one task: then its keys meet without a shuffle."""
+    setting = "spark.sql.iceberg.planning.preserve-data-grouping"
+    spark.conf.set(setting, str(grouped).lower())
+    try:
+        yield
+    finally:
+        spark.conf.unset(setting)

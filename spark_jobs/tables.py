@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config import Platform, Topic
@@ -21,13 +22,10 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.table_metadata import require_ours
 from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, table_properties
 from spark_jobs.changes import BranchChange, added_data_files, branch_change, files_with_deletes, partition_of
+from spark_jobs.vectors import FilesOf
 
 BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 """Branches of ours: a round, an ingestion, a rewrite."""
-ROW_ID = "_row_id"
-NO_PUSHDOWN = f"t.`{OFFSET}` % 1 = 0"
-"""True of every record, and nothing that Iceberg could decide from a file's bounds."""
-
 
 PROPERTY_SIDE_OF = "cleantail.side-of"
 """Whose side table it is, so that none is taken for another topic's table."""
@@ -156,13 +154,21 @@ class TopicTable:
         if self.head_of(branch) != snapshot_id:
             raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
 
-    def delete_where(self, branch: str, condition: str) -> None:
-        """Writes deletion vectors onto the branch; the table is `t` in the condition. Values are not read.
+    def files_at(self, snapshot_id: int) -> FilesOf:
+        """The data files of a snapshot, for the positions that are to go."""
+        return FilesOf(self._jvm, self.load(), snapshot_id)
 
-        The last term keeps Iceberg from dropping a data file as a whole where bounds and counts alone decide: a
-        round changes no data file, and its check says so.
-        """
-        self.spark.sql(f"DELETE FROM {self.name}.`branch_{branch}` AS t WHERE ({condition}) AND {NO_PUSHDOWN}")
+    def delete_positions(self, branch: str, files: FilesOf, found: Mapping[int, BitMap64]) -> None:
+        """Commits deletion vectors onto the branch, which is at the snapshot of `files`, where anything is found."""
+        if not found:
+            return
+        added, removed = files.write(found)
+        delta = self.load().newRowDelta().toBranch(branch).validateFromSnapshot(files.snapshot_id)
+        for file in removed:
+            delta.removeDeletes(file)
+        for file in added:
+            delta.addDeletes(file)
+        delta.commit()
 
     def append_to(self, branch: str, frame: DataFrame) -> None:
         """Data files onto the branch, one log to a file, in offset order (the table's write order)."""

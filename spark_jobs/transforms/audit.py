@@ -1,12 +1,18 @@
-"""What a branch did to its base, measured on the records of both: one row a log.
+"""What a branch did to its base, from the records of both: one row a log.
 
-Base and branch have the same data files, so a record is known by its row id. One join of the two by row id tells
-which records survived; one grouping by key tells what became of every key's winner.
+Base and branch have the same data files, so a record is known by its place. For every 64 places of a file there is
+one row of bits: which records the base has, which the branch has, which are winners, and so on. Every rule is then
+an operation on longs: exact, and the two scans together move a few bytes for 64 records.
+
+Uniqueness is proven for what a round can break. Keys that the dirty part touches must have one survivor, their winner;
+the records of all other keys must be as they were, and were proven unique when they were cleaned. `full_proof` starts
+from nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,49 +22,95 @@ from cleantail.partition_state import Horizon
 from cleantail.ranking import latest_timestamp_ms, malformed_header_sql
 from cleantail.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 from cleantail.work_units import PartitionWork
-from spark_jobs.tables import ROW_ID
-from spark_jobs.transforms.winners import by_partition, columns_of, rank
+from spark_jobs.transforms.winners import KEEP, NO_RECORD, by_partition, span_condition
+from spark_jobs.vectors import FILE, WORD, bit, with_place, word
 
 NO_HORIZON_MS = (1 << 63) - 1
-SURVIVED = "survived"
-TOMBSTONE = "is_tombstone"
-DUE = "horizon_ms"
+ENTRY = "ledger_end"
+BASE, LIVE, HEAD, PAST, KEYLESS = "base", "live", "head", "past", "keyless"
+TOUCHED, WINNER, BURIED, COPY = "touched", "winner", "buried", "copy"
+FLAGS = (BASE, HEAD, PAST, KEYLESS, TOUCHED, WINNER, BURIED, COPY)
+"""Of a record of the base: at or above the end; below the log start; without a key; its key is in the offset map; it
+is that key's winner; the key keeps no record; a later copy of its offset."""
+TOMBSTONE, DUE = "tombstone", "due"
+WARNING_COUNTS = {"header": ["malformed_versions"], "timestamp": ["future_timestamps"], "offset": []}
 
 
-def fates(
-    base: DataFrame,
-    branch: DataFrame,
-    works: Sequence[PartitionWork],
-    configs: KafkaConfigs,
-    horizons: Mapping[int, Sequence[Horizon]],
-    tombstones_in: set[int],
-) -> DataFrame:
-    """Every record of the works' logs in base or branch: (partition, offset, key, rank columns, is_tombstone,
-    horizon_ms, in_base, survived, dirty, below_end, in_log).
+def base_words(records: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs, now_ms: int) -> DataFrame:
+    """(partition, ct_file, ct_word, one long of bits a flag, counts for the warnings).
 
-    `horizon_ms` is when a tombstone may go: its horizon, and where a reader holds it, the cap on top.
-
-    `tombstones_in`: logs whose files hold null values at all; in the others no value is looked at.
+    `records`: the base with place, columns of the strategy, keep_offset and the boolean `is_copy`.
     """
+    end = by_partition({w.partition: w.end_offset for w in works})
+    start = by_partition({w.partition: w.log_start_offset for w in works})
+    first = by_partition({w.partition: w.first_dirty_offset for w in works})
+    below, touched = F.col(OFFSET) < end, F.col(KEEP).isNotNull() & ~F.col("is_copy")
+    flags = {
+        BASE: F.lit(True),
+        HEAD: ~below,
+        PAST: F.col(OFFSET) < start,
+        KEYLESS: below & F.col(KEY).isNull(),
+        TOUCHED: below & touched,
+        WINNER: below & touched & (F.col(OFFSET) == F.col(KEEP)),
+        BURIED: below & touched & (F.col(KEEP) == NO_RECORD),
+        COPY: below & F.col("is_copy"),
+    }
+    new = below & (F.col(OFFSET) >= first)
+    wrong = _without_version(configs, now_ms)
+    bits = [F.bit_or(F.when(flag, bit()).otherwise(F.lit(0))).alias(name) for name, flag in flags.items()]
+    counts = [F.count_if(new & each).alias(name) for name, each in wrong.items()]
+    return records.groupBy(PARTITION, FILE, word()).agg(*bits, *counts)
+
+
+def _without_version(configs: KafkaConfigs, now_ms: int) -> dict[str, Column]:
+    """Records that the strategy cannot rank as they are, by the measure that counts them."""
+    if configs.compaction_strategy == "header":
+        return {"malformed_versions": F.expr(malformed_header_sql(configs))}
+    if configs.compaction_strategy == "timestamp":
+        return {"future_timestamps": F.unix_millis(TIMESTAMP) > latest_timestamp_ms(configs, now_ms)}
+    return {}
+
+
+def together(base: DataFrame, branch: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs) -> DataFrame:
+    """The words of the base with the bits of the records that the branch still has."""
     logs = [w.partition for w in works]
-    columns = [*columns_of(configs), F.col(ROW_ID), _is_tombstone(tombstones_in).alias(TOMBSTONE)]
-    before = base.where(F.col(PARTITION).isin(logs)).select(*columns, F.lit(True).alias("in_base"))
-    after = branch.where(F.col(PARTITION).isin(logs)).select(
-        F.col(ROW_ID), F.col(PARTITION).alias("after_partition"), F.lit(True).alias("in_branch")
+    counts = WARNING_COUNTS[configs.compaction_strategy]
+    placed = with_place(branch.where(F.col(PARTITION).isin(logs)), PARTITION)
+    live = placed.groupBy(PARTITION, FILE, word()).agg(F.bit_or(bit()).alias(LIVE))
+    nothing = [F.lit(0).cast("bigint").alias(name) for name in (*FLAGS, *counts)]
+    both = base.withColumn(LIVE, F.lit(0).cast("bigint")).unionByName(
+        live.select(PARTITION, FILE, WORD, LIVE, *nothing)
     )
-    joined = before.join(after, ROW_ID, "full_outer")
-    partition = F.coalesce(F.col(PARTITION), F.col("after_partition"))
-    return (
-        joined.withColumn(PARTITION, partition)
-        .withColumn("in_base", F.coalesce("in_base", F.lit(False)))
-        .withColumn(SURVIVED, F.coalesce("in_branch", F.lit(False)))
-        .withColumn("below_end", F.col(OFFSET) < by_partition({w.partition: w.end_offset for w in works}))
-        .withColumn("in_log", F.col(OFFSET) >= by_partition({w.partition: w.log_start_offset for w in works}))
-        .withColumn("dirty", F.col(OFFSET) >= by_partition({w.partition: w.first_dirty_offset for w in works}))
-        .withColumn(DUE, ledger_column(horizons, lambda h: h.horizon_ms, F.lit(NO_HORIZON_MS)))
-        .withColumn(DUE, _with_hold(F.col(DUE), works))
-        .drop("after_partition", "in_branch")
+    sums = [F.sum(name).alias(name) for name in counts]
+    return both.groupBy(PARTITION, FILE, WORD).agg(*(F.bit_or(n).alias(n) for n in (*FLAGS, LIVE)), *sums)
+
+
+def tombstone_words(
+    base: DataFrame,
+    works: Sequence[PartitionWork],
+    spans: Mapping[int, Sequence[tuple[int, int]]],
+    ledgers: Mapping[int, Sequence[Horizon]],
+    due: Mapping[int, Sequence[Horizon]],
+    now_ms: int,
+) -> DataFrame:
+    """(partition, ct_file, ct_word, ledger_end, tombstone, due: bits) of the base's tombstones in the spans.
+
+    `ledger_end` is the entry of `ledgers`, null above the last one. Values are looked at in the spans alone, and there
+    only in files that have a null at all.
+    """
+    inside = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found) or "false"
+    nulls = base.where(f"`{VALUE}` IS NULL AND ({inside})")
+    horizon_ms = ledger_column(due, lambda h: h.horizon_ms, F.lit(NO_HORIZON_MS))
+    entry = ledger_column(ledgers, lambda h: h.end_offset, F.lit(None).cast("bigint"))
+    placed = with_place(nulls, PARTITION, OFFSET).withColumn(ENTRY, entry)
+    is_due = (_with_hold(horizon_ms, works) <= now_ms) & (F.col(OFFSET) < _ends(works))
+    return placed.groupBy(PARTITION, FILE, word(), ENTRY).agg(
+        F.bit_or(bit()).alias(TOMBSTONE), F.bit_or(F.when(is_due, bit()).otherwise(F.lit(0))).alias(DUE)
     )
+
+
+def _ends(works: Sequence[PartitionWork]) -> Column:
+    return by_partition({w.partition: w.end_offset for w in works})
 
 
 def _with_hold(horizon_ms: Column, works: Sequence[PartitionWork]) -> Column:
@@ -71,13 +123,7 @@ def _with_hold(horizon_ms: Column, works: Sequence[PartitionWork]) -> Column:
     return F.when(F.col(OFFSET) >= by_partition(holds), later).otherwise(horizon_ms)
 
 
-def _is_tombstone(tombstones_in: set[int]) -> Column:
-    if not tombstones_in:
-        return F.lit(False)
-    return F.col(PARTITION).isin(sorted(tombstones_in)) & F.col(VALUE).isNull()
-
-
-def ledger_column(ledgers: Mapping[int, Sequence[Horizon]], field: Callable[[Horizon], int], none: Column) -> Column:
+def ledger_column(ledgers: Mapping[int, Sequence[Horizon]], field, none: Column) -> Column:  # type: ignore[no-untyped-def]
     """A field of the ledger entry of a record's offset: that of the first round whose end is above it (3.3)."""
     column = none
     for partition, ledger in ledgers.items():
@@ -87,63 +133,60 @@ def ledger_column(ledgers: Mapping[int, Sequence[Horizon]], field: Callable[[Hor
     return column
 
 
-def record_measures(records: DataFrame, configs: KafkaConfigs, now_ms: int) -> DataFrame:
-    """(partition, records_in, records_out, tombstones_in, tombstones_out, and the violations that one record shows)."""
-    changed = F.col("in_base") != F.col(SURVIVED)
-    tail = F.col("below_end") & F.col(SURVIVED)
-    new = F.col("in_base") & F.col("dirty") & F.col("below_end")
-    return records.groupBy(PARTITION).agg(
-        F.count_if("in_base").alias("records_in"),
-        F.count_if(SURVIVED).alias("records_out"),
-        F.count_if(~F.col("in_base")).alias("foreign_records"),
-        F.count_if(changed & ~F.col("below_end")).alias("head_changed"),
-        F.count_if(tail & F.col(KEY).isNull()).alias("invalid_left"),
-        F.count_if(tail & F.col(TOMBSTONE) & (F.col(DUE) <= now_ms)).alias("overdue_tombstones"),
-        F.count_if(F.col("in_base") & F.col(TOMBSTONE)).alias("tombstones_in"),
-        F.count_if(F.col(SURVIVED) & F.col(TOMBSTONE)).alias("tombstones_out"),
-        *(F.count_if(new & wrong).alias(name) for name, wrong in _without_version(configs, now_ms).items()),
+def _count(*parts: str) -> Column:
+    """How many bits are set in all of the parts; `~name` is the complement."""
+    columns = [F.bitwise_not(F.col(p[1:])) if p.startswith("~") else F.col(p) for p in parts]
+    return F.sum(F.bit_count(reduce(lambda a, b: a.bitwiseAND(b), columns)))
+
+
+def round_measures(words: DataFrame, configs: KafkaConfigs) -> DataFrame:
+    """One row a log: what came in and out, and the violations of every rule of a round (cleantail.rules)."""
+    lost = _count(BASE, "~live", "~head", "~past", "~touched", "~keyless", "~copy")
+    spared = _count(LIVE, TOUCHED, "~winner", "~buried", "~past")
+    return words.groupBy(PARTITION).agg(
+        *_common(),
+        (_count(WINNER, "~live", "~past") + lost).alias("missing_winners"),
+        (spared + _count(LIVE, COPY, "~past")).alias("duplicate_keys"),
+        _count(LIVE, BURIED, "~past").alias("resurrected"),
+        _count(LIVE, KEYLESS).alias("invalid_left"),
+        *(F.sum(name).alias(name) for name in WARNING_COUNTS[configs.compaction_strategy]),
     )
 
 
-def _without_version(configs: KafkaConfigs, now_ms: int) -> dict[str, Column]:
-    """Records that the strategy cannot rank as they are, by the measure that counts them."""
-    if configs.compaction_strategy == "header":
-        return {"malformed_versions": F.expr(malformed_header_sql(configs))}
-    if configs.compaction_strategy == "timestamp":
-        return {"future_timestamps": F.unix_millis(TIMESTAMP) > latest_timestamp_ms(configs, now_ms)}
-    return {}
+def _common() -> list[Column]:
+    changed = F.sum(F.bit_count((F.col(BASE).bitwiseXOR(F.col(LIVE))).bitwiseAND(F.col(HEAD))))
+    return [
+        F.sum(F.bit_count(BASE)).alias("records_in"),
+        F.sum(F.bit_count(LIVE)).alias("records_out"),
+        _count(LIVE, "~base").alias("foreign_records"),
+        changed.alias("head_changed"),
+    ]
 
 
-def key_measures(
-    records: DataFrame, configs: KafkaConfigs, now_ms: int, expiring: bool, remembered: DataFrame | None = None
-) -> DataFrame:
-    """(partition, keys, duplicate_keys, missing_winners, early_tombstones, resurrected) over the keys below the end.
-
-    A missing winner is a violation, except that an expiry may take a tombstone whose horizon has come, and that a
-    round takes what is older than a remembered deletion (`remembered` as in offset_map).
-    """
-    tail = records.where(F.col("below_end") & F.col("in_log") & F.col("in_base") & F.col(KEY).isNotNull())
-    winner = F.max(F.struct(rank(configs, now_ms).alias("rank"), SURVIVED, TOMBSTONE, DUE)).alias("winner")
-    touched = F.max("dirty").alias("touched")
-    keys = tail.groupBy(PARTITION, KEY).agg(F.count_if(SURVIVED).alias("copies"), touched, winner)
-    buried = F.lit(False)
-    if remembered is not None and not expiring:
-        keys = keys.join(remembered, [PARTITION, KEY], "left")
-        buried = F.coalesce(F.col("deleted") > F.col("winner.rank"), F.lit(False)) & F.col("touched")
-    missing = ~F.col(f"winner.{SURVIVED}") & ~buried
-    expired = F.col(f"winner.{TOMBSTONE}") & (F.lit(expiring))
-    early = missing & expired & (F.col(f"winner.{DUE}") > now_ms)
-    return keys.groupBy(PARTITION).agg(
-        F.count("*").alias("keys"),
-        F.count_if(F.col("copies") > 1).alias("duplicate_keys"),
-        F.count_if(missing & ~expired).alias("missing_winners"),
-        F.count_if(early).alias("early_tombstones"),
-        F.count_if(buried & (F.col("copies") > 0)).alias("resurrected"),
+def expiry_measures(words: DataFrame, tombstones: DataFrame) -> DataFrame:
+    """One row a log, as round_measures: an expiry may take due tombstones, and nothing else."""
+    known = tombstones.groupBy(PARTITION, FILE, WORD).agg(*(F.bit_or(n).alias(n) for n in (TOMBSTONE, DUE)))
+    both = words.join(known, [PARTITION, FILE, WORD], "left").fillna(0, [TOMBSTONE, DUE])
+    return both.groupBy(PARTITION).agg(
+        *_common(),
+        _count(BASE, "~live", "~head", "~tombstone").alias("missing_winners"),
+        _count(BASE, "~live", "~head", TOMBSTONE, "~due").alias("early_tombstones"),
+        _count(LIVE, TOMBSTONE, DUE).alias("overdue_tombstones"),
     )
 
 
-def live_tombstones(records: DataFrame, ledgers: Mapping[int, Sequence[Horizon]]) -> DataFrame:
-    """(partition, ledger_end, tombstones): the survivors by ledger entry; null is above the last one."""
-    entry = ledger_column(ledgers, lambda h: h.end_offset, F.lit(None).cast("bigint")).alias("ledger_end")
-    alive = records.where(F.col(SURVIVED) & F.col(TOMBSTONE))
-    return alive.groupBy(F.col(PARTITION), entry).agg(F.count("*").alias("tombstones"))
+def tombstones_by_entry(words: DataFrame, tombstones: DataFrame) -> DataFrame:
+    """(partition, ledger_end, tombstones_in, tombstones_out): in the base, and still in the branch."""
+    both = tombstones.join(words.select(PARTITION, FILE, WORD, LIVE), [PARTITION, FILE, WORD])
+    return both.groupBy(PARTITION, ENTRY).agg(
+        _count(TOMBSTONE).alias("tombstones_in"), _count(TOMBSTONE, LIVE).alias("tombstones_out")
+    )
+
+
+def full_proof(records: DataFrame, ends: Mapping[int, int]) -> DataFrame:
+    """(partition, keys, duplicate_keys) over all records below the ends, whatever was proven before."""
+    tail = records.where(F.col(KEY).isNotNull() & (F.col(OFFSET) < by_partition(ends)))
+    copies = tail.groupBy(PARTITION, KEY).agg(F.count("*").alias("copies"))
+    return copies.groupBy(PARTITION).agg(
+        F.count("*").alias("keys"), F.count_if(F.col("copies") > 1).alias("duplicate_keys")
+    )

@@ -1,6 +1,6 @@
 """Which record of each key survives a round: the offset map of Kafka's cleaner as a data frame.
 
-Shape of every offset map here: (partition int, key binary, keep_offset bigint), one row a key of one log.
+Shape of every offset map here: (partition int, key binary, keep_offset bigint, hash int), one row a key of one log.
 """
 
 from __future__ import annotations
@@ -18,12 +18,23 @@ from cleantail.work_units import PartitionWork
 
 NO_RECORD = LONG_MAX
 """keep_offset of a key that keeps no record: every offset is below it."""
+KEEP = "keep_offset"
+HASH = "hash"
+"""Of the key, 32 bits: partition and hash together are one long, which Spark joins fastest by."""
+ROW_ID = "_row_id"
+DENSE = 100_000
+"""Partition numbers below this make an array, which is faster to look up than a map."""
 
 
 def by_partition(values: Mapping[int, int]) -> Column:
     """The value of a row's partition; null for a partition that is not in the mapping."""
-    pairs = [F.lit(part) for pair in values.items() for part in pair]
-    return F.element_at(F.create_map(*pairs), F.col(PARTITION)) if pairs else F.lit(None).cast("bigint")
+    if not values:
+        return F.lit(None).cast("bigint")
+    if max(values) < DENSE:
+        numbers = [values.get(p) for p in range(max(values) + 1)]
+        array = F.array(*(F.lit(n).cast("bigint") for n in numbers))
+        return F.try_element_at(array, F.col(PARTITION) + 1)
+    return F.element_at(F.create_map(*(F.lit(part) for pair in values.items() for part in pair)), F.col(PARTITION))
 
 
 def below_end(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
@@ -46,6 +57,18 @@ def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str
     return f"({' OR '.join(parts)})" if parts else "false"
 
 
+def copies_of(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame | None:
+    """The later copies of dirty records whose (partition, offset) occurs more than once; the first one, by row id,
+    survives (semantics.md 3.5). None where there are none, which one count of bits tells."""
+    dirty = dirty_part(records, works)
+    bits = F.bit_or(F.expr(f"shiftleft(1L, cast(`{OFFSET}` & 63 AS int))")).alias("bits")
+    words = dirty.groupBy(PARTITION, F.shiftright(OFFSET, 6)).agg(F.count("*").alias("records"), bits)
+    if not words.where("records > bit_count(bits)").limit(1).count():
+        return None
+    first = F.min(ROW_ID).over(Window.partitionBy(PARTITION, OFFSET))
+    return dirty.withColumn("first_row", first).where(F.col(ROW_ID) > F.col("first_row")).drop("first_row")
+
+
 def offset_map(
     records: DataFrame,
     works: Sequence[PartitionWork],
@@ -61,16 +84,41 @@ def offset_map(
     older than that keeps no record (2, hazard 2).
     """
     dirty = dirty_part(records, works).where(F.col(KEY).isNotNull())
-    candidates = dirty
-    if configs.compaction_strategy != "offset":
+    if configs.compaction_strategy == "offset":
+        # the greatest long, not the greatest struct: Spark has a fast aggregate for the one and sorts for the other
+        highest = dirty.groupBy(PARTITION, KEY).agg(F.max(OFFSET).alias(OFFSET))
+        best = highest.select(PARTITION, KEY, F.struct(OFFSET).alias("best"))
+    else:
         touched = dirty.select(PARTITION, KEY).distinct()
         candidates = below_end(records, works).join(touched, [PARTITION, KEY], "left_semi")
-    best = candidates.groupBy(PARTITION, KEY).agg(F.max(rank(configs, now_ms)).alias("best"))
+        best = candidates.groupBy(PARTITION, KEY).agg(F.max(rank(configs, now_ms)).alias("best"))
     keep = F.col(f"best.{OFFSET}")
     if remembered is not None:
         best = best.join(remembered, [PARTITION, KEY], "left")
         keep = F.when(F.col("deleted") > F.col("best"), F.lit(NO_RECORD)).otherwise(keep)
-    return best.select(PARTITION, KEY, keep.alias("keep_offset"))
+    return best.select(PARTITION, KEY, keep.alias(KEEP), F.hash(KEY).alias(HASH))
+
+
+def losers(records: DataFrame, found: DataFrame, configs: KafkaConfigs, hint: str) -> DataFrame:
+    """Records that are not the winner of their key. `found`: an offset map; `hint`: Spark's name of the join.
+
+    The join is on partition and a hash of the key; the key itself is compared only where the offset already loses
+    (3.11: Kafka takes equal hashes for equal keys, we do not). Written so that Spark does not join on the key as well.
+    """
+    loses = f"m.{KEEP} {'>' if configs.compaction_strategy == 'offset' else '<>'} t.`{OFFSET}`"
+    same_key = f"m.`{KEY}` = if({loses}, t.`{KEY}`, null)"
+    return _joined(records, found, f"{loses} AND {same_key}", hint, "left_semi")
+
+
+def with_winner(records: DataFrame, found: DataFrame, hint: str) -> DataFrame:
+    """Every record with the keep_offset of its key: null where the key is not in the offset map."""
+    same_key = f"m.`{KEY}` = if(m.{KEEP} IS NULL, null, t.`{KEY}`)"
+    return _joined(records, found, same_key, hint, "left_outer").select("t.*", f"m.{KEEP}")
+
+
+def _joined(records: DataFrame, found: DataFrame, condition: str, hint: str, how: str) -> DataFrame:
+    same_hash = f"m.`{PARTITION}` = t.`{PARTITION}` AND m.{HASH} = hash(t.`{KEY}`)"
+    return records.alias("t").join(found.hint(hint).alias("m"), F.expr(f"{same_hash} AND {condition}"), how)
 
 
 def rank(configs: KafkaConfigs, now_ms: int) -> Column:

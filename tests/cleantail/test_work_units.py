@@ -50,8 +50,8 @@ def test_a_work_without_a_size_weighs_nothing():
 
 
 def test_a_unit_is_one_gibibyte_unless_told():
-    assert UNIT_BYTES == 1024**3
-    works = [work(0, 1024**3 - 1), work(1, 1), work(2, 1)]
+    assert UNIT_BYTES == 8 * 1024**3
+    works = [work(0, 8 * 1024**3 - 1), work(1, 1), work(2, 1)]
     assert [len(u.partitions) for u in pack("r", 5, 9, works)] == [2, 1]
 
 

@@ -135,7 +135,16 @@ def run(draw: st.DrawFn, world: World) -> Compact:
     crash = None
     if draw(OFTEN([0, 0, 1])):
         what = draw(
-            OFTEN(["create_branch", "delete_where", "check_round", "publish_deletes", "publish_deletes", "drop_branch"])
+            OFTEN(
+                [
+                    "create_branch",
+                    "delete_positions",
+                    "check_round",
+                    "publish_deletes",
+                    "publish_deletes",
+                    "drop_branch",
+                ]
+            )
         )
         crash = (what, draw(OFTEN(["before", "after"])), draw(OFTEN([1, 2, 3])))
     only = draw(OFTEN([None, None, None, 0, 1]))

@@ -37,7 +37,7 @@ from tests.histories.rules import (
 
 CRASHES: dict[str, list[tuple[Any, str]]] = {
     "create_branch": [(TopicTable, "create_branch")],
-    "delete_where": [(TopicTable, "delete_where")],
+    "delete_positions": [(TopicTable, "delete_positions")],
     "check_round": [(rounds, "check_round")],
     "publish_deletes": [(TopicTable, "publish_deletes")],
     "drop_branch": [(TopicTable, "drop_branch")],

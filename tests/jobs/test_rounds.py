@@ -8,6 +8,7 @@ import pytest
 
 from cleantail.errors import ConflictError
 from cleantail.evaluate import evaluate_topic
+from demo.sabotage import delete_where
 from spark_jobs import rounds
 from spark_jobs.compact import compact_unit
 from spark_jobs.keyless import side_table
@@ -155,7 +156,7 @@ def test_damage_on_the_branch_turns_the_check_red_and_main_stays_as_it_was(works
     table = table_of(topic)
     plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW)
     done = compact_unit(table, workshop.platform(), plan.units[0])
-    table.delete_where(done["branch"], damage)
+    delete_where(table, done["branch"], damage)
     checked = rounds.check_round(table, workshop.platform(), plan.round, [done])
     [verdict] = checked["verdicts"]
     assert not verdict["passed"]
@@ -176,7 +177,7 @@ def test_a_checkpoint_is_never_published_without_what_was_checked(workshop, tabl
     if loss == "dropped":
         table.drop_branch(unit["branch"])
     else:
-        table.delete_where(unit["branch"], "t.`offset` = 2")
+        delete_where(table, unit["branch"], "t.`offset` = 2")
     with pytest.raises(ConflictError):
         rounds.publish_round(table, platform, checked)
     [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]

@@ -1,0 +1,49 @@
+"""Deletion vectors as bytes: the positions of deleted records of one data file (Iceberg's Puffin specification).
+
+A blob `deletion-vector-v1` is a length, a magic number, a 64-bit Roaring bitmap in the portable format, and a CRC-32.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from cleantail.errors import TableError
+
+MAGIC = bytes.fromhex("d1d33964")
+WORD = 64
+"""Positions travel from Spark as words of so many bits: `bits` bit i of word w is the position 64 w + i."""
+
+
+def vector_blob(positions: BitMap64) -> bytes:
+    """The blob of these positions."""
+    body = MAGIC + positions.serialize()
+    return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+
+
+def positions_of(blob: bytes, where: str) -> BitMap64:
+    """The positions in a blob. Raises TableError, naming `where`, when it is damaged."""
+    body, crc = blob[4:-4], int.from_bytes(blob[-4:], "big")
+    if int.from_bytes(blob[:4], "big") != len(body) or body[:4] != MAGIC or zlib.crc32(body) != crc:
+        raise TableError(f"{where} is not a deletion vector, or a damaged one")
+    return BitMap64.deserialize(body[4:])
+
+
+def positions_by_file(
+    files: npt.NDArray[np.int64], words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]
+) -> dict[int, BitMap64]:
+    """The positions of each file, from rows (file, word, bits) in any order; a file's rows have different words."""
+    order = np.argsort(files, kind="stable")
+    names, starts = np.unique(files[order], return_index=True)
+    ends = [*starts[1:], len(order)]
+    rows = [order[start:end] for start, end in zip(starts, ends, strict=bool(len(starts)))]
+    return {int(name): _positions(words[at], bits[at]) for name, at in zip(names, rows, strict=True)}
+
+
+def _positions(words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> BitMap64:
+    octets = bits.astype("<i8").view(np.uint8).reshape(-1, 8)
+    row, bit = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
+    return BitMap64((words[row] * WORD + bit).astype(np.uint64))

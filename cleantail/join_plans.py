@@ -1,0 +1,59 @@
+"""How a round matches the records with its offset map: decided from metadata, so that `plan` can show it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cleantail.budget import keys_in_budget
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.platform_config import Platform
+from cleantail.work_units import WorkUnit
+
+HASH = "SHUFFLE_HASH"
+BROADCAST = "BROADCAST"
+MERGE = "MERGE"
+"""Spark's names of the joins, as its hints have them."""
+DEFAULT_CORES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPlan:
+    """`grouped`: the files of a log are read by one task, so that its keys meet without a shuffle."""
+
+    hint: str
+    grouped: bool
+    reason: str
+
+
+def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> JoinPlan:
+    """The same records win by every plan; they differ in what moves and in what must fit into memory.
+
+    The number of dirty records, known from the files' bounds, is an upper limit of the number of keys.
+    """
+    cores = parallelism(platform.spark.master, platform.spark.conf)
+    budget = keys_in_budget(platform.cleaner, configs)
+    dirty = sorted((w.dirty_records for w in unit.partitions), reverse=True)
+    logs = f"{len(dirty)} logs for {cores} cores"
+    if len(dirty) >= cores:
+        fits = sum(dirty[:cores]) <= budget
+        size = f"at most {sum(dirty[:cores])} keys at a time, budget {budget}"
+        if fits:
+            return JoinPlan(HASH, True, f"{logs}, {size}: each log's map in the task that reads the log")
+        return JoinPlan(MERGE, True, f"{logs}, {size}: each log sorted by the task that reads it, spilling to disk")
+    size = f"at most {sum(dirty)} keys, budget {budget}"
+    if sum(dirty) <= budget:
+        return JoinPlan(BROADCAST, False, f"{logs}, {size}: one map, broadcast")
+    return JoinPlan(MERGE, False, f"{logs}, {size}: keys and offsets shuffled and sorted, spilling to disk")
+
+
+def parallelism(master: str, conf: Mapping[str, object]) -> int:
+    """How many tasks run at a time, as far as the settings tell."""
+    if "spark.default.parallelism" in conf:
+        return int(str(conf["spark.default.parallelism"]))
+    local = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master)
+    if local:
+        return int(local[1])
+    executors = int(str(conf.get("spark.executor.instances", 1)))
+    return max(executors * int(str(conf.get("spark.executor.cores", DEFAULT_CORES))), 1)

@@ -1,0 +1,137 @@
+"""Deletion vectors onto a branch: the positions come from Spark as bits, the driver writes one small Puffin file.
+
+Iceberg's own DELETE would carry every file name through the plan and shuffle by it; here a file is a 64-bit hash of
+its name, and 64 records are one long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyroaring import BitMap64
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cleantail.deletion_vectors import positions_by_file, positions_of, vector_blob
+from cleantail.errors import TableError
+from spark_jobs.changes import files_with_deletes, partition_of
+
+FILE = "ct_file"
+WORD = "ct_word"
+FILE_HASH_SEED = 42
+"""That of Spark's xxhash64."""
+
+
+def with_place(records: DataFrame, *columns: str) -> DataFrame:
+    """The columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its place in the file)."""
+    return records.select(*columns, F.xxhash64("_file").alias(FILE), "_pos")
+
+
+def word() -> Column:
+    return F.shiftright("_pos", 6).alias(WORD)
+
+
+def bit() -> Column:
+    """The record's bit in its word."""
+    return F.expr("shiftleft(1L, cast(_pos & 63 AS int))")
+
+
+def positions_in(records: DataFrame) -> dict[int, BitMap64]:
+    """Runs the plan; the positions of its records by hash of the file's name. `records`: with ct_file and _pos."""
+    words = records.groupBy(FILE, word()).agg(F.bit_or(bit()).alias("bits")).toArrow()
+    columns = (words.column(name).to_numpy() for name in (FILE, WORD, "bits"))
+    return positions_by_file(*columns)
+
+
+class FilesOf:
+    """The data files of a snapshot, by the hash of their names. Raises TableError should two have the same."""
+
+    def __init__(self, jvm: Any, table: Any, snapshot_id: int) -> None:
+        self._jvm, self._table = jvm, table
+        self.snapshot_id = snapshot_id
+        files = files_with_deletes(table, snapshot_id)
+        self._files = {_hash(jvm, str(file.location())): (file, deletes) for file, deletes in files}
+        if len(self._files) < len(files):
+            raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
+
+    def count_by_log(self, found: Mapping[int, BitMap64]) -> dict[int, int]:
+        """How many records of each log are among the positions."""
+        counts: dict[int, int] = {}
+        for key, positions in found.items():
+            log = partition_of(self._files[key][0])
+            counts[log] = counts.get(log, 0) + len(positions)
+        return counts
+
+    def write(self, found: Mapping[int, BitMap64]) -> tuple[list[Any], list[Any]]:
+        """Delete files to add, of the positions and of what was deleted before, and those whose place they take."""
+        iceberg, table = self._jvm.org.apache.iceberg, self._table
+        factory = iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(iceberg.FileFormat.PUFFIN).build()
+        place = factory.newOutputFile().encryptingOutputFile()
+        writer = iceberg.puffin.Puffin.write(place).createdBy("Cleantail").build()
+        written = []
+        for key, positions in sorted(found.items()):
+            file, deletes = self._files[key]
+            everything = BitMap64.union(positions, *(_read(table, d) for d in deletes))
+            written.append((file, deletes, len(everything), writer.write(self._blob(file, everything))))
+        writer.close()
+        size, path = writer.fileSize(), place.location()
+        added = [self._delete_file(file, path, size, blob, count) for file, _, count, blob in written]
+        return added, [old for _, deletes, _, _ in written for old in deletes]
+
+    def _blob(self, file: Any, positions: BitMap64) -> Any:
+        java = self._jvm.java
+        fields, properties = java.util.ArrayList(), java.util.HashMap()
+        fields.add(self._jvm.org.apache.iceberg.MetadataColumns.ROW_POSITION.fieldId())
+        properties.put("referenced-data-file", str(file.location()))
+        properties.put("cardinality", str(len(positions)))
+        data = java.nio.ByteBuffer.wrap(vector_blob(positions))
+        kind = self._jvm.org.apache.iceberg.puffin.StandardBlobTypes.DV_V1
+        return self._jvm.org.apache.iceberg.puffin.Blob(kind, fields, -1, -1, data, None, properties)
+
+    def _delete_file(self, file: Any, path: str, size_bytes: int, blob: Any, count: int) -> Any:
+        spec = self._table.specs().get(file.specId())
+        builder = self._jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(spec).ofPositionDeletes()
+        builder = builder.withFormat(self._jvm.org.apache.iceberg.FileFormat.PUFFIN).withPath(path)
+        builder = builder.withPartition(file.partition()).withFileSizeInBytes(size_bytes)
+        builder = builder.withReferencedDataFile(file.location()).withRecordCount(count)
+        return builder.withContentOffset(blob.offset()).withContentSizeInBytes(blob.length()).build()
+
+
+def _hash(jvm: Any, path: str) -> int:
+    data = bytearray(path.encode())
+    start = jvm.org.apache.spark.unsafe.Platform.BYTE_ARRAY_OFFSET
+    return int(
+        jvm.org.apache.spark.sql.catalyst.expressions.XXH64.hashUnsafeBytes(data, start, len(data), FILE_HASH_SEED)
+    )
+
+
+def _read(table: Any, delete_file: Any) -> BitMap64:
+    """The positions that a deletion vector of the table has."""
+    path = str(delete_file.location())
+    if delete_file.contentOffset() is None:
+        raise TableError(f"{path} is no deletion vector; Cleantail works on tables of format version 3")
+    stream = table.io().newInputFile(path).newStream()
+    try:
+        stream.seek(delete_file.contentOffset())
+        return positions_of(bytes(stream.readNBytes(delete_file.contentSizeInBytes())), path)
+    finally:
+        stream.close()
+
+
+def without(found: Mapping[int, BitMap64], others: Iterable[Mapping[int, BitMap64]]) -> dict[int, BitMap64]:
+    """The positions that are in none of the others."""
+    left = {key: positions.copy() for key, positions in found.items()}
+    for other in others:
+        for key in left.keys() & other.keys():
+            left[key] -= other[key]
+    return {key: positions for key, positions in left.items() if positions}
+
+
+def together(found: Iterable[Mapping[int, BitMap64]]) -> dict[int, BitMap64]:
+    """The positions that are in any."""
+    whole: dict[int, BitMap64] = {}
+    for each in found:
+        for key, positions in each.items():
+            whole[key] = whole.get(key, BitMap64()) | positions
+    return whole
