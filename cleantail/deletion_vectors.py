@@ -9,11 +9,13 @@ import zlib
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 from pyroaring import BitMap64
 
 from cleantail.errors import TableError
 
 MAGIC = bytes.fromhex("d1d33964")
+SPARK_SEED = 42
 WORD = 64
 """Positions travel from Spark as words of so many bits: `bits` bit i of word w is the position 64 w + i."""
 
@@ -30,6 +32,11 @@ def positions_of(blob: bytes, where: str) -> BitMap64:
     if int.from_bytes(blob[:4], "big") != len(body) or body[:4] != MAGIC or zlib.crc32(body) != crc:
         raise TableError(f"{where} is not a deletion vector, or a damaged one")
     return BitMap64.deserialize(body[4:])
+
+
+def file_hash(path: str) -> int:
+    """What Spark's xxhash64 makes of a file's name, a signed 64-bit number."""
+    return int.from_bytes(xxhash.xxh64_digest(path.encode(), seed=SPARK_SEED), "big", signed=True)
 
 
 def positions_by_file(

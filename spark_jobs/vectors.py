@@ -13,14 +13,12 @@ from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.deletion_vectors import positions_by_file, positions_of, vector_blob
+from cleantail.deletion_vectors import file_hash, positions_by_file, positions_of, vector_blob
 from cleantail.errors import TableError
 from spark_jobs.changes import files_with_deletes, partition_of
 
 FILE = "ct_file"
 WORD = "ct_word"
-FILE_HASH_SEED = 42
-"""That of Spark's xxhash64."""
 
 
 def with_place(records: DataFrame, *columns: str) -> DataFrame:
@@ -51,7 +49,7 @@ class FilesOf:
         self._jvm, self._table = jvm, table
         self.snapshot_id = snapshot_id
         files = files_with_deletes(table, snapshot_id)
-        self._files = {_hash(jvm, str(file.location())): (file, deletes) for file, deletes in files}
+        self._files = {file_hash(str(file.location())): (file, deletes) for file, deletes in files}
         if len(self._files) < len(files):
             raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
 
@@ -96,14 +94,6 @@ class FilesOf:
         builder = builder.withPartition(file.partition()).withFileSizeInBytes(size_bytes)
         builder = builder.withReferencedDataFile(file.location()).withRecordCount(count)
         return builder.withContentOffset(blob.offset()).withContentSizeInBytes(blob.length()).build()
-
-
-def _hash(jvm: Any, path: str) -> int:
-    data = bytearray(path.encode())
-    start = jvm.org.apache.spark.unsafe.Platform.BYTE_ARRAY_OFFSET
-    return int(
-        jvm.org.apache.spark.sql.catalyst.expressions.XXH64.hashUnsafeBytes(data, start, len(data), FILE_HASH_SEED)
-    )
 
 
 def _read(table: Any, delete_file: Any) -> BitMap64:

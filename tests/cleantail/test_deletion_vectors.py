@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
-from cleantail.deletion_vectors import WORD, positions_by_file, positions_of, vector_blob
+from cleantail.deletion_vectors import WORD, file_hash, positions_by_file, positions_of, vector_blob
 from cleantail.errors import TableError
 
 
@@ -32,6 +32,15 @@ def words_of(positions_by_name):
 def test_bits_of_words_are_positions(positions):
     found = positions_by_file(*words_of(positions))
     assert {name: set(p) for name, p in found.items()} == positions
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [("abc", 1423657621850124518), ("", -7444071767201028348)],
+    ids=["positive", "negative"],
+)
+def test_a_file_has_the_number_that_spark_gives_its_name(path, number):
+    assert file_hash(path) == number  # SELECT xxhash64('abc'), xxhash64('')
 
 
 def test_no_rows_are_no_files():
