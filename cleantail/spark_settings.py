@@ -54,7 +54,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
         "spark.sql.requireAllClusterKeysForCoPartition": "false",
         "spark.sql.requireAllClusterKeysForDistribution": "false",
-        "spark.driver.memory": "2g",
+        "spark.driver.memory": "4g",
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.driver.bindAddress": "127.0.0.1" if platform.spark.master.startswith("local") else "0.0.0.0",
         **({"spark.driver.host": "127.0.0.1"} if platform.spark.master.startswith("local") else {}),

@@ -55,11 +55,22 @@ def base_words(records: DataFrame, works: Sequence[PartitionWork], configs: Kafk
         BURIED: below & touched & (F.col(KEEP) == NO_RECORD),
         COPY: below & F.col("is_copy"),
     }
+    # one aggregate by kind of record instead of one by flag: neighbours are mostly of one kind
+    kind = reduce(lambda x, y: x + y, (F.when(flag, 1 << i).otherwise(0) for i, flag in enumerate(flags.values())))
     new = below & (F.col(OFFSET) >= first)
-    wrong = _without_version(configs, now_ms)
-    bits = [F.bit_or(F.when(flag, bit()).otherwise(F.lit(0))).alias(name) for name, flag in flags.items()]
-    counts = [F.count_if(new & each).alias(name) for name, each in wrong.items()]
-    return records.groupBy(PARTITION, FILE, word()).agg(*bits, *counts)
+    counts = [F.count_if(new & each).alias(n) for n, each in _without_version(configs, now_ms).items()]
+    kinds = records.groupBy(PARTITION, FILE, word(), kind.alias("kind")).agg(F.bit_or(bit()).alias("bits"), *counts)
+    return kinds.select(
+        PARTITION,
+        FILE,
+        WORD,
+        *(_bits_of(i, name) for i, name in enumerate(flags)),
+        *WARNING_COUNTS[configs.compaction_strategy],
+    )
+
+
+def _bits_of(i: int, name: str) -> Column:
+    return F.when(F.col("kind").bitwiseAND(1 << i) != 0, F.col("bits")).otherwise(0).alias(name)
 
 
 def _without_version(configs: KafkaConfigs, now_ms: int) -> dict[str, Column]:
