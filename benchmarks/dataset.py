@@ -121,9 +121,9 @@ def build(lake: Lake, shape: Shape) -> Built:
     table = lake.table(shape.topic)
     table.drop()
     table.ensure()
-    _append(table, shape, 0, shape.keys_per_log)
+    fill(table, shape, 0, shape.keys_per_log)
     known = int(table.load().currentSnapshot().sequenceNumber())
-    _append(table, shape, shape.keys_per_log, shape.per_log)
+    fill(table, shape, shape.keys_per_log, shape.per_log)
     base = table.load().currentSnapshot()
     # a tag keeps the files from whatever expires snapshots
     table.load().manageSnapshots().createTag(BASE_TAG, base.snapshotId()).commit()
@@ -148,7 +148,7 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
     return {f"{PROPERTY_PARTITION}{p}": state.as_json() for p in range(shape.partitions)}
 
 
-def _append(table: TopicTable, shape: Shape, first: int, end: int) -> None:
+def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
     """Offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
     from spark_jobs.tables import branch_name
 
@@ -164,7 +164,8 @@ def _append(table: TopicTable, shape: Shape, first: int, end: int) -> None:
 
 
 def _records(spark: SparkSession, shape: Shape, partition: int, first: int, end: int) -> DataFrame:
-    key = shape.key_expression(updates=first >= shape.keys_per_log)
+    first_part, updates = (shape.key_expression(updates) for updates in (False, True))
+    key = f"if(id < {shape.keys_per_log}, {first_part}, {updates})"
     tombstones = round(shape.tombstone_share * 10_000)
     hashes = ", ".join(f"sha2(concat(id, '-{partition}-{i}'), 512)" for i in range(VALUE_BYTES // 64))
     return spark.range(first, end, numPartitions=1).selectExpr(
