@@ -25,6 +25,7 @@ NAMES = ("compare", "growth", "startup", "many_topics", "reclaim", "reading")
 RECORDS, REPETITIONS, TOPICS = 10_000_000, 3, 200
 SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"
 PIPE_WIDTH = 170
+OWN = "cleantail-bench"
 
 
 def main(argv: list[str]) -> int:
@@ -77,8 +78,9 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
 @contextmanager
 def _directory(work: Path | None) -> Iterator[Path]:
     if work is not None:
-        work.mkdir(parents=True, exist_ok=True)
-        yield work.absolute()
+        own = work.absolute() / OWN  # what is in it may be deleted, which holds for nothing beside it
+        own.mkdir(parents=True, exist_ok=True)
+        yield own
         return
     with tempfile.TemporaryDirectory(prefix="cleantail-bench-") as made:
         yield Path(made)

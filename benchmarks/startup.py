@@ -34,7 +34,8 @@ Spans = dict[str, list[float]]
 
 def run(options: Options) -> Table:
     lake = replace(options.lake, directory=options.lake.directory / "startup")
-    lake.directory.mkdir(exist_ok=True)
+    shutil.rmtree(lake.directory, ignore_errors=True)  # a run that was killed has left it compacted
+    lake.directory.mkdir()
     alone(build, lake, SMALL)
     again = _saved(lake)
     whole, watched, plan = [], [], []
@@ -57,7 +58,6 @@ def _command() -> list[str]:
 def _saved(lake: Lake) -> Callable[[], None]:
     """Makes the lake as it is now, whenever it is called: Iceberg's paths are absolute, so it is at the same place."""
     saved = lake.directory / "saved"
-    shutil.rmtree(saved, ignore_errors=True)
     shutil.copytree(lake.home, saved)
 
     def again() -> None:
