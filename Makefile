@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deep test-services differential mutation lint types up down clean
+.PHONY: help setup demo test test-deep test-services differential bench mutation lint types up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -40,6 +40,10 @@ test-deep: setup ## many random histories against the rules, and the cases with 
 
 differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset
 	$(BIN)/python -m differential
+
+bench: setup ## what a round costs beside other ways to do its work; CLEANTAIL_BENCH_RECORDS is the size
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt -e '.[bench]'
+	$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 mutation: setup ## the tests against small changes of the kernel's rules: all are to be noticed
 	$(BIN)/python -m tests.mutation

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,12 +79,17 @@ def kafka_jars(env: Mapping[str, str]) -> Path:
 
 
 @contextlib.contextmanager
-def running_broker(directory: Path, jars: Path) -> Iterator[Broker]:
-    """Formats, starts, waits until it answers; stops it whatever happens. Raises BrokerError."""
-    java = _java(jars)
+def running_broker(
+    directory: Path, jars: Path, jvm: Sequence[str] = JVM, more: Mapping[str, object] | None = None
+) -> Iterator[Broker]:
+    """Formats, starts, waits until it answers; stops it whatever happens. Raises BrokerError.
+
+    `more`: properties beside those of a broker for tests, or in their place.
+    """
+    java = _java(jars, jvm)
     port, controller_port = free_port(), free_port()
     settings, output = directory / "server.properties", directory / "broker.log"
-    properties = _properties(directory / "logs", port, controller_port)
+    properties = _properties(directory / "logs", port, controller_port) | dict(more or {})
     settings.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     _format(java, settings)
     with output.open("wb") as log:
@@ -99,14 +104,14 @@ def running_broker(directory: Path, jars: Path) -> Iterator[Broker]:
         _stop(process)
 
 
-def _java(jars: Path) -> list[str]:
+def _java(jars: Path, jvm: Sequence[str]) -> list[str]:
     """Spark's resolver leaves scala-library out, since Spark brings its own: that one serves here too."""
     if shutil.which("java") is None:
         raise BrokerError("there is no java on PATH: Java 17 or newer is needed")
     if not list(jars.glob("*kafka_2.13*.jar")):
         raise BrokerError(f"no Kafka jars in {jars}: run `make setup`, or name them in CLEANTAIL_KAFKA_JARS")
     scala = next((Path(pyspark.__file__).parent / "jars").glob("scala-library-*.jar"))
-    return ["java", *JVM, "-cp", f"{jars}/*:{scala}"]
+    return ["java", *jvm, "-cp", f"{jars}/*:{scala}"]
 
 
 def _properties(logs: Path, port: int, controller_port: int) -> dict[str, object]:

@@ -48,6 +48,10 @@ class KafkaClient:
         for done in self._admin.create_topics([new]).values():
             done.result(ANSWERED_WITHIN_S)
 
+    def delete(self, topic: str) -> None:
+        for done in self._admin.delete_topics([topic]).values():
+            done.result(ANSWERED_WITHIN_S)
+
     def alter(self, topic: str, configs: Mapping[str, object]) -> None:
         """Changes configs of the topic and returns when the broker shows them."""
         entries = [

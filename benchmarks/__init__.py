@@ -1,0 +1,20 @@
+"""What a round costs, against everything else that could do its work, measured side by side.
+
+    python -m benchmarks [NAME ...] [--records N] [--repetitions N] [--work DIR]     # or: make bench
+
+| name | what it measures |
+|---|---|
+| compare | a round against the broker's cleaner, Spark's rewrite, DELETE and MERGE, DuckDB, a scan of the keys |
+| growth | a round over more records and other dirty shares: seconds, bytes, shuffle, spill, memory |
+| startup | `cleantail compact` of a small topic from the process's start, station by station |
+| many_topics | DAG parse, `plan` and `status` with 200 topics |
+| reclaim | rewriting files, against a plain copy of the same files |
+| reading | a scan of a compacted topic, against the same records rewritten clean |
+
+Each system runs in a process of its own, one after another, and repeats its work there. The first repetition is
+reported as cold, the median of the others as warm. Every repetition starts from the same table or log, and is worth
+nothing unless it leaves exactly the records that a compaction has to leave: that is checked every time.
+
+Each benchmark prints one table and writes it to `benchmarks/results/`. `--work DIR` keeps the data sets for the next
+time; without it they are made in a temporary directory, about 280 bytes a record and copy.
+"""

@@ -1,0 +1,90 @@
+"""`python -m benchmarks`: see the package. Exit codes: 0 measured, 1 something did not do its work."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+
+import benchmarks
+from benchmarks.alone import BenchmarkError, say
+from benchmarks.lake import Lake, spark_jars
+from benchmarks.machine import cores
+from benchmarks.options import Options
+from benchmarks.report import RESULTS, Table, print_table, write_results
+from differential.broker import BrokerError, kafka_jars
+
+NAMES = ("compare", "growth", "startup", "many_topics", "reclaim", "reading")
+RECORDS, REPETITIONS, TOPICS = 10_000_000, 3, 200
+SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"
+PIPE_WIDTH = 170
+OWN = "cleantail-bench"
+
+
+def main(argv: list[str]) -> int:
+    given = _parse_args(argv)
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    # both are found by CLEANTAIL_HOME, which is the lake's from here on
+    os.environ["CLEANTAIL_KAFKA_JARS"] = str(kafka_jars(os.environ))
+    os.environ["CLEANTAIL_JARS"] = str(spark_jars())
+    with _directory(given.work) as directory:
+        lake = Lake(directory, cores())
+        options = Options(lake, given.records, given.repetitions, given.topics, keep=given.work is not None)
+        try:
+            for name in given.names or NAMES:
+                _one(console, name, options, given.results)
+        except (BenchmarkError, BrokerError) as error:
+            console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+            return 1
+    return 0
+
+
+def _one(console: Console, name: str, options: Options, results: Path) -> None:
+    say(f"benchmark {name}")
+    # imported when it is its turn: one that needs a package too many does not stop the others
+    run: Callable[[Options], Table] = import_module(f"benchmarks.{name}").run
+    table = run(options)
+    print_table(console, table)
+    for file in write_results(table, results):
+        say(f"written: {file.name}")
+
+
+def _parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=benchmarks.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    size = int(os.environ.get(SIZE_VARIABLE) or RECORDS)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all")
+    parser.add_argument("--records", type=int, default=size, metavar="N", help=f"{SIZE_VARIABLE}, else {RECORDS:,}")
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS, metavar="N", help=f"warm ones ({REPETITIONS})")
+    parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"of many_topics ({TOPICS})")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="keep data sets here; a temporary directory")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="benchmarks/results")
+    given = parser.parse_args(argv)
+    if wrong := [name for name in given.names if name not in NAMES]:
+        parser.error(f"no benchmark {wrong[0]}; there are {', '.join(NAMES)}")
+    return given
+
+
+@contextmanager
+def _directory(work: Path | None) -> Iterator[Path]:
+    if work is not None:
+        own = work.absolute() / OWN  # what is in it may be deleted, which holds for nothing beside it
+        own.mkdir(parents=True, exist_ok=True)
+        yield own
+        return
+    with tempfile.TemporaryDirectory(prefix="cleantail-bench-") as made:
+        yield Path(made)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""A piece of work in a process of its own, which starts with nothing and leaves nothing: no JVM, no cached file."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BenchmarkError(Exception):
+    """Something that was measured did not do the work that it was measured for."""
+
+
+def alone(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """What `work` returns, run in a fresh Python. Raises BenchmarkError with the text of what it raised."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=fresh) as pool:
+        result, error = pool.submit(_told, work, args, kwargs).result()
+    if error:
+        raise BenchmarkError(error)
+    return cast(R, result)
+
+
+def _told(work: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, str]:
+    """Errors of the JVM cannot be pickled, so they travel as text."""
+    try:
+        return work(*args, **kwargs), ""
+    except Exception:
+        return None, traceback.format_exc()
+
+
+class Stopwatch:
+    """Seconds of each block, by name, in the order of running."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds.setdefault(name, []).append(time.perf_counter() - began)
+
+
+def say(text: str) -> None:
+    """Where a long run is, on stderr."""
+    print(f"  {time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
+
+
+def require_records(found: int, expected: int, what: str) -> None:
+    """Raises BenchmarkError: work that is not done right has no time."""
+    if found != expected:
+        raise BenchmarkError(f"{what} left {found:,} records, and should have left {expected:,}")

@@ -1,0 +1,100 @@
+"""A round against everything else that could do its work, on the same records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from benchmarks import our_round as ours
+from benchmarks.alone import alone
+from benchmarks.cleaner import measure_cleaner
+from benchmarks.dataset import Shape
+from benchmarks.duck import JOIN, PLANS, measure_duck
+from benchmarks.lake import Lake
+from benchmarks.options import Options
+from benchmarks.our_round import measure_round
+from benchmarks.report import Column, Table, Times, Value, ratio
+from benchmarks.rewrites import DELETE, MERGE, REWRITE, measure_rewrite
+
+COLUMNS = (
+    Column("records", "text"),
+    Column("system", "text"),
+    Column("cold, s"),
+    Column("warm, s"),
+    Column("warm, fastest to slowest", "text"),
+    Column("to round + check + publish", "ratio"),
+    Column("to round + publish", "ratio"),
+    Column("to the key scan", "ratio"),
+)
+NOTES = (
+    "warm is the median of the repetitions after the first; each starts from the same table or log, and each is "
+    "checked to leave one record a key.",
+    "Key scan: sum(length(key)), sum(offset) in Cleantail's session; nothing can decide with less.",
+    "Spark's rewrite, DELETE and MERGE run with Spark's default settings and 4 GiB of driver memory, Cleantail with "
+    "its own settings and 2 GiB. They check nothing and keep no checkpoint, so every run reads everything.",
+    "DuckDB runs with as many threads as cores and need not keep an order.",
+    "Kafka: one broker with its default heap, as many cleaner threads as cores, the default buffer; from lowering the "
+    "ratio until all checkpoints are written. It looks for work every 200 ms. Its own seconds are those of its log "
+    "lines, summed over the logs, which its threads clean at the same time.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One system on one data set."""
+
+    shape: Shape
+    system: str
+    times: Times
+
+
+def run(options: Options) -> Table:
+    """Steady state, 20 % dirty, and a first clean with 50 % duplicates."""
+    rows: list[tuple[Value, ...]] = []
+    for shape in (Shape(options.records, 0.2), Shape(options.records, 0.5, first_clean=True)):
+        rows += _rows(list(_measured(options, shape)))
+        options.forget(shape)
+    title = f"One round on {options.records:,} records of 256 B, against other ways to do its work"
+    return Table("compare", title, COLUMNS, tuple(rows), (*NOTES, options.text))
+
+
+def _measured(options: Options, shape: Shape) -> Iterator[Measured]:
+    """Cleantail's stations and their sums first, then the others, each in a process of its own."""
+    lake, times = options.lake, options.repetitions
+    seconds = alone(measure_round, lake, shape, times).seconds
+    scan, parts = seconds[ours.SCAN], {name: seconds[name] for name in (ours.ROUND, ours.CHECK, ours.PUBLISH)}
+    yield Measured(shape, "key scan", scan)
+    for name, found in parts.items():
+        yield Measured(shape, f"Cleantail: {name}", found)
+    yield Measured(shape, "Cleantail: round + publish", parts[ours.ROUND] + parts[ours.PUBLISH])
+    yield Measured(
+        shape, "Cleantail: round + check + publish", parts[ours.ROUND] + parts[ours.CHECK] + parts[ours.PUBLISH]
+    )
+    yield from _others(lake, shape, times)
+
+
+def _others(lake: Lake, shape: Shape, times: int) -> Iterator[Measured]:
+    cleaned = alone(measure_cleaner, lake, shape, times)
+    yield Measured(shape, f"Kafka's cleaner, {lake.cores} threads", cleaned.wall)
+    yield Measured(shape, "Kafka's cleaner, its own seconds, all logs", cleaned.told)
+    plain = replace(lake, plain=True)
+    names = {
+        REWRITE: "Spark: row_number, INSERT OVERWRITE",
+        DELETE: "Iceberg: DELETE WHERE EXISTS",
+        MERGE: "Iceberg: MERGE",
+    }
+    for how, name in names.items():
+        yield Measured(shape, name, alone(measure_rewrite, plain, shape, times, how))
+    duck = {plan: alone(measure_duck, lake, shape, times, plan) for plan in PLANS}
+    fastest = min(duck, key=lambda plan: duck[plan].warm)
+    other = ", ".join(f"{plan} {found.warm:.2f} s" for plan, found in duck.items() if plan != fastest)
+    yield Measured(shape, f"DuckDB: {'join' if fastest == JOIN else 'window'} to Parquet ({other})", duck[fastest])
+
+
+def _rows(measured: list[Measured]) -> Iterator[tuple[Value, ...]]:
+    by_name = {m.system: m.times.warm for m in measured}
+    bases = ("Cleantail: round + check + publish", "Cleantail: round + publish", "key scan")
+    for m in measured:
+        ratios = [ratio(m.times.warm, by_name[base]) for base in bases]
+        kind = "first clean, 50 % updates" if m.shape.first_clean else "steady, 20 % dirty"
+        yield (kind, m.system, m.times.cold, m.times.warm, m.times.spread, *ratios)

@@ -1,0 +1,185 @@
+"""The records that are measured: a log of unique keys, then updates that each supersede one of them.
+
+    shape = Shape(records=10_000_000, update_share=0.2)     # steady state: 80 % clean, 20 % dirty
+    built = build(lake, shape)
+
+Values do not compress and keys are in no order, as in a log that has lived. A data set is the same whenever and
+wherever it is made, and is made once for a directory.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_jobs.tables import TopicTable
+
+CLEAN_STEP, UPDATE_STEP = 2_246_822_519, 2_654_435_761
+"""Primes above any number of keys: multiples of one, modulo the keys, meet every key once before any twice."""
+FIRST_TIMESTAMP_MS = 1_700_000_000_000
+NOW_MS = 1_790_000_000_000
+"""The clock of every round: long after the records, before the horizons."""
+HORIZON_MS = 1_800_000_000_000
+KEY_DIGITS = 12
+VALUE_BYTES = 256
+TOPIC_CONFIG = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.0001, "cleantail.reclaim.deleted.ratio": 0.05}
+"""No segment stays active, every share of updates is enough for a round, every deletion for a reclaim."""
+BASE_TAG = "bench_base"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Records over all logs, and which share of them are updates: the second record of their key, at the log's end.
+
+    `first_clean`: no round has been there yet, so everything is dirty; else the updates are what is dirty.
+    `tombstone_share`: of all records, those without a value.
+    """
+
+    records: int
+    update_share: float
+    first_clean: bool = False
+    tombstone_share: float = 0.0
+    partitions: int = 4
+
+    def __post_init__(self) -> None:
+        if not 0 < self.update_share <= 0.5:
+            raise ValueError(f"the share of updates is {self.update_share}: above 0, and at most 0.5 (a key has two)")
+        if self.updates_per_log < 1:
+            raise ValueError(f"{self.records} records are too few for an update in each of {self.partitions} logs")
+
+    @property
+    def per_log(self) -> int:
+        return self.records // self.partitions
+
+    @property
+    def updates_per_log(self) -> int:
+        return round(self.per_log * self.update_share)
+
+    @property
+    def keys_per_log(self) -> int:
+        """Also the offset of the first update."""
+        return self.per_log - self.updates_per_log
+
+    @property
+    def first_dirty_offset(self) -> int:
+        return 0 if self.first_clean else self.keys_per_log
+
+    @property
+    def total(self) -> int:
+        """Records as made: whole ones in every log."""
+        return self.per_log * self.partitions
+
+    @property
+    def survivors(self) -> int:
+        """What a round has to leave: one record a key."""
+        return self.keys_per_log * self.partitions
+
+    @property
+    def topic(self) -> str:
+        kind = "first" if self.first_clean else "steady"
+        shares = f"{round(self.update_share * 10_000)}_{round(self.tombstone_share * 10_000)}"
+        return f"bench_{kind}_{self.total}_{shares}_{self.partitions}"
+
+    @property
+    def text(self) -> str:
+        what = "first clean" if self.first_clean else "steady state"
+        tombstones = f", {self.tombstone_share:.0%} tombstones" if self.tombstone_share else ""
+        return f"{what}, {self.total:,} records in {self.partitions} logs, {self.update_share:.4g} updates{tombstones}"
+
+    def key_number(self, offset: int) -> int:
+        """The key of the record at an offset, as `key_expression` has it."""
+        step = CLEAN_STEP if offset < self.keys_per_log else UPDATE_STEP
+        return offset * step % self.keys_per_log
+
+    def key_expression(self, updates: bool) -> str:
+        step = UPDATE_STEP if updates else CLEAN_STEP
+        return f"id * {step}L % {self.keys_per_log}L"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A data set as it lies in a lake: what every repetition goes back to."""
+
+    topic: str
+    base_snapshot_id: int
+    known_sequence_number: int
+    log_bytes: int
+
+
+def build(lake: Lake, shape: Shape) -> Built:
+    """The data set, made where the lake does not have it. To be called in a process of its own: it starts Spark."""
+    note = lake.directory / f"{shape.topic}.json"
+    if note.exists():
+        return Built(**json.loads(note.read_text()))
+    lake.write_topic(shape.topic, TOPIC_CONFIG)
+    table = lake.table(shape.topic)
+    table.drop()
+    table.ensure()
+    fill(table, shape, 0, shape.keys_per_log)
+    known = int(table.load().currentSnapshot().sequenceNumber())
+    fill(table, shape, shape.keys_per_log, shape.per_log)
+    base = table.load().currentSnapshot()
+    # a tag keeps the files from whatever expires snapshots
+    table.load().manageSnapshots().createTag(BASE_TAG, base.snapshotId()).commit()
+    built = Built(shape.topic, int(base.snapshotId()), known, int(base.summary().get("total-files-size")))
+    note.write_text(json.dumps(asdict(built)))
+    return built
+
+
+def reset(table: TopicTable, shape: Shape, built: Built) -> None:
+    """The table as before any round: its snapshot and its state."""
+    table.load().manageSnapshots().setCurrentSnapshot(built.base_snapshot_id).commit()
+    table.set_properties(_states(shape, built))
+
+
+def _states(shape: Shape, built: Built) -> dict[str, str]:
+    from cleantail.partition_state import PROPERTY_PARTITION, Horizon, PartitionState
+
+    state = PartitionState()
+    if not shape.first_clean:
+        end = shape.first_dirty_offset
+        state = PartitionState(end, 0, end, (Horizon(end, HORIZON_MS),), built.known_sequence_number)
+    return {f"{PROPERTY_PARTITION}{p}": state.as_json() for p in range(shape.partitions)}
+
+
+def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
+    """Offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
+    from spark_jobs.tables import branch_name
+
+    branch = branch_name(f"in_bench_{first}")
+    logs = [_records(table.spark, shape, p, first, end) for p in range(shape.partitions)]
+    frame = logs[0]
+    for log in logs[1:]:
+        frame = frame.unionAll(log)
+    table.create_branch(branch, None)
+    table.append_to(branch, frame)
+    table.append_files(branch, {}, {"cleantail.operation": "ingest"})
+    table.drop_branch(branch)
+
+
+def _records(spark: SparkSession, shape: Shape, partition: int, first: int, end: int) -> DataFrame:
+    first_part, updates = (shape.key_expression(updates) for updates in (False, True))
+    key = f"if(id < {shape.keys_per_log}, {first_part}, {updates})"
+    tombstones = round(shape.tombstone_share * 10_000)
+    hashes = ", ".join(f"sha2(concat(id, '-{partition}-{i}'), 512)" for i in range(VALUE_BYTES // 64))
+    return spark.range(first, end, numPartitions=1).selectExpr(
+        f"{partition} AS `partition`",
+        "id AS `offset`",
+        f"timestamp_millis({FIRST_TIMESTAMP_MS} + id) AS `timestamp`",
+        "0 AS timestamp_type",
+        f"cast(concat('key-', lpad(cast({key} AS string), {KEY_DIGITS}, '0')) AS binary) AS `key`",
+        f"if(pmod(xxhash64(id, {partition}), 10000) < {tombstones}, NULL, unhex(concat({hashes}))) AS `value`",
+        "cast(array() AS array<struct<key: string, value: binary>>) AS headers",
+    )
+
+
+def forget(lake: Lake, shape: Shape) -> None:
+    """The data set's files, and that it was made."""
+    lake.table(shape.topic).drop()
+    (lake.directory / f"{shape.topic}.json").unlink(missing_ok=True)

@@ -1,0 +1,84 @@
+"""A round over more records at the same dirty share, and over the same records at other shares."""
+
+from __future__ import annotations
+
+from benchmarks import our_round as ours
+from benchmarks.alone import alone
+from benchmarks.dataset import Shape
+from benchmarks.options import Options
+from benchmarks.our_round import OurRound, measure_round
+from benchmarks.report import Column, Table, Value, ratio
+
+SIZES = (0.1, 0.3, 1.0, 3.0)
+"""Of the records asked for: 1, 3, 10 and 30 million."""
+SHARE = 0.2
+SHARES = (0.001, 0.01, 0.1, 0.5)
+TRICKLE = 0.001
+
+COLUMNS = (
+    Column("records", "count"),
+    Column("dirty", "text"),
+    Column("key scan"),
+    Column("evaluate"),
+    Column("round"),
+    Column("check"),
+    Column("publish"),
+    Column("round to scan", "ratio"),
+    Column("check to scan", "ratio"),
+    Column("log", "bytes"),
+    Column("written", "bytes"),
+    Column("written to log", "percent"),
+    Column("metadata", "bytes"),
+    Column("read, round", "bytes"),
+    Column("read, check", "bytes"),
+    Column("shuffled, round", "bytes"),
+    Column("shuffled, check", "bytes"),
+    Column("spilled", "bytes"),
+    Column("peak memory", "bytes"),
+)
+NOTES = (
+    "Seconds are warm medians.",
+    "written: new files in the table's data directory, which are deletion vectors; metadata: Iceberg's own new files.",
+    "read, shuffled and spilled are Spark's numbers over all stages of the last repetition; peak memory is VmHWM of "
+    "the JVM over all repetitions, scan and check included.",
+)
+
+
+def shapes(records: int) -> list[Shape]:
+    """Sizes at a fixed share, shares at a fixed size, a trickle into the largest, and tombstones."""
+    by_size = [Shape(round(records * size), SHARE) for size in SIZES]
+    by_share = [Shape(records, share) for share in SHARES]
+    trickle = Shape(round(records * SIZES[-1]), TRICKLE)
+    return [*by_size, *by_share, trickle, Shape(records, SHARE, tombstone_share=0.05)]
+
+
+def run(options: Options) -> Table:
+    rows = []
+    for shape in shapes(options.records):
+        rows.append(_row(shape, alone(measure_round, options.lake, shape, options.repetitions)))
+        options.forget(shape)
+    return Table(
+        "growth", "A round over more records and other dirty shares", COLUMNS, tuple(rows), (*NOTES, options.text)
+    )
+
+
+def _row(shape: Shape, found: OurRound) -> tuple[Value, ...]:
+    warm = {name: times.warm for name, times in found.seconds.items()}
+    tombstones = f", {shape.tombstone_share:.0%} tombstones" if shape.tombstone_share else ""
+    return (
+        shape.total,
+        f"{shape.update_share:.4g}{tombstones}",
+        *(warm[name] for name in (ours.SCAN, ours.EVALUATE, ours.ROUND, ours.CHECK, ours.PUBLISH)),
+        ratio(warm[ours.ROUND], warm[ours.SCAN]),
+        ratio(warm[ours.CHECK], warm[ours.SCAN]),
+        found.log_bytes,
+        found.written.data,
+        ratio(found.written.data, found.log_bytes),
+        found.written.metadata,
+        found.round_costs.read,
+        found.check_costs.read,
+        found.round_costs.shuffled,
+        found.check_costs.shuffled,
+        found.round_costs.spilled + found.check_costs.spilled,
+        found.peak_memory_bytes,
+    )

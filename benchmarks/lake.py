@@ -1,0 +1,80 @@
+"""A catalog, a warehouse and a configuration of the benchmarks' own, in one directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cleantail.config import Platform, Topic, find_topic, load_platform
+from differential.broker import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.tables import TopicTable
+
+PLAIN = {
+    "spark.driver.memory": "4g",
+    "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true",
+    "spark.sql.shuffle.partitions": "200",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "true",
+}
+"""Spark's own defaults where Cleantail has others, and twice the memory: what other people's jobs run with."""
+
+
+def spark_jars() -> Path:
+    """CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, which is .cleantail beside this package."""
+    home = Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
+    return Path(os.environ.get("CLEANTAIL_JARS") or home / "jars").absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """`plain`: with Spark's defaults in place of Cleantail's. It goes to other processes as it is, so it is small."""
+
+    directory: Path
+    cores: int
+    plain: bool = False
+
+    @property
+    def home(self) -> Path:
+        return self.directory / "home"
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "config"
+
+    @property
+    def platform(self) -> Platform:
+        """The configuration, with CLEANTAIL_HOME of this process set to the lake's."""
+        os.environ["CLEANTAIL_JARS"] = str(spark_jars())
+        os.environ["CLEANTAIL_HOME"] = str(self.home)
+        conf = PLAIN if self.plain else {}
+        defaults = {"platform": {"spark": {"master": f"local[{self.cores}]", "conf": conf}}}
+        (self.config / "topics").mkdir(parents=True, exist_ok=True)
+        (self.config / "defaults.yaml").write_text(json.dumps(defaults))  # JSON is YAML
+        return load_platform(self.config, os.environ)
+
+    def session(self) -> SparkSession:
+        """The one session of this process."""
+        from spark_jobs.session import start_session
+
+        return start_session(self.platform, "benchmarks")
+
+    def write_topic(self, name: str, config: Mapping[str, Any]) -> None:
+        folder = self.config / "topics"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.yaml").write_text(json.dumps({"topic": name, "config": dict(config)}))
+
+    def topic(self, name: str) -> Topic:
+        return find_topic(name, self.config, os.environ)
+
+    def table(self, name: str) -> TopicTable:
+        from spark_jobs.tables import TopicTable
+
+        return TopicTable.of(self.session(), self.topic(name), self.platform)

@@ -1,0 +1,93 @@
+"""Many topics in one configuration: what parsing, evaluating and looking cost, beside the same with one topic."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.alone import alone, say
+from benchmarks.commands import cleantail, timed
+from benchmarks.dataset import NOW_MS, TOPIC_CONFIG, Shape, fill
+from benchmarks.lake import Lake
+from benchmarks.options import Options
+from benchmarks.report import Column, Table, Times, Value, ratio
+
+PARTITIONS = 6
+TINY = Shape(24, 0.5, first_clean=True, partitions=PARTITIONS)
+NOTES = (
+    "Every figure but the parse alone is of a fresh process, imports included, from start to end.",
+    "plan is of the topic whose file comes last by name.",
+)
+
+
+def run(options: Options) -> Table:
+    lake = replace(options.lake, directory=options.lake.directory / f"many_{options.topics}")
+    names = [f"topic_{number:04d}" for number in range(options.topics)]
+    alone(make_topics, lake, names)
+    one = _config_of_one(lake, names[-1])
+    rows = []
+    for name, work in _works(lake, names[-1]):
+        say(f"{name}, {options.topics} topics and one")
+        rows.append(_row(name, options, work, one))
+    many = f"{options.topics} topics, s"
+    columns = (
+        Column("work", "text"),
+        Column("1 topic, s"),
+        Column(many),
+        Column("fastest to slowest", "text"),
+        Column("to 1 topic", "ratio"),
+        Column("each topic more, s"),
+    )
+    title = f"{options.topics} topics of {PARTITIONS} partitions in one configuration"
+    return Table("many_topics", title, columns, tuple(rows), (*NOTES, options.text))
+
+
+def make_topics(lake: Lake, names: list[str]) -> None:
+    """A table each, with a few records in every partition; what is there already stays."""
+    for number, name in enumerate(names):
+        lake.write_topic(name, TOPIC_CONFIG)
+        table = lake.table(name)
+        if not table.exists():
+            say(f"making topic {number + 1} of {len(names)}")
+            table.ensure()
+            fill(table, TINY, 0, TINY.per_log)
+
+
+def _config_of_one(lake: Lake, name: str) -> Path:
+    """A configuration with one topic of the same lake."""
+    config = lake.directory / "config-of-one"
+    (config / "topics").mkdir(parents=True, exist_ok=True)
+    shutil.copy(lake.config / "defaults.yaml", config)
+    shutil.copy(lake.config / "topics" / f"{name}.yaml", config / "topics")
+    return config
+
+
+def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]]]:
+    """Its name, and what gives its seconds for a configuration."""
+    clock = ("--now", str(NOW_MS))
+    yield "cleantail check-config", lambda config: cleantail(lake, "check-config", config=config)
+    yield "cleantail plan TOPIC", lambda config: cleantail(lake, "plan", name, *clock, config=config)
+    yield "cleantail status", lambda config: cleantail(lake, "status", *clock, config=config)
+    yield "DAG parse, a fresh process", lambda config: _parse(lake, config)[0]
+    yield "DAG parse, the parse alone", lambda config: _parse(lake, config)[1]
+
+
+def _parse(lake: Lake, config: Path) -> tuple[float, float]:
+    """Seconds of the process, and of the parse in it."""
+    result, home = lake.directory / "parse.json", lake.directory / "airflow"
+    home.mkdir(exist_ok=True)
+    more = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
+    seconds = timed(lake, ["-m", "benchmarks.dag_parse", str(result)], more)
+    return seconds, json.loads(result.read_text())["seconds"]
+
+
+def _row(name: str, options: Options, work: Callable[[Path], float], one: Path) -> tuple[Value, ...]:
+    """In turn, so that a busy moment of the machine meets both."""
+    many = options.lake.directory / f"many_{options.topics}" / "config"
+    pairs = [(work(one), work(many)) for _ in range(options.repetitions + 1)]
+    few, all_of_them = Times.of(a for a, _ in pairs), Times.of(b for _, b in pairs)
+    more = (all_of_them.warm - few.warm) / max(options.topics - 1, 1)
+    return name, few.warm, all_of_them.warm, all_of_them.spread, ratio(all_of_them.warm, few.warm), more

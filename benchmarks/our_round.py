@@ -1,0 +1,111 @@
+"""Cleantail's own round, station by station, beside a plain scan of the key columns: the floor."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.alone import BenchmarkError, Stopwatch, require_records, say
+from benchmarks.dataset import NOW_MS, Built, Shape, build, reset
+from benchmarks.lake import Lake
+from benchmarks.report import Times
+from benchmarks.spark_costs import Costs, Meter, NewFiles
+
+if TYPE_CHECKING:
+    from spark_jobs.tables import TopicTable
+
+SCAN, EVALUATE, ROUND, CHECK, PUBLISH = "scan", "evaluate", "round", "check", "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class OurRound:
+    """Seconds by station, and what the last repetition cost in bytes."""
+
+    seconds: dict[str, Times]
+    round_costs: Costs
+    check_costs: Costs
+    written: NewFiles
+    log_bytes: int
+    peak_memory_bytes: int
+
+
+def measure_round(lake: Lake, shape: Shape, repetitions: int) -> OurRound:
+    """Scan, evaluate, round, check and publish, once cold and `repetitions` times warm; makes the data set if need be.
+
+    Great Expectations is imported before: what starting costs is measured by the benchmark `startup`.
+    """
+    import great_expectations  # noqa: F401
+
+    built, table = build(lake, shape), lake.table(shape.topic)
+    watch, meter = Stopwatch(), Meter(table.spark)
+    for number in range(repetitions + 1):
+        say(f"round {number} of {repetitions}: {shape.text}")
+        reset(table, shape, built)
+        files = NewFiles.before(table)
+        costs = _repetition(lake, table, shape, watch, meter)
+        written = files.now(table)
+        require_records(live_records(lake, shape.topic), shape.survivors, "our round")
+    reset(table, shape, built)
+    return OurRound(
+        {name: Times.of(seconds) for name, seconds in watch.seconds.items()},
+        costs[0],
+        costs[1],
+        written,
+        built.log_bytes,
+        meter.peak_memory_bytes(),
+    )
+
+
+def compact_once(lake: Lake, table: TopicTable, shape: Shape, built: Built) -> None:
+    """The table after one published round."""
+    reset(table, shape, built)
+    _repetition(lake, table, shape, Stopwatch(), Meter(table.spark))
+    require_records(live_records(lake, shape.topic), shape.survivors, "our round")
+
+
+def live_records(lake: Lake, topic: str) -> int:
+    """Records that a reader sees, from metadata."""
+    from cleantail.evaluate import read_facts
+
+    facts = read_facts(lake.topic(topic), lake.platform)
+    return sum(f.live_records for p in facts.partitions for f in facts.files_of(p)) if facts else 0
+
+
+def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, meter: Meter) -> tuple[Costs, Costs]:
+    from cleantail.evaluate import evaluate_topic
+    from spark_jobs.check_quality import check_round
+    from spark_jobs.compact import compact_unit
+    from spark_jobs.publish import publish_round
+
+    platform = lake.platform
+    with watch(SCAN):
+        scan_keys(table)
+    with watch(EVALUATE):
+        plan = evaluate_topic(table.topic, platform, now_ms=NOW_MS, force=True)
+    _require_span(shape, plan)
+    meter.start()
+    with watch(ROUND):
+        done = [compact_unit(table, platform, unit) for unit in plan.units]
+    round_costs = meter.start()
+    with watch(CHECK):
+        checked = check_round(table, platform, plan.round, done)
+    check_costs = meter.start()
+    if not checked["ok"]:
+        raise BenchmarkError(f"the check of {shape.text} is red: {checked['verdicts']}")
+    with watch(PUBLISH):
+        publish_round(table, platform, checked)
+    return round_costs, check_costs
+
+
+def scan_keys(table: TopicTable) -> None:
+    """The least that has to be read to know which records are superseded."""
+    table.spark.table(table.name).selectExpr("sum(length(`key`))", "sum(`offset`)").collect()
+
+
+def _require_span(shape: Shape, plan: Any) -> None:
+    """The plan is of what the shape says: all logs, from the first dirty offset to the end."""
+    spans = sorted((w.partition, w.first_dirty_offset, w.end_offset) for u in plan.units for w in u.partitions)
+    expected = [(p, shape.first_dirty_offset, shape.per_log) for p in range(shape.partitions)]
+    if spans != expected:
+        raise BenchmarkError(f"planned (partition, from, to) {spans}, expected {expected}: {os.linesep}{plan.reason}")

@@ -1,0 +1,88 @@
+"""A scan of a compacted topic, whose superseded records are hidden, against the same records rewritten clean."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.alone import Stopwatch, alone, require_records, say
+from benchmarks.dataset import Shape, build, reset
+from benchmarks.lake import Lake
+from benchmarks.options import Options
+from benchmarks.our_round import compact_once, live_records
+from benchmarks.report import Column, Table, Times, Value, ratio
+
+if TYPE_CHECKING:
+    from spark_jobs.tables import TopicTable
+
+DIRTY, VECTORS, CLEAN = "before the round", "compacted: deletion vectors", "compacted and rewritten"
+READERS = ("Spark, all columns", "PyIceberg, all columns as Arrow")
+COLUMNS = (
+    Column("records", "text"),
+    Column("reader", "text"),
+    Column("table", "text"),
+    Column("records read", "count"),
+    Column("cold, s"),
+    Column("warm, s"),
+    Column("warm, fastest to slowest", "text"),
+    Column("to rewritten", "ratio"),
+)
+Found = dict[tuple[str, str], Times]
+
+
+def run(options: Options) -> Table:
+    """After a steady round, and after a first clean, which leaves half of the records."""
+    rows: list[tuple[Value, ...]] = []
+    for shape in (Shape(options.records, 0.2), Shape(options.records, 0.5, first_clean=True)):
+        rows += _rows(shape, alone(measure_reading, options.lake, shape, options.repetitions))
+        options.forget(shape)
+    note = "The three states are snapshots of one table, read in turn in one process."
+    return Table("reading", "Reading a compacted topic", COLUMNS, tuple(rows), (note, options.text))
+
+
+def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> Found:
+    """Seconds by reader and state, once cold and `repetitions` times warm."""
+    from spark_jobs.reclaim import reclaim_topic
+
+    built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()
+    compact_once(lake, table, shape, built)
+    states = {DIRTY: built.base_snapshot_id, VECTORS: _head(table)}
+    reclaim_topic(table, lake.platform, int(time.time() * 1000))
+    require_records(live_records(lake, shape.topic), shape.survivors, "reclaim")
+    states[CLEAN] = _head(table)
+    for number in range(repetitions + 1):
+        say(f"reading, {number} of {repetitions}: {shape.text}")
+        for state, snapshot_id in states.items():
+            expected = shape.total if state == DIRTY else shape.survivors
+            with watch(f"{READERS[0]}/{state}"):
+                table.at_snapshot(snapshot_id).write.format("noop").mode("overwrite").save()
+            with watch(f"{READERS[1]}/{state}"):
+                found = _read_with_pyiceberg(lake, shape, snapshot_id)
+            require_records(found, expected, f"reading {state}")
+    reset(table, shape, built)
+    return {(r, s): Times.of(watch.seconds[f"{r}/{s}"]) for r in READERS for s in states}
+
+
+def _read_with_pyiceberg(lake: Lake, shape: Shape, snapshot_id: int) -> int:
+    import os
+
+    from cleantail.table_metadata import load_table, open_catalog
+
+    platform = lake.platform
+    table = load_table(open_catalog(platform, os.environ), lake.topic(shape.topic), platform)
+    batches = table.scan(snapshot_id=snapshot_id).to_arrow_batch_reader()  # type: ignore[union-attr]
+    return sum(batch.num_rows for batch in batches)
+
+
+def _head(table: TopicTable) -> int:
+    return int(table.load().currentSnapshot().snapshotId())
+
+
+def _rows(shape: Shape, found: Found) -> list[tuple[Value, ...]]:
+    rows: list[tuple[Value, ...]] = []
+    kind = "first clean, 50 % updates" if shape.first_clean else "steady, 20 % dirty"
+    for (reader, state), times in found.items():
+        base = found[reader, CLEAN].warm
+        read = shape.total if state == DIRTY else shape.survivors
+        rows.append((kind, reader, state, read, times.cold, times.warm, times.spread, ratio(times.warm, base)))
+    return rows

@@ -1,0 +1,88 @@
+"""What Spark read, shuffled and spilled, how much memory its JVM had, and which files are new on disk."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.tables import TopicTable
+
+LIVE_UPDATE_S = 0.2
+"""Spark's store of stages is behind by at most `spark.ui.liveUpdate.period`, 100 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Bytes over all stages. `spilled` is what went to disk because memory was short."""
+
+    read: int = 0
+    shuffled: int = 0
+    spilled: int = 0
+
+    def __sub__(self, other: Costs) -> Costs:
+        return Costs(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+
+
+class Meter:
+    """Costs from one call of `start` to the next."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        # py4j's own view of the JVM has no types
+        self._spark: Any = spark
+        self._before = self._total()
+
+    def start(self) -> Costs:
+        """The costs since the last call."""
+        now = self._total()
+        costs, self._before = now - self._before, now
+        return costs
+
+    def peak_memory_bytes(self) -> int:
+        """VmHWM of the JVM, of everything that it did."""
+        pid = self._spark._jvm.java.lang.ProcessHandle.current().pid()
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        return int(found[1]) * 1024 if found else 0
+
+    def _total(self) -> Costs:
+        context = self._spark.sparkContext
+        context._jsc.sc().listenerBus().waitUntilEmpty()
+        stages = self._stages(context)
+        return Costs(
+            sum(int(s.inputBytes()) for s in stages),
+            sum(int(s.shuffleWriteBytes()) for s in stages),
+            sum(int(s.diskBytesSpilled()) for s in stages),
+        )
+
+    def _stages(self, context: Any) -> list[Any]:
+        """Without details, summaries and quantiles."""
+        none = context._gateway.new_array(context._jvm.double, 0)
+        found = context._jsc.sc().statusStore().stageList(None, False, False, none, context._jvm.java.util.ArrayList())
+        return [found.apply(i) for i in range(found.size())]
+
+
+@dataclass(frozen=True, slots=True)
+class NewFiles:
+    """Bytes of files under a table's directory: data and deletion vectors, and Iceberg's metadata."""
+
+    data: int
+    metadata: int
+
+    @classmethod
+    def before(cls, table: TopicTable) -> NewFiles:
+        root = Path(unquote(urlparse(str(table.load().location())).path))
+        return cls(_bytes_under(root / "data"), _bytes_under(root / "metadata"))
+
+    def now(self, table: TopicTable) -> NewFiles:
+        """What has come since."""
+        after = NewFiles.before(table)
+        return NewFiles(after.data - self.data, after.metadata - self.metadata)
+
+
+def _bytes_under(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())

@@ -1,0 +1,93 @@
+"""A whole `cleantail compact` of a small topic, from the process's start, station by station."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from benchmarks.alone import alone, say
+from benchmarks.commands import cleantail, timed
+from benchmarks.dataset import NOW_MS, Shape, build
+from benchmarks.lake import Lake
+from benchmarks.options import Options
+from benchmarks.report import Column, Table, Times, Value, median, ratio
+
+SMALL = Shape(10_000, 0.2, first_clean=True, partitions=3)
+COLUMNS = (
+    Column("station", "text"),
+    Column("begins, s"),
+    Column("takes, s"),
+    Column("fastest to slowest", "text"),
+    Column("of the whole", "percent"),
+)
+NOTES = (
+    "All of it includes imports, the JVM, evaluate, compact, check, publish, expire, and the end of the JVM.",
+    "Stations may be within one another (launch_gateway, the JVM's start, is within start_session) or run at the "
+    "same time (great_expectations is imported by a thread). They are of runs that watch themselves; the whole "
+    "is of runs that do not.",
+)
+Spans = dict[str, list[float]]
+
+
+def run(options: Options) -> Table:
+    lake = replace(options.lake, directory=options.lake.directory / "startup")
+    shutil.rmtree(lake.directory, ignore_errors=True)  # a run that was killed has left it compacted
+    lake.directory.mkdir()
+    alone(build, lake, SMALL)
+    again = _saved(lake)
+    whole, watched, plan = [], [], []
+    for number in range(options.repetitions + 1):
+        say(f"cleantail compact, {number} of {options.repetitions}: {SMALL.text}")
+        again()
+        plan.append(cleantail(lake, "plan", SMALL.topic, "--now", str(NOW_MS)))
+        whole.append(cleantail(lake, *_command()))
+        again()
+        watched.append(_watched(lake))
+    title = f"`cleantail compact` of {SMALL.total:,} records in {SMALL.partitions} partitions"
+    rows = _rows(Times.of(whole), Times.of(plan), watched[1:])
+    return Table("startup", title, COLUMNS, tuple(rows), (*NOTES, options.text))
+
+
+def _command() -> list[str]:
+    return ["compact", SMALL.topic, "--now", str(NOW_MS), "--force"]
+
+
+def _saved(lake: Lake) -> Callable[[], None]:
+    """Makes the lake as it is now, whenever it is called: Iceberg's paths are absolute, so it is at the same place."""
+    saved = lake.directory / "saved"
+    shutil.copytree(lake.home, saved)
+
+    def again() -> None:
+        shutil.rmtree(lake.home)
+        shutil.copytree(saved, lake.home)
+
+    return again
+
+
+def _watched(lake: Lake) -> Spans:
+    result = lake.directory / "stations.json"
+    arguments = [str(result), repr(time.time()), *_command(), "--config", str(lake.config)]
+    seconds = timed(lake, ["-m", "benchmarks.watched", *arguments])
+    spans: Spans = json.loads(result.read_text())
+    return spans | {"the end of the process": [spans.pop("all of main")[1], seconds]}
+
+
+def _rows(whole: Times, plan: Times, watched: list[Spans]) -> list[tuple[Value, ...]]:
+    """Stations in the order in which they begin; a station that a run did not have is left out of its median."""
+    rows: list[tuple[Value, ...]] = []
+    for name in dict.fromkeys(name for spans in watched for name in spans):
+        spans = [each[name] for each in watched if name in each]
+        took = [end - begin for begin, end in spans]
+        begins = median([begin for begin, _ in spans])
+        spread = f"{min(took):.2f} to {max(took):.2f}"
+        rows.append((name, begins, median(took), spread, ratio(median(took), whole.warm)))
+    rows.sort(key=lambda row: float(row[1] or 0))
+    all_of_it = ("cleantail compact, all of it", 0.0, whole.warm, whole.spread, 1.0)
+    return [
+        *rows,
+        all_of_it,
+        ("cleantail plan, for comparison", 0.0, plan.warm, plan.spread, ratio(plan.warm, whole.warm)),
+    ]

@@ -1,0 +1,63 @@
+"""Which ratios the tables of the benchmarks have, and what the watch over a command's stations writes down."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import watched
+from benchmarks.__main__ import NAMES, main
+from benchmarks.compare import COLUMNS, Measured, _rows
+from benchmarks.dataset import Shape
+from benchmarks.growth import shapes
+from benchmarks.report import Times
+from benchmarks.watched import Finder, Watch
+
+
+def test_every_system_is_compared_with_the_whole_round_the_unchecked_one_and_the_scan() -> None:
+    shape = Shape(4_000, 0.2)
+    seconds = {
+        "key scan": 1.0,
+        "Cleantail: round + publish": 4.0,
+        "Cleantail: round + check + publish": 8.0,
+        "another": 16.0,
+    }
+    rows = list(_rows([Measured(shape, name, Times((99.0, s, s, s))) for name, s in seconds.items()]))
+    assert all(len(row) == len(COLUMNS) for row in rows)
+    assert rows[-1] == ("steady, 20 % dirty", "another", 99.0, 16.0, "16.00 to 16.00", 2.0, 4.0, 16.0)
+
+
+def test_growth_has_four_sizes_at_one_share_and_other_shares_at_one_size() -> None:
+    found = shapes(10_000_000)
+    assert sorted(s.total for s in found if s.update_share == 0.2 and not s.tombstone_share) == [
+        1_000_000,
+        3_000_000,
+        10_000_000,
+        30_000_000,
+    ]
+    assert {s.update_share for s in found if s.total == 10_000_000} == {0.001, 0.01, 0.1, 0.2, 0.5}
+    assert Shape(30_000_000, 0.001) in found
+
+
+def test_a_station_is_watched_once_its_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "station_sample.py").write_text("def work(x):\n    return x + 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(watched, "STATIONS", {"station_sample": "work"})
+    monkeypatch.setattr(watched, "IMPORTS", ("station_sample",))
+    watch = Watch(time.time())
+    monkeypatch.setattr(sys, "meta_path", [Finder(watch), *sys.meta_path])
+    import station_sample  # type: ignore[import-not-found]
+
+    assert station_sample.work(1) == 2
+    assert list(watch.spans) == ["import station_sample", "work"]
+    assert all(0 <= begin <= end for begin, end in watch.spans.values())
+    del sys.modules["station_sample"]
+
+
+def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["compere"])
+    assert f"no benchmark compere; there are {', '.join(NAMES)}" in capsys.readouterr().err
