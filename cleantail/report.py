@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from cleantail.evaluate import RunPlan
 from cleantail.latest import Latest
 from cleantail.log_state import LogState
 from cleantail.readers import Reader
+from cleantail.words import instant, size
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
 
@@ -224,21 +224,3 @@ def readers(topic: Topic, found: Sequence[Reader], for_machines: bool) -> None:
     for r in found:
         table.add_row(escape(r.name), str(r.partition), str(r.offset), instant(r.at_ms))
     _console().print(table if found else escape(f"{topic.topic}: no readers are registered"))
-
-
-def size(count: int) -> str:
-    """Bytes as people write them."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def instant(at_ms: int) -> str:
-    """Unix ms as UTC; as it is where no calendar goes that far."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return str(at_ms)
