@@ -66,6 +66,11 @@ class TopicRow:
     last_round_ms: int | None = None
     saved: Saved = Saved(0, 0)
 
+    @property
+    def known(self) -> bool:
+        """Whether there is a table that was read: without one the numbers say nothing."""
+        return self.state not in (State.BROKEN, State.UNREADABLE, State.READING, State.EMPTY)
+
 
 def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int) -> TopicRow:
     """The row of a topic whose table was read."""

@@ -20,6 +20,7 @@ from cleantail.config import ConfigError, Topic
 from cleantail.evaluate import RunPlan
 from cleantail.latest import Latest
 from cleantail.log_state import LogState
+from cleantail.partition_state import Quarantine
 from cleantail.readers import Reader
 from cleantail.words import instant, size
 
@@ -202,6 +203,15 @@ def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
     print(f"{topic.topic}: {'; '.join(result['reasons'])}")
     for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed"):
         print(f"  {name.replace('_', ' ')}: {result[name]}")
+
+
+def released(topic: Topic, partition: int, was: Quarantine, for_machines: bool) -> None:
+    """What the log was held back for."""
+    if for_machines:
+        _print_json({"topic": topic.topic, "partition": partition, "released": asdict(was)})
+        return
+    print(f"{topic.topic}: partition {partition} is out of quarantine; the next run tries it")
+    print(f"  it was there since {instant(was.since_ms)} UTC, {was.attempts} attempts: {was.reason}")
 
 
 def positions(topic: Topic, state: Latest, file: Path | None, quiet: bool) -> None:

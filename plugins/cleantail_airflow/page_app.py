@@ -10,6 +10,7 @@ GET  /static/FILE
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -57,7 +58,9 @@ HEADERS = {
 def build_app() -> FastAPI:
     """The application over CLEANTAIL_CONFIG and CLEANTAIL_HOME."""
     app = FastAPI(title="Cleantail", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[LOGGED_IN])
-    app.state.content = Content(config_dir(os.environ), os.environ)
+    app.state.content = content = Content(config_dir(os.environ), os.environ)
+    # the menu's icon is asked for by every page of the UI: long before someone opens this one
+    threading.Thread(target=content.warm, name="cleantail-warm", daemon=True).start()
     app.middleware("http")(_with_headers)
     app.exception_handler(StarletteHTTPException)(_to_login)
     app.get("/topics", response_class=HTMLResponse)(all_topics)

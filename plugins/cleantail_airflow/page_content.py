@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,9 @@ from cleantail.rounds import Round
 from cleantail.triggers import Decision
 from cleantail_airflow.data_docs import pages_of, site_of
 
-ALL_WITHIN_S = 1.2
+logger = logging.getLogger(__name__)
+
+ALL_WITHIN_S = 1.0
 """How long the page of all topics waits for metadata; what is not there by then comes at the next load."""
 ONE_WITHIN_S = 30.0
 ROUNDS_SHOWN = 30
@@ -47,6 +51,7 @@ class Content:
     def __init__(self, config_dir: Path, env: Mapping[str, str]) -> None:
         self._config_dir = config_dir
         self._env = env
+        self._lock = threading.RLock()
         self._seen: tuple[Any, ...] = ()
         self._found: Found = {}
         self._platform: Platform | None = None
@@ -55,22 +60,32 @@ class Content:
     @property
     def platform(self) -> Platform:
         """Raises ConfigError where defaults.yaml is broken."""
-        self._refresh()
-        if self._platform is None:
-            self._platform = load_platform(self._config_dir, self._env)
-        return self._platform
+        with self._lock:
+            self._refresh()
+            if self._platform is None:
+                self._platform = load_platform(self._config_dir, self._env)
+            return self._platform
 
     @property
     def cache(self) -> MetadataCache:
-        platform = self.platform
-        if self._cache is None:
-            self._cache = MetadataCache(platform)
-        return self._cache
+        with self._lock:
+            platform = self.platform
+            if self._cache is None:
+                self._cache = MetadataCache(platform)
+            return self._cache
+
+    def warm(self) -> None:
+        """Begins to read all tables, so that the first person to look does not wait."""
+        try:
+            self.cache.observe([t for _, t in self.topics().values() if isinstance(t, Topic)], 0)
+        except Exception as e:  # whoever opens the page is told
+            logger.info("metadata was not read ahead: %s", e)
 
     def topics(self) -> Found:
         """Topic, or what is wrong with its file, by name; of a broken one the file's name."""
-        self._refresh()
-        return self._found
+        with self._lock:
+            self._refresh()
+            return self._found
 
     def topic(self, name: str) -> Topic:
         """Raises ConfigError for a broken one, KeyError where there is none."""
