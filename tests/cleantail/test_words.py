@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.words import ago, duration, in_words
+from cleantail.words import ago, duration, in_words, instant, size
 
 HOUR_MS = 3_600_000
 
@@ -34,3 +34,31 @@ def test_a_moment_is_seen_from_now(at_ms, text):
 )
 def test_a_reason_is_told_without_milliseconds_and_offsets_stay(reason, text):
     assert in_words(reason) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1_023, "1023 B"),
+        (1_024, "1.0 KiB"),
+        (1_536, "1.5 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (1 << 30, "1.0 GiB"),
+        (1 << 40, "1024.0 GiB"),
+    ],
+)
+def test_sizes_are_written_as_people_write_them(count, text):
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "text"),
+    [
+        (0, "1970-01-01 00:00:00"),
+        (1_767_225_600_999, "2026-01-01 00:00:00"),
+        ((1 << 63) - 1, "9223372036854775807"),
+    ],
+)
+def test_instants_are_utc_or_as_they_are(at_ms, text):
+    assert instant(at_ms) == text
