@@ -140,7 +140,9 @@ class Content:
         shown = rounds[:ROUNDS_SHOWN]
         docs = pages_of(site_of(self.platform.home, topic.topic), [r.name for r in shown])
         columns = round_columns(shown, PLOT_SIZE[0], PLOT_SIZE[1])
-        return {"rounds": shown, "more_rounds": len(rounds) - len(shown), "docs": docs, "columns": columns}
+        reasons = dict.fromkeys(reason for column in columns for reason, _, _ in column.parts)
+        more = {"more_rounds": len(rounds) - len(shown), "reasons": list(reasons)}
+        return {"rounds": shown, "docs": docs, "columns": columns, **more}
 
 
 def _row(name: str, topic: Topic | ConfigError, observed: Observed | None, now_ms: int) -> TopicRow:
