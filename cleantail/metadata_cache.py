@@ -18,6 +18,7 @@ from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.history import SizePoint, size_point
 from cleantail.outside import explained
+from cleantail.readers import Reader, registered
 from cleantail.rounds import EVIDENCE, Round, read_evidence
 from cleantail.table_metadata import TableFacts, load_table, open_catalog, table_facts
 
@@ -62,6 +63,10 @@ class MetadataCache:
             reads = {t.topic: self._read_of(t, locations.get(t.table, "")) for t in topics}
         wait(reads.values(), timeout=within_s)
         return {name: read.result() if read.done() else None for name, read in reads.items()}
+
+    def readers(self, topic: Topic) -> tuple[Reader, ...]:
+        """The topic's readers as they are now: a position moves without a commit to the table."""
+        return registered(self._open(), topic)
 
     def rounds(self, topic: Topic) -> list[Round]:
         """The topic's rounds in the evidence table, newest first."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from html import escape
 from pathlib import Path
+
+_BODY = re.compile("<body[^>]*>")
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -43,3 +47,10 @@ def pages_of(site: Path, rounds: Iterable[str]) -> dict[str, list[str]]:
                 found = sorted(folder.glob("*/*.html"))
                 pages.setdefault(folder.name, []).extend(str(file.relative_to(site)) for file in found)
     return {name: found for name, found in pages.items() if found}
+
+
+def framed(page: str, root: str, topic: str) -> str:
+    """A page with a style that it can be read by, and a way back: its own are on the internet."""
+    style = f'<link rel="stylesheet" href="{escape(root)}/static/data_docs.css"></head>'
+    back = f'<p><a href="{escape(root)}/topics/{escape(topic)}#rounds">Back to {escape(topic)}</a></p>'
+    return _BODY.sub(lambda body: body[0] + back, page.replace("</head>", style, 1), count=1)

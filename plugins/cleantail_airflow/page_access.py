@@ -6,7 +6,6 @@ Built on `airflow.api_fastapi.core_api.security`, which is not a public interfac
 from __future__ import annotations
 
 import json
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -21,8 +20,6 @@ from airflow.models.dag import DagModel
 from airflow.models.log import Log
 from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request, status
-
-logger = logging.getLogger(__name__)
 
 User = Annotated[BaseUser, Depends(get_user)]
 LOGGED_IN = Depends(get_user)
@@ -83,9 +80,8 @@ def login_url(request: Request) -> str:
 
 
 def note_release(dag_id: str, partition: int, reason: str, user: BaseUser) -> None:
-    """Who released what, into Airflow's audit log and the API server's log."""
+    """Who released what, into Airflow's audit log; the API server's own log has it from the release."""
     name = user.get_name()
-    logger.info("user %r released partition %d of %s from quarantine (%s)", name, partition, dag_id, reason)
     extra = json.dumps({"partition": partition, "quarantine": reason})
     with create_session() as session:
         session.add(Log(event=EVENT, owner=name, owner_display_name=name, dag_id=dag_id, extra=extra))

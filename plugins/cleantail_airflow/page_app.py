@@ -142,9 +142,8 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
     headers = {"Content-Security-Policy": f"{DOCS_POLICY}; base-uri 'none'; frame-ancestors 'self'; form-action 'none'"}
     if file.suffix != ".html":
         return FileResponse(file, media_type=kind, headers=headers)
-    style = f'<link rel="stylesheet" href="{request.scope["root_path"]}/static/data_docs.css"></head>'
-    text = file.read_text(errors="replace").replace("</head>", style, 1)
-    return HTMLResponse(text, headers=headers)
+    root = request.scope["root_path"]
+    return HTMLResponse(data_docs.framed(file.read_text(errors="replace"), root, dag_id), headers=headers)
 
 
 def static(name: str) -> Response:

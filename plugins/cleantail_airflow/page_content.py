@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,8 @@ class Content:
         if observed is None or observed.error:
             raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
         rounds = self.cache.rounds(topic)
-        plan = plan_run(topic, observed.facts, now_ms=now_ms)
+        facts = observed.facts and replace(observed.facts, readers=self.cache.readers(topic))
+        plan = plan_run(topic, facts, now_ms=now_ms)
         return {
             "topic": topic,
             "row": _row(name, topic, observed, now_ms),

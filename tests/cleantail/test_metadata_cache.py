@@ -7,6 +7,7 @@ import pytest
 from cleantail import metadata_cache
 from cleantail.config import Topic
 from cleantail.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache, Observed
+from cleantail.readers import set_position
 
 WAIT_S = 20
 
@@ -91,3 +92,10 @@ def test_nobody_waits_longer_than_asked(orders_table, monkeypatch):
 
 def test_without_an_evidence_table_there_were_no_rounds(orders_table):
     assert MetadataCache(orders_table.platform).rounds(orders_table.topic) == []
+
+
+def test_positions_of_readers_are_those_of_now(orders_table):
+    cache = MetadataCache(orders_table.platform)
+    assert cache.readers(orders_table.topic) == ()
+    reader = set_position(orders_table.catalog, orders_table.topic, "index", 0, 7, now_ms=1)
+    assert cache.readers(orders_table.topic) == (reader,)

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cleantail.partition_state import PartitionState, Quarantine, states_of_properties
+from cleantail.partition_state import Horizon, PartitionState, Quarantine, states_of_properties
+from cleantail.readers import set_position
 from cleantail_airflow import page
 from cleantail_airflow.data_docs import site_of
 from cleantail_airflow.places import ROOT
@@ -285,6 +286,18 @@ def test_pages_name_nothing_on_the_internet(browser: Any) -> None:
 
 
 # ---- the rest
+
+
+def test_what_a_reader_holds_back_is_not_said_to_go(browser: Any, orders: OrdersTable) -> None:
+    state = PartitionState(checkpoint=1, horizons=(Horizon(1, 5, 3),))
+    orders.set_properties(**{"cleantail.partition.1": state.as_json()})
+    ann, path = browser("ann"), "/cleantail/topics/orders"
+    assert "3 tombstones are past their horizon" in ann.get(path).text
+    set_position(orders.catalog, orders.topic, "index", 1, 0)
+    (orders.platform.config_dir / "topics" / "orders.yaml").write_text(
+        json.dumps({"topic": "orders", "config": {"cleantail.readers.hold.cap.ms": 9_000_000_000_000}})
+    )
+    assert "up to 3 past it wait for a registered reader" in ann.get(path).text
 
 
 def test_data_docs_are_served_without_their_scripts_and_only_those_of_the_topic(browser: Any, site: Site) -> None:
