@@ -23,7 +23,7 @@ from cleantail_airflow.places import ROOT
 from tests.airflow_site import Site
 from tests.cleantail.lake import OrdersTable
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx` with")]
 
 HOST = "http://testserver"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
@@ -71,9 +71,7 @@ def _token(server: Any, name: str) -> str:
 
 
 def _client(server: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from fastapi.testclient import TestClient
+    from fastapi.testclient import TestClient
 
     return TestClient(server, base_url=HOST, follow_redirects=False)
 
