@@ -24,6 +24,6 @@ A *topic* is one Iceberg table, a *log* one `partition` of it. Records have offs
 3.6  Overdue logs come first, by deadline; then the dirtiest.
 
 Nothing in this package imports pyspark, airflow or great_expectations. Reading table metadata (`table_metadata`,
-`reading`: PyIceberg) and the command line (`cli`, `report`) stand beside the rules in modules of their own. Time is
-always an argument, Unix milliseconds.
+`metadata_cache`, `reading`: PyIceberg), writing one property (`table_properties`, `releasing`) and the command line
+(`cli`, `report`) stand beside the rules in modules of their own. Time is always an argument, Unix milliseconds.
 """

@@ -7,6 +7,7 @@ Exit codes: 0 fine, also when nothing was due; 1 a check failed; 2 wrong input, 
 from __future__ import annotations
 
 import argparse
+import getpass
 import io
 import json
 import os
@@ -74,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     _decisions(_clock(_topic(add("plan", plan, "what a run would do and why; changes nothing"))))
     _decisions(_clock(_topic(add("compact", compact, "evaluate, compact, check, publish, expire"))))
     _clock(_topic(add("reclaim", reclaim, "rewrite files, expire snapshots, remove orphans, where due")))
+    _release_arguments(_topic(add("release", release, "take a partition out of quarantine: the next run tries it")))
     _read_arguments(_topic(add("read", read, "records as kcat -J lines, in offset order")))
     _latest_arguments(_clock(_topic(add("latest", latest, "the current state as kcat -J lines: one record a key"))))
     _reader_arguments(add("reader", reader, "positions of readers, for which tombstones wait"), common)
@@ -104,6 +106,10 @@ def _decisions(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def _ingest_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--file", type=Path, action="append", required=True, metavar="F", help=".jsonl or .jsonl.gz")
     made.add_argument("--encoding", choices=["text", "base64"], help="of keys, payloads and header values")
+
+
+def _release_arguments(made: argparse.ArgumentParser) -> None:
+    made.add_argument("partition", type=_natural, metavar="PARTITION")
 
 
 def _read_arguments(made: argparse.ArgumentParser) -> None:
@@ -258,6 +264,16 @@ def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
         step("reclaiming")
         result = reclaim_topic(TopicTable.of(spark, topic, platform), platform, _now(arguments))
     report.reclaimed(topic, result, arguments.json)
+    return 0
+
+
+def release(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Takes one log out of quarantine."""
+    from cleantail import releasing, report
+
+    topic = _named(arguments)
+    lifted = releasing.release(topic, platform, arguments.partition, getpass.getuser(), int(time.time() * 1000))
+    report.released(topic, arguments.partition, lifted, arguments.json)
     return 0
 
 

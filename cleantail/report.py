@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,9 @@ from cleantail.config import ConfigError, Topic
 from cleantail.evaluate import RunPlan
 from cleantail.latest import Latest
 from cleantail.log_state import LogState
+from cleantail.partition_state import Quarantine
 from cleantail.readers import Reader
+from cleantail.words import instant, size
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
 
@@ -204,6 +205,15 @@ def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         print(f"  {name.replace('_', ' ')}: {result[name]}")
 
 
+def released(topic: Topic, partition: int, was: Quarantine, for_machines: bool) -> None:
+    """What the log was held back for."""
+    if for_machines:
+        _print_json({"topic": topic.topic, "partition": partition, "released": asdict(was)})
+        return
+    print(f"{topic.topic}: partition {partition} is out of quarantine; the next run tries it")
+    print(f"  it was there since {instant(was.since_ms)} UTC, {was.attempts} attempts: {was.reason}")
+
+
 def positions(topic: Topic, state: Latest, file: Path | None, quiet: bool) -> None:
     """The snapshot and the next offset of every log: to a file, and to a person on stderr."""
     if file is not None:
@@ -224,21 +234,3 @@ def readers(topic: Topic, found: Sequence[Reader], for_machines: bool) -> None:
     for r in found:
         table.add_row(escape(r.name), str(r.partition), str(r.offset), instant(r.at_ms))
     _console().print(table if found else escape(f"{topic.topic}: no readers are registered"))
-
-
-def size(count: int) -> str:
-    """Bytes as people write them."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def instant(at_ms: int) -> str:
-    """Unix ms as UTC; as it is where no calendar goes that far."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return str(at_ms)

@@ -25,8 +25,8 @@ Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
   clear the task: it repeats safely.
 - `check_quality`: the partitions in the message are held back and `main` has nothing of them; the others are
   published. The message lists partition, expectation and observed value; the evidence table and Data Docs have more.
-  Correct the data or the check. The partition is tried again by itself after a pause, or at once by **Trigger** with
-  `force`.
+  Correct the data or the check. The partition is tried again by itself after a pause, at the next run after **Release**
+  on the tab Compaction, or at once by **Trigger** with `force`.
 - `publish`: other writers rewrote the same files more often than the round was started over. Nothing is lost: the
   next run does it.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
@@ -43,6 +43,7 @@ applications run at once, over all topics, as `log.cleaner.threads` in `config/d
 cleantail status TOPIC                 # log state by partition
 cleantail plan TOPIC                   # what a run would do now, and why; changes nothing
 cleantail compact TOPIC --force        # the whole round
+cleantail release TOPIC PARTITION      # out of quarantine
 cleantail read TOPIC --partition 0     # records in offset order
 cleantail check-config                 # after every change of YAML
 ```

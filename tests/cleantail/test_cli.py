@@ -11,7 +11,7 @@ import pytest
 from cleantail import cli
 from cleantail.cli import main
 from cleantail.errors import ConflictError
-from cleantail.partition_state import Horizon, PartitionState
+from cleantail.partition_state import Horizon, PartitionState, Quarantine
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -375,3 +375,17 @@ def test_a_reader_that_has_enough_is_no_error(filled, project):
         process.stdout.close()
         err = process.stderr.read()
     assert (process.returncode, err) == (0, b"")
+
+
+# ---- release
+
+
+def test_release_takes_a_partition_out_of_quarantine(run, orders_table):
+    held = Quarantine(0, "compact", "check failed: x", 2, 9)
+    orders_table.set_properties(**{"cleantail.partition.0": PartitionState(checkpoint=1, quarantine=held).as_json()})
+    code, out, _ = run("release", "orders", "0")
+    assert (code, out.splitlines()[0]) == (0, "orders: partition 0 is out of quarantine; the next run tries it")
+    assert "2 attempts: check failed: x" in out
+    code, out, err = run("release", "orders", "0", "--json")
+    assert (code, json.loads(out)["ok"]) == (2, False)
+    assert "partition 0 of topic orders is not in quarantine" in err

@@ -15,34 +15,6 @@ from cleantail.partition_state import Horizon, PartitionState, Quarantine
 TOPIC = Topic(topic="orders", table="n.orders")
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (1_023, "1023 B"),
-        (1_024, "1.0 KiB"),
-        (1_536, "1.5 KiB"),
-        (1 << 20, "1.0 MiB"),
-        (1 << 30, "1.0 GiB"),
-        (1 << 40, "1024.0 GiB"),
-    ],
-)
-def test_sizes_are_written_as_people_write_them(count, text):
-    assert report.size(count) == text
-
-
-@pytest.mark.parametrize(
-    ("at_ms", "text"),
-    [
-        (0, "1970-01-01 00:00:00"),
-        (1_767_225_600_999, "2026-01-01 00:00:00"),
-        ((1 << 63) - 1, "9223372036854775807"),
-    ],
-)
-def test_instants_are_utc_or_as_they_are(at_ms, text):
-    assert report.instant(at_ms) == text
-
-
 # ---- status
 
 

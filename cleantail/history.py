@@ -1,0 +1,58 @@
+"""How large a table was over time, and what compaction has saved: from the summaries of its snapshots.
+
+A summary is part of the table's metadata, so nothing is opened to know it. Snapshots that have expired are unknown:
+the history is as long as cleantail.snapshot.retention.ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cleantail.segments import DataFile
+
+OPERATION = "cleantail.operation"
+"""Summary entry of our commits: what made them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizePoint:
+    """A table as one snapshot left it. `live_bytes` are file bytes x share of records that are not deleted."""
+
+    at_ms: int
+    operation: str
+    file_bytes: int
+    live_bytes: int
+    reclaimed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Bytes that readers no longer read: hidden by deletion vectors, and given back by rewrites (as far as known)."""
+
+    hidden_bytes: int
+    reclaimed_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return self.hidden_bytes + self.reclaimed_bytes
+
+
+def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePoint:
+    """The point of one snapshot; counts that its writer left out are 0."""
+    file_bytes = _number(summary, "total-files-size")
+    records, deleted = _number(summary, "total-records"), _number(summary, "total-position-deletes")
+    live = file_bytes * max(records - deleted, 0) // records if records else 0
+    freed = _number(summary, "removed-files-size") - _number(summary, "added-files-size")
+    reclaimed = max(freed, 0) if operation == "replace" else 0
+    return SizePoint(at_ms, summary.get(OPERATION) or operation, file_bytes, live, reclaimed)
+
+
+def _number(summary: Mapping[str, str], name: str) -> int:
+    text = summary.get(name) or "0"
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def saved(files: Iterable[DataFile], points: Iterable[SizePoint]) -> Saved:
+    """What compaction has saved in one table."""
+    return Saved(sum(f.size_bytes - f.live_bytes for f in files), sum(p.reclaimed_bytes for p in points))

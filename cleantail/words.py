@@ -1,0 +1,52 @@
+"""Numbers as people read them: bytes, durations, moments, and reasons that hold them. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
+_MOMENT = re.compile(r"\b(until|before) (\d+) ms")
+_DURATION = re.compile(r"\b(\d{4,}) ms")
+_CONFIG = re.compile(r"(\.ms is) (\d{4,})\b")
+
+
+def size(count: int) -> str:
+    """Bytes as people write them."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def instant(at_ms: int) -> str:
+    """Unix ms as UTC; as it is where no calendar goes that far."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
+
+
+def duration(milliseconds: int) -> str:
+    """2.5 d, 1 h, 15 min: the largest unit that is not below one, to one decimal."""
+    for unit, length in _UNITS_MS:
+        if milliseconds >= length:
+            return f"{round(milliseconds / length, 1):g} {unit}"
+    return f"{milliseconds} ms"
+
+
+def ago(at_ms: int, now_ms: int) -> str:
+    """A moment as seen from now: `3 h ago`, `in 2 d`."""
+    away_ms = now_ms - at_ms
+    if abs(away_ms) < 1000:
+        return "now"
+    return f"{duration(away_ms)} ago" if away_ms > 0 else f"in {duration(-away_ms)}"
+
+
+def in_words(reason: str) -> str:
+    """A decision's reason with its milliseconds as moments (UTC) and durations."""
+    text = _MOMENT.sub(lambda m: f"{m[1]} {instant(int(m[2]))} UTC", reason)
+    text = _DURATION.sub(lambda m: duration(int(m[1])), text)
+    return _CONFIG.sub(lambda m: f"{m[1]} {duration(int(m[2]))}", text)

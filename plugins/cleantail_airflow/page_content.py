@@ -1,0 +1,179 @@
+"""What the page shows, as plain objects for the templates: from YAML and table metadata, without Airflow."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cleantail.config import ConfigError, Platform, Topic, load_platform, scan_topics
+from cleantail.config_origin import settings, written_configs
+from cleantail.drawing import Bar, log_bar, round_columns, size_plot
+from cleantail.errors import CleantailError
+from cleantail.evaluate import RunPlan, log_states, plan_run
+from cleantail.history import saved
+from cleantail.log_state import LogState
+from cleantail.metadata_cache import MetadataCache, Observed
+from cleantail.overview import MEANING, State, TopicRow, counts, in_order, lag_limits, topic_row
+from cleantail.rounds import Round
+from cleantail.triggers import Decision
+from cleantail_airflow.data_docs import pages_of, site_of
+
+logger = logging.getLogger(__name__)
+
+ALL_WITHIN_S = 1.0
+"""How long the page of all topics waits for metadata; what is not there by then comes at the next load."""
+ONE_WITHIN_S = 30.0
+ROUNDS_SHOWN = 30
+BAR_WIDTH = 1000.0
+PLOT_SIZE = (600, 120)
+
+Found = Mapping[str, tuple[Path, Topic | ConfigError]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """One log on a topic's page."""
+
+    log: LogState
+    decision: Decision
+    bar: Bar
+    lag_ms: int | None
+    sweep: bool
+
+
+class Content:
+    """The topics of one configuration. YAML is read again when a file has changed."""
+
+    def __init__(self, config_dir: Path, env: Mapping[str, str]) -> None:
+        self._config_dir = config_dir
+        self._env = env
+        self._lock = threading.RLock()
+        self._seen: tuple[Any, ...] = ()
+        self._found: Found = {}
+        self._platform: Platform | None = None
+        self._cache: MetadataCache | None = None
+
+    @property
+    def platform(self) -> Platform:
+        """Raises ConfigError where defaults.yaml is broken."""
+        with self._lock:
+            self._refresh()
+            if self._platform is None:
+                self._platform = load_platform(self._config_dir, self._env)
+            return self._platform
+
+    @property
+    def cache(self) -> MetadataCache:
+        with self._lock:
+            platform = self.platform
+            if self._cache is None:
+                self._cache = MetadataCache(platform)
+            return self._cache
+
+    def warm(self) -> None:
+        """Begins to read all tables, so that the first person to look does not wait."""
+        try:
+            self.cache.observe([t for _, t in self.topics().values() if isinstance(t, Topic)], 0)
+        except Exception as e:  # whoever opens the page is told
+            logger.info("metadata was not read ahead: %s", e)
+
+    def topics(self) -> Found:
+        """Topic, or what is wrong with its file, by name; of a broken one the file's name."""
+        with self._lock:
+            self._refresh()
+            return self._found
+
+    def topic(self, name: str) -> Topic:
+        """Raises ConfigError for a broken one, KeyError where there is none."""
+        _, topic = self.topics()[name]
+        if isinstance(topic, ConfigError):
+            raise topic
+        return topic
+
+    def _refresh(self) -> None:
+        files = sorted([*self._config_dir.glob("defaults.yaml"), *self._config_dir.glob("topics/*")])
+        seen = tuple((file, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
+        if seen == self._seen:
+            return
+        if not self._seen or seen[0] != self._seen[0]:
+            self._platform = self._cache = None
+        scanned = scan_topics(self._config_dir)
+        self._found = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
+        self._seen = seen
+
+    def all_topics(self, readable: Collection[str], now_ms: int) -> dict[str, Any]:
+        """The rows of the topics that the user may read, in their order."""
+        found = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
+        topics = [topic for topic in found.values() if isinstance(topic, Topic)]
+        seen = self.cache.observe(topics, ALL_WITHIN_S) if topics else {}
+        rows = in_order(_row(name, topic, seen.get(name), now_ms) for name, topic in found.items())
+        reading = any(row.state is State.READING for row in rows)
+        return {"rows": rows, "counts": counts(rows), "meaning": MEANING, "reading": reading, "now_ms": now_ms}
+
+    def one_topic(self, name: str, now_ms: int) -> dict[str, Any]:
+        """Everything of one topic. Raises KeyError for an unknown one, CleantailError where it cannot be read."""
+        file, _ = self.topics()[name]
+        topic = self.topic(name)
+        observed = self.cache.observe([topic], ONE_WITHIN_S)[name]
+        if observed is None or observed.error:
+            raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
+        rounds = self.cache.rounds(topic)
+        facts = observed.facts and replace(observed.facts, readers=self.cache.readers(topic))
+        plan = plan_run(topic, facts, now_ms=now_ms)
+        return {
+            "topic": topic,
+            "row": _row(name, topic, observed, now_ms),
+            "meaning": MEANING,
+            "limits": lag_limits(topic),
+            "plan": plan,
+            "logs": _log_views(plan),
+            "plot": size_plot(observed.sizes, *PLOT_SIZE),
+            **self._rounds(topic, rounds),
+            "settings": settings(topic, *written_configs(file, self._config_dir)),
+            "now_ms": now_ms,
+        }
+
+    def _rounds(self, topic: Topic, rounds: list[Round]) -> dict[str, Any]:
+        shown = rounds[:ROUNDS_SHOWN]
+        docs = pages_of(site_of(self.platform.home, topic.topic), [r.name for r in shown])
+        columns = round_columns(shown, PLOT_SIZE[0], PLOT_SIZE[1])
+        reasons = dict.fromkeys(reason for column in columns for reason, _, _ in column.parts)
+        more = {"more_rounds": len(rounds) - len(shown), "reasons": list(reasons)}
+        return {"rounds": shown, "docs": docs, "columns": columns, **more}
+
+
+def _row(name: str, topic: Topic | ConfigError, observed: Observed | None, now_ms: int) -> TopicRow:
+    if isinstance(topic, ConfigError):
+        return TopicRow(name, State.BROKEN, str(topic.problems[0]))
+    if observed is None:
+        return TopicRow(name, State.READING, MEANING[State.READING], topic.description)
+    if observed.error:
+        return TopicRow(name, State.UNREADABLE, observed.error, topic.description)
+    try:
+        logs = log_states(topic, observed.facts, now_ms)
+    except CleantailError as e:
+        return TopicRow(name, State.UNREADABLE, str(e), topic.description)
+    files = observed.facts.files if observed.facts else ()
+    return topic_row(topic, logs, saved(files, observed.sizes), now_ms)
+
+
+def _log_views(plan: RunPlan) -> list[LogView]:
+    return [
+        LogView(
+            log=log,
+            decision=decision,
+            bar=log_bar(log, BAR_WIDTH),
+            lag_ms=_lag_ms(log, plan.now_ms),
+            sweep=log.partition in plan.sweep,
+        )
+        for log, decision in zip(plan.logs, plan.decisions, strict=True)
+    ]
+
+
+def _lag_ms(log: LogState, now_ms: int) -> int | None:
+    earliest_ms = log.earliest_dirty_timestamp_ms
+    return None if earliest_ms is None else max(now_ms - earliest_ms, 0)

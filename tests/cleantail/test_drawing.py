@@ -1,0 +1,74 @@
+"""Logs, sizes and rounds as shapes."""
+
+import pytest
+from kernel_builders import log_state, segment
+
+from cleantail.drawing import SLIVER, log_bar, round_columns, size_plot
+from cleantail.history import SizePoint
+from cleantail.rounds import LogRound, Round
+
+
+def spans(log):
+    return [(s.kind, s.start, s.end, s.bytes) for s in log_bar(log, 300).sections]
+
+
+def test_a_log_is_drawn_by_its_sections_from_start_to_end():
+    assert spans(log_state()) == [("clean", 0, 10, 100), ("cleanable", 10, 20, 100), ("active", 20, 30, 100)]
+    assert [(s.x, s.width) for s in log_bar(log_state(), 300).sections] == [(0, 100), (100, 100), (200, 100)]
+    assert log_bar(log_state(), 300).marks == (100, 200)
+
+
+def test_what_waits_for_its_lag_lies_between_cleanable_and_active():
+    log = log_state(first_uncleanable_offset=15, uncleanable_bytes=150)
+    assert spans(log)[2:] == [("uncleanable", 15, 20, 50), ("active", 20, 30, 100)]
+
+
+def test_a_log_without_an_active_segment_ends_uncleanable():
+    assert spans(log_state(active_base_offset=None))[-1] == ("uncleanable", 20, 30, 100)
+
+
+def test_a_log_that_was_cleaned_into_its_active_segment_has_no_section_twice():
+    log = log_state(first_dirty_offset=25, first_uncleanable_offset=25)
+    assert [(kind, start, end) for kind, start, end, _ in spans(log)] == [("clean", 0, 25), ("active", 25, 30)]
+
+
+def test_an_empty_log_has_no_sections():
+    log = log_state(log_end_offset=0, first_dirty_offset=0, first_uncleanable_offset=0, active_base_offset=None)
+    assert log_bar(log, 300).sections == ()
+
+
+def test_a_thin_section_can_still_be_pointed_at_and_the_bar_keeps_its_width():
+    log = log_state(log_end_offset=100_000, segments=(segment(0, 10), segment(10, 20), segment(20, 100_000)))
+    widths = [s.width for s in log_bar(log, 300).sections]
+    assert min(widths) >= SLIVER
+    assert sum(widths) == pytest.approx(300)
+
+
+def test_sizes_are_steps_from_the_oldest_to_the_newest():
+    points = [SizePoint(20, "compact", 100, 25, 0), SizePoint(10, "ingest", 50, 50, 0)]
+    plot = size_plot(points, 100, 40)
+    assert plot.files == "0.0,20.0 100.0,20.0 100.0,0.0"
+    assert plot.live == "0.0,20.0 100.0,20.0 100.0,30.0"
+    assert (plot.most_bytes, plot.first_ms, plot.last_ms) == (100, 10, 20)
+
+
+def test_one_snapshot_and_none_can_be_drawn():
+    assert size_plot([], 100, 40) is None
+    assert size_plot([SizePoint(10, "ingest", 0, 0, 0)], 100, 40).files == "100.0,40.0"
+
+
+def a_round(at_ms, passed=True, **deleted):
+    log = LogRound(0, 0, 10, 10, 5, deleted, passed, ())
+    return Round(f"r{at_ms}", "compact", at_ms, at_ms, (log,))
+
+
+def test_rounds_are_columns_of_what_they_dropped_oldest_left():
+    columns = round_columns([a_round(2, superseded=30, expired=10), a_round(1, superseded=20)], 100, 80)
+    assert [c.round.name for c in columns] == ["r1", "r2"]
+    assert columns[0].parts == (("superseded", 40, 40),)
+    assert columns[1].parts == (("superseded", 20, 60), ("expired", 0, 20))
+
+
+def test_a_red_round_dropped_nothing():
+    assert round_columns([a_round(1, passed=False, superseded=20)], 100, 80)[0].parts == ()
+    assert round_columns([], 100, 80) == ()

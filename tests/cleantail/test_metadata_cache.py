@@ -1,0 +1,101 @@
+"""Metadata of many tables: read once for each commit, and never waited for longer than asked."""
+
+import threading
+
+import pytest
+
+from cleantail import metadata_cache
+from cleantail.config import Topic
+from cleantail.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache, Observed
+from cleantail.readers import set_position
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Topics in the order in which their metadata was really read."""
+    seen, real = [], metadata_cache.load_table
+
+    def load(catalog, topic, platform):
+        seen.append(topic.topic)
+        return real(catalog, topic, platform)
+
+    monkeypatch.setattr(metadata_cache, "load_table", load)
+    return seen
+
+
+@pytest.fixture
+def clock():
+    class Clock:
+        now_s = 0.0
+
+        def __call__(self):
+            return self.now_s
+
+    return Clock()
+
+
+def test_a_table_is_read_again_only_after_a_commit(orders_table, reads, clock):
+    orders_table.append((0, 0, 1, b"a", b"1"))
+    cache = MetadataCache(orders_table.platform, clock)
+    first = cache.observe([orders_table.topic], WAIT_S)["orders"]
+    assert ([f.records for f in first.facts.files], len(first.sizes)) == ([1], 1)
+    assert first.sizes[0].operation == "append"
+    clock.now_s = 1000
+    assert cache.observe([orders_table.topic], WAIT_S)["orders"] is first
+    orders_table.append((0, 1, 1, b"a", b"2"))
+    clock.now_s += LOCATIONS_LIVE_S
+    assert len(cache.observe([orders_table.topic], WAIT_S)["orders"].facts.files) == 2
+    assert reads == ["orders", "orders"]
+
+
+def test_the_catalog_is_not_asked_at_each_look(orders_table, clock):
+    cache = MetadataCache(orders_table.platform, clock)
+    first = cache.observe([orders_table.topic], WAIT_S)["orders"]
+    orders_table.append((0, 0, 1, b"a", b"1"))
+    assert cache.observe([orders_table.topic], WAIT_S)["orders"] is first
+    cache.forget(orders_table.topic)
+    assert cache.observe([orders_table.topic], WAIT_S)["orders"].facts.files
+
+
+def test_a_topic_without_a_table_has_no_facts(orders_table):
+    absent = Topic(topic="absent", table="cleantail.absent")
+    assert MetadataCache(orders_table.platform).observe([absent], WAIT_S) == {"absent": Observed()}
+
+
+def test_an_unreadable_table_is_its_own_problem_and_is_tried_again(orders_table, reads, clock):
+    foreign = Topic(topic="foreign", table="cleantail.orders")
+    cache = MetadataCache(orders_table.platform, clock)
+    found = cache.observe([foreign, orders_table.topic], WAIT_S)
+    assert found["foreign"].error.startswith("table cleantail.orders is not the table of topic foreign")
+    assert not found["orders"].error
+    cache.observe([foreign], WAIT_S)
+    clock.now_s = ERRORS_LIVE_S
+    cache.observe([foreign], WAIT_S)
+    assert sorted(reads) == ["foreign", "foreign", "orders"]
+
+
+def test_nobody_waits_longer_than_asked(orders_table, monkeypatch):
+    go_on, real = threading.Event(), metadata_cache.load_table
+
+    def slow(*arguments):
+        go_on.wait(WAIT_S)
+        return real(*arguments)
+
+    monkeypatch.setattr(metadata_cache, "load_table", slow)
+    cache = MetadataCache(orders_table.platform)
+    assert cache.observe([orders_table.topic], 0.01) == {"orders": None}
+    go_on.set()
+    assert cache.observe([orders_table.topic], WAIT_S)["orders"] is not None
+
+
+def test_without_an_evidence_table_there_were_no_rounds(orders_table):
+    assert MetadataCache(orders_table.platform).rounds(orders_table.topic) == []
+
+
+def test_positions_of_readers_are_those_of_now(orders_table):
+    cache = MetadataCache(orders_table.platform)
+    assert cache.readers(orders_table.topic) == ()
+    reader = set_position(orders_table.catalog, orders_table.topic, "index", 0, 7, now_ms=1)
+    assert cache.readers(orders_table.topic) == (reader,)

@@ -1,0 +1,45 @@
+"""Rows of the evidence table as rounds."""
+
+import json
+
+from cleantail.rounds import rounds_of
+
+
+def row(partition=0, round_name="r1", kind="compact", checked_at_ms=1000, passed=True, **deleted):
+    finding = {"partition": partition, "expectation": "e", "rule": "r", "severity": "critical"}
+    return {
+        "partition": partition,
+        "round": round_name,
+        "kind": kind,
+        "now_ms": 5,
+        "checked_at_ms": checked_at_ms,
+        "first_dirty_offset": 0,
+        "end_offset": 9,
+        "records_in": 9,
+        "records_out": 3,
+        "deleted": json.dumps(deleted),
+        "passed": passed,
+        "checks": json.dumps([finding | {"passed": passed, "observed": "0 violations", "error": False}]),
+    }
+
+
+def test_the_logs_of_a_round_are_together_and_the_newest_round_is_first():
+    rounds = rounds_of([row(1), row(0, checked_at_ms=1001), row(0, "r2", checked_at_ms=9000), row(0, kind="expire")])
+    assert [(r.name, r.kind, [log.partition for log in r.logs]) for r in rounds] == [
+        ("r2", "compact", [0]),
+        ("r1", "compact", [0, 1]),
+        ("r1", "expire", [0]),
+    ]
+
+
+def test_a_round_that_started_over_was_checked_twice():
+    rounds = rounds_of([row(0, checked_at_ms=9000), row(0, checked_at_ms=1000)])
+    assert [r.checked_at_ms for r in rounds] == [9000, 1000]
+
+
+def test_what_a_red_log_would_have_dropped_was_not_dropped():
+    (found,) = rounds_of([row(0, superseded=4, expired=1), row(1, passed=False, superseded=7)])
+    assert found.deleted == {"superseded": 4, "expired": 1}
+    assert (found.dropped, found.passed, found.held_back) == (5, False, (1,))
+    assert [check.partition for check in found.failures] == [1]
+    assert len(found.checks) == 2

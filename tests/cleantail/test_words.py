@@ -1,0 +1,64 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from cleantail.words import ago, duration, in_words, instant, size
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0 ms"), (999, "999 ms"), (1000, "1 s"), (90_000, "1.5 min"), (HOUR_MS, "1 h"), (60 * HOUR_MS, "2.5 d")],
+)
+def test_a_duration_has_the_largest_unit_that_is_not_below_one(milliseconds, text):
+    assert duration(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "text"), [(0, "1 h ago"), (HOUR_MS, "now"), (HOUR_MS - 999, "now"), (3 * HOUR_MS, "in 2 h")]
+)
+def test_a_moment_is_seen_from_now(at_ms, text):
+    assert ago(at_ms, HOUR_MS) == text
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("overdue by 7200000 ms: max.compaction.lag.ms is 86400000", "overdue by 2 h: max.compaction.lag.ms is 1 d"),
+        ("quarantined until 0 ms: check failed: x", "quarantined until 1970-01-01 00:00:00 UTC: check failed: x"),
+        ("no tombstone is due before 3600000 ms", "no tombstone is due before 1970-01-01 01:00:00 UTC"),
+        ("clean up to the log end 123456", "clean up to the log end 123456"),
+        ("dirty ratio 0.5000 is above 0.3", "dirty ratio 0.5000 is above 0.3"),
+    ],
+)
+def test_a_reason_is_told_without_milliseconds_and_offsets_stay(reason, text):
+    assert in_words(reason) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1_023, "1023 B"),
+        (1_024, "1.0 KiB"),
+        (1_536, "1.5 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (1 << 30, "1.0 GiB"),
+        (1 << 40, "1024.0 GiB"),
+    ],
+)
+def test_sizes_are_written_as_people_write_them(count, text):
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "text"),
+    [
+        (0, "1970-01-01 00:00:00"),
+        (1_767_225_600_999, "2026-01-01 00:00:00"),
+        ((1 << 63) - 1, "9223372036854775807"),
+    ],
+)
+def test_instants_are_utc_or_as_they_are(at_ms, text):
+    assert instant(at_ms) == text

@@ -1,0 +1,352 @@
+"""The page in the API server: who gets in, what may be changed, and that no text becomes markup."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cleantail.partition_state import Horizon, PartitionState, Quarantine, states_of_properties
+from cleantail.readers import set_position
+from cleantail_airflow import page
+from cleantail_airflow.data_docs import site_of
+from cleantail_airflow.places import ROOT
+from tests.airflow_site import Site
+from tests.cleantail.lake import OrdersTable
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx` with")]
+
+HOST = "http://testserver"
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
+HELD = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", f"check failed: {HOSTILE}", 1, 2))
+RELEASE = "/cleantail/topics/orders/partitions/0/release"
+PATHS = [
+    "/cleantail/topics",
+    "/cleantail/topics/orders",
+    "/cleantail/topics/orders/docs/index.html",
+    "/cleantail/static/cleantail.css",
+]
+
+
+@pytest.fixture(scope="module")
+def server(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The API server of a real Airflow with an admin, a user and a viewer."""
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+
+    passwords = tmp_path_factory.mktemp("auth") / "passwords.json"
+    passwords.write_text(json.dumps({name: f"{name}-password" for name in ("ann", "uma", "vic")}))
+    settings = {
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ann:admin,uma:user,vic:viewer",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+    }
+    with pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, value in settings.items():
+            patched.setenv(name, value)
+        purge_cached_app()
+        yield create_app()
+        purge_cached_app()
+
+
+@pytest.fixture(scope="module")
+def tokens(server: Any) -> dict[str, str]:
+    """User -> a token of a real login."""
+    return {name: _token(server, name) for name in ("ann", "uma", "vic")}
+
+
+def _token(server: Any, name: str) -> str:
+    answer = _client(server).post("/auth/token", json={"username": name, "password": f"{name}-password"})
+    token: str = answer.json()["access_token"]
+    return token
+
+
+def _client(server: Any) -> Any:
+    from fastapi.testclient import TestClient
+
+    return TestClient(server, base_url=HOST, follow_redirects=False)
+
+
+@dataclass(frozen=True)
+class Browser:
+    """A client with the login cookie of one user, or without any."""
+
+    client: Any
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.client.get(path, headers=headers)
+
+    def release(self, **headers: str) -> Any:
+        return self.client.post(RELEASE, headers={"Origin": HOST, **headers})
+
+
+@pytest.fixture
+def orders(site: Site, tmp_path: Path, server: Any) -> OrdersTable:
+    """A topic whose texts are hostile, partition 0 in quarantine; the page is set to its configuration."""
+    from cleantail_airflow.page_content import Content
+
+    site.topic("orders", description=HOSTILE)
+    table = OrdersTable(tmp_path).append((0, 0, 1, b"a", b"1"), (1, 0, 1, b"a", b"1"))
+    table.set_properties(**{"cleantail.partition.0": HELD.as_json()})
+    _evidence(table)
+    page.FASTAPI_APPS[0]["app"].app.state.content = Content(site.config, os.environ)  # type: ignore[attr-defined]
+    return table
+
+
+def _evidence(table: OrdersTable) -> None:
+    check = {"partition": 0, "expectation": HOSTILE, "rule": HOSTILE, "severity": "critical", "passed": False}
+    row = {
+        "topic": "orders",
+        "partition": 0,
+        "round": HOSTILE,
+        "kind": "compact",
+        "now_ms": 1,
+        "checked_at_ms": 2,
+        "base_snapshot_id": 1,
+        "first_dirty_offset": 0,
+        "end_offset": 1,
+        "records_in": 9,
+        "records_out": 3,
+        "tombstones_in": 0,
+        "tombstones_out": 0,
+        "deleted": json.dumps({HOSTILE: 6}),
+        "passed": False,
+        "checks": json.dumps([check | {"observed": f"such as {HOSTILE}", "error": False}]),
+    }
+    rows = pa.Table.from_pylist([row])
+    table.catalog.create_table("cleantail.cleantail_evidence", rows.schema).append(rows)
+
+
+@pytest.fixture
+def browser(server: Any, tokens: dict[str, str], orders: OrdersTable) -> Any:
+    """browser("ann") has her login, browser() none."""
+
+    def of(user: str | None = None) -> Browser:
+        client = _client(server)
+        if user:
+            client.cookies.set("_token", tokens[user])
+        return Browser(client)
+
+    return of
+
+
+def quarantine_of(orders: OrdersTable) -> Quarantine | None:
+    return states_of_properties(orders.catalog.load_table("cleantail.orders").properties, "orders")[0].quarantine
+
+
+# ---- who gets in
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_without_a_login_nothing_is_served(browser: Any, path: str) -> None:
+    answer = browser().get(path)
+    assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"})
+
+
+def test_every_route_is_among_those_that_ask_for_a_login() -> None:
+    routes = page.FASTAPI_APPS[0]["app"].app.routes  # type: ignore[attr-defined]
+    assert len(routes) == len(PATHS) + 1
+    assert all("get_user" in str(route.dependant.dependencies[0].call) for route in routes)
+
+
+def test_a_browser_without_a_login_is_sent_to_it_and_comes_back(browser: Any) -> None:
+    answer = browser().get("/cleantail/topics/orders?a=1", accept="text/html")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/api/v2/auth/login?next=%2Fcleantail%2Ftopics%2Forders%3Fa%3D1"
+
+
+def test_a_forged_token_is_refused(browser: Any) -> None:
+    assert browser().get("/cleantail/topics", authorization="Bearer abc").status_code == 403
+
+
+def test_a_viewer_reads_and_sees_no_button(browser: Any) -> None:
+    vic = browser("vic")
+    assert 'href="/cleantail/topics/orders"' in vic.get("/cleantail/topics").text
+    text = vic.get("/cleantail/topics/orders").text
+    assert "In quarantine" in text
+    assert "<form" not in text
+    assert vic.get("/cleantail/static/cleantail.css").headers["content-type"].startswith("text/css")
+
+
+def test_topics_whose_dag_a_user_may_not_read_are_not_there(
+    browser: Any, site: Site, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.topic("salaries")
+    manager = server.state.auth_manager
+    real = manager.is_authorized_dag
+
+    def without_salaries(**asked: Any) -> bool:
+        return asked["details"].id != "salaries" and real(**asked)
+
+    monkeypatch.setattr(manager, "is_authorized_dag", without_salaries)
+    vic = browser("vic")
+    assert "salaries" not in vic.get("/cleantail/topics").text
+    assert vic.get("/cleantail/topics/salaries").status_code == 403
+    assert vic.get("/cleantail/topics/salaries/docs/index.html").status_code == 403
+
+
+# ---- release
+
+
+def test_a_viewer_cannot_release(browser: Any, orders: OrdersTable) -> None:
+    assert browser("vic").release().status_code == 403
+    assert quarantine_of(orders) == HELD.quarantine
+
+
+def test_nobody_releases_without_a_login(browser: Any, orders: OrdersTable) -> None:
+    assert browser().release().status_code == 401
+    assert quarantine_of(orders) == HELD.quarantine
+
+
+@pytest.mark.parametrize("user", ["ann", "uma"])
+def test_who_may_edit_the_dag_releases_and_the_audit_log_has_the_name(
+    browser: Any, orders: OrdersTable, user: str
+) -> None:
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+
+    opened = browser(user)
+    assert f'action="{RELEASE}"' in opened.get("/cleantail/topics/orders").text
+    answer = opened.release()
+    assert (answer.status_code, answer.headers["location"]) == (303, "/cleantail/topics/orders?released=0")
+    assert quarantine_of(orders) is None
+    shown = opened.get(answer.headers["location"]).text
+    assert "Partition 0 is out of quarantine" in shown
+    assert "In quarantine" not in shown
+    with create_session() as session:
+        note = session.query(Log).filter_by(event="cleantail_release", owner=user).one()
+        assert (note.dag_id, json.loads(note.extra)["partition"]) == ("orders", 0)
+    again = opened.release()
+    assert again.status_code == 409
+    assert "partition 0 of topic orders is not in quarantine" in again.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({"Origin": "https://evil.example"}, id="another origin"),
+        pytest.param({"Origin": "null"}, id="a sandboxed page"),
+        pytest.param({"Sec-Fetch-Site": "cross-site"}, id="cross-site"),
+        pytest.param({"Sec-Fetch-Site": "same-site"}, id="a sister host"),
+        pytest.param({"Origin": HOST + ".evil.example"}, id="a longer name"),
+    ],
+)
+def test_another_sites_page_cannot_release_in_the_users_name(
+    browser: Any, orders: OrdersTable, headers: dict[str, str]
+) -> None:
+    assert browser("ann").release(**headers).status_code == 403
+    assert quarantine_of(orders) == HELD.quarantine
+
+
+def test_a_script_needs_a_token_and_not_just_the_cookie(
+    browser: Any, orders: OrdersTable, tokens: dict[str, str]
+) -> None:
+    assert browser("ann").client.post(RELEASE).status_code == 403
+    assert browser().client.post(RELEASE, headers={"Authorization": f"Bearer {tokens['ann']}"}).status_code == 303
+    assert quarantine_of(orders) is None
+
+
+# ---- text is text
+
+
+def test_no_text_of_data_or_configuration_becomes_markup(browser: Any, site: Site) -> None:
+    (site.config / "topics" / "odd.yaml").write_text(json.dumps({"topic": "odd", "config": {"<b>x</b>": HOSTILE}}))
+    for path in ("/cleantail/topics", "/cleantail/topics/orders", "/cleantail/topics/odd"):
+        text = browser("ann").get(path).text
+        assert "&lt;" in text
+        assert "<script>" not in text
+        assert "<img" not in text
+        assert "<b>x</b>" not in text
+    problem = browser("ann").get("/cleantail/topics/%3Cscript%3E")
+    assert (problem.status_code, "<script>" in problem.text) == (404, False)
+
+
+def test_pages_allow_only_their_own_files_and_no_inline_script(browser: Any) -> None:
+    headers = browser("ann").get("/cleantail/topics/orders").headers
+    assert "script-src 'self';" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert "frame-ancestors 'self'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_pages_name_nothing_on_the_internet(browser: Any) -> None:
+    for path in PATHS[:2]:
+        assert "://" not in browser("ann").get(path).text.replace("http://www.w3.org", "")
+
+
+# ---- the rest
+
+
+def test_what_a_reader_holds_back_is_not_said_to_go(browser: Any, orders: OrdersTable) -> None:
+    state = PartitionState(checkpoint=1, horizons=(Horizon(1, 5, 3),))
+    orders.set_properties(**{"cleantail.partition.1": state.as_json()})
+    ann, path = browser("ann"), "/cleantail/topics/orders"
+    assert "3 tombstones are past their horizon" in ann.get(path).text
+    set_position(orders.catalog, orders.topic, "index", 1, 0)
+    (orders.platform.config_dir / "topics" / "orders.yaml").write_text(
+        json.dumps({"topic": "orders", "config": {"cleantail.readers.hold.cap.ms": 9_000_000_000_000}})
+    )
+    assert "up to 3 past it wait for a registered reader" in ann.get(path).text
+
+
+def test_data_docs_are_served_without_their_scripts_and_only_those_of_the_topic(browser: Any, site: Site) -> None:
+    root = site_of(site.home, "orders")
+    root.mkdir(parents=True)
+    (root / "index.html").write_text("<head></head><script>alert(1)</script>")
+    (site.home / "secret.html").write_text("secret")
+    ann, base = browser("ann"), "/cleantail/topics/orders/docs"
+    answer = ann.get(f"{base}/index.html")
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src" not in policy
+    assert "/cleantail/static/data_docs.css" in answer.text
+    up = "%2e%2e/" * 6
+    for path in (f"{up}secret.html", "..%2f" * 6 + "secret.html", "absent.html"):
+        assert ann.get(f"{base}/{path}").status_code == 404
+    assert ann.get("/cleantail/topics/absent/docs/index.html").status_code == 404
+    assert ann.get("/cleantail/static/..%2fpage.py").status_code == 404
+
+
+def test_a_dag_that_is_no_topic_is_told_so_in_its_tab(browser: Any) -> None:
+    answer = browser("ann").get("/cleantail/topics/some_dag")
+    assert answer.status_code == 404
+    assert "some_dag is not a Cleantail topic" in answer.text
+
+
+def test_a_broken_topic_and_a_topic_without_a_table_are_shown_beside_the_others(browser: Any, site: Site) -> None:
+    site.broken_topic("broken")
+    site.topic("fresh")
+    text = browser("ann").get("/cleantail/topics").text
+    assert "config.segment.sm: unknown key" in text
+    assert "nothing was ingested yet" in text
+    assert "quarantined" in text
+    assert "Nothing was ingested yet" in browser("ann").get("/cleantail/topics/fresh").text
+    assert "unknown key" in browser("ann").get("/cleantail/topics/broken").text
+
+
+def test_the_ui_has_a_menu_entry_and_a_tab(server: Any, tokens: dict[str, str]) -> None:
+    answer = _client(server).get("/api/v2/plugins", headers={"Authorization": f"Bearer {tokens['ann']}"}).json()
+    views = next(p["external_views"] for p in answer["plugins"] if p["name"] == "cleantail")
+    assert {(v["destination"], v["href"]) for v in views} == {
+        ("nav", "cleantail/topics"),
+        ("dag", "cleantail/topics/{DAG_ID}"),
+    }
+
+
+def test_the_plugin_imports_no_engine_and_builds_no_page() -> None:
+    code = "import sys, cleantail_airflow.plugin; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "plugins"
+    )
+    modules = set(done.stdout.split())
+    assert not {"pyiceberg", "pandas", "pyarrow", "pyspark", "cleantail_airflow.page_app"} & modules
