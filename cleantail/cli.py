@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     _ingest_arguments(_topic(add("ingest", ingest, "append files of kcat -J lines, each exactly once")))
     _decisions(_clock(_topic(add("plan", plan, "what a run would do and why; changes nothing"))))
     _decisions(_clock(_topic(add("compact", compact, "evaluate, compact, check, publish, expire"))))
+    _topic(add("check", check, "prove that all keys below the clean points are unique, whatever was proven before"))
     _clock(_topic(add("reclaim", reclaim, "rewrite files, expire snapshots, remove orphans, where due")))
     _release_arguments(_topic(add("release", release, "take a partition out of quarantine: the next run tries it")))
     _read_arguments(_topic(add("read", read, "records as kcat -J lines, in offset order")))
@@ -246,6 +247,25 @@ def _run(topic: Topic, platform: Platform, planned: Any, step: Callable[[str], N
     spark = start_session(platform, f"cleantail compact {topic.topic}")
     result: dict[str, Any] = run_plan(TopicTable.of(spark, topic, platform), platform, planned, step)
     return result
+
+
+def check(arguments: argparse.Namespace, platform: Platform) -> int:
+    """A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice."""
+    from cleantail import report
+    from cleantail.table_metadata import require_usable
+    from spark_jobs.check_quality import prove_topic
+    from spark_jobs.session import start_session
+    from spark_jobs.tables import TopicTable
+
+    topic = _named(arguments)
+    require_usable(topic, platform, os.environ)
+    with report.progress(arguments.json) as step:
+        step("starting Spark")
+        spark = start_session(platform, f"cleantail check {topic.topic}")
+        step("proving")
+        result = prove_topic(TopicTable.of(spark, topic, platform))
+    report.proven(topic, result, arguments.json)
+    return 0 if result["ok"] else 1
 
 
 def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:

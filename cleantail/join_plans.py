@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,8 +53,8 @@ def parallelism(master: str, conf: Mapping[str, object]) -> int:
     """How many tasks run at a time, as far as the settings tell."""
     if "spark.default.parallelism" in conf:
         return int(str(conf["spark.default.parallelism"]))
-    local = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master)
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if local:
-        return int(local[1])
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
     executors = int(str(conf.get("spark.executor.instances", 1)))
     return max(executors * int(str(conf.get("spark.executor.cores", DEFAULT_CORES))), 1)

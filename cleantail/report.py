@@ -196,6 +196,17 @@ def _print_checks(result: dict[str, Any]) -> None:
         print(f"data docs: {docs}")
 
 
+def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
+    """The keys below every clean point, and how many of them are there more than once."""
+    if for_machines:
+        _print_json({"topic": topic.topic, **result})
+        return
+    for log in result["partitions"]:
+        keys, end, twice = log["keys"], log["end_offset"], log["duplicate_keys"]
+        found = f"{twice} of {keys} keys are there more than once" if twice else f"all {keys} keys are unique"
+        print(f"{topic.topic}: partition {log['partition']}: {found} below {end}")
+
+
 def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
     if for_machines:
         _print_json({"topic": topic.topic, **result})

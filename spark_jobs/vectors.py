@@ -13,9 +13,9 @@ from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.deletion_vectors import file_hash, positions_by_file, positions_of, vector_blob
 from cleantail.errors import TableError
 from spark_jobs.changes import files_with_deletes, partition_of
+from spark_jobs.positions import file_hash, positions_by_file, positions_of, vector_blob
 
 FILE = "ct_file"
 WORD = "ct_word"

@@ -196,7 +196,7 @@ def tombstones_by_entry(words: DataFrame, tombstones: DataFrame) -> DataFrame:
 
 def full_proof(records: DataFrame, ends: Mapping[int, int]) -> DataFrame:
     """(partition, keys, duplicate_keys) over all records below the ends, whatever was proven before."""
-    tail = records.where(F.col(KEY).isNotNull() & (F.col(OFFSET) < by_partition(ends)))
+    tail = records.where(F.col(KEY).isNotNull() & F.expr(span_condition({p: (0, end) for p, end in ends.items()})))
     copies = tail.groupBy(PARTITION, KEY).agg(F.count("*").alias("copies"))
     return copies.groupBy(PARTITION).agg(
         F.count("*").alias("keys"), F.count_if(F.col("copies") > 1).alias("duplicate_keys")

@@ -82,7 +82,7 @@ def test_two_reasons_are_one_and_one_more():
 
 def test_a_dirty_log_is_one_work():
     plan = planned(facts(log(0)))
-    assert works(plan) == [PartitionWork(0, 0, 30, 0, 30, 300)]
+    assert works(plan) == [PartitionWork(0, 0, 30, 0, 30, 300, 30)]
     assert (plan.reason, plan.due, actions(plan)) == ("1 of 1 partitions are due", True, ["compact"])
     assert (plan.units[0].base_snapshot_id, plan.units[0].round, plan.units[0].now_ms) == (77, plan.round, NOW_MS)
 
@@ -98,13 +98,13 @@ def test_a_work_has_the_bounds_of_its_log():
     files = log(0, 5) + log(0, 0)
     files[4] = replace(files[4], min_timestamp_ms=NOW_MS, max_timestamp_ms=NOW_MS)
     state = PartitionState(checkpoint=10, log_start_offset=2, log_end_offset=70)
-    assert works(planned(facts(files, {0: state}))) == [PartitionWork(0, 10, 40, 0, 70, 500)]
+    assert works(planned(facts(files, {0: state}))) == [PartitionWork(0, 10, 40, 0, 70, 500, 30)]
 
 
 def test_force_passes_over_the_ratio():
     table = facts(log(0), {0: PartitionState(checkpoint=20)})
     assert not planned(table).units
-    assert works(planned(table, how={"force": True})) == [PartitionWork(0, 20, 30, 0, 30, 300)]
+    assert works(planned(table, how={"force": True})) == [PartitionWork(0, 20, 30, 0, 30, 300, 10)]
 
 
 def test_one_partition_may_be_asked_for():
@@ -152,7 +152,7 @@ def test_retention_beyond_the_clean_point_takes_it_along():
 
 def test_case_16_one_work_retains_and_compacts():
     plan = planned(facts(log(0)), cleanup_policy="compact,delete", retention_bytes=200, retention_ms=-1)
-    assert works(plan) == [PartitionWork(0, 10, 30, 10, 30, 300)]
+    assert works(plan) == [PartitionWork(0, 10, 30, 10, 30, 300, 20)]
     assert actions(plan) == ["compact"]
 
 

@@ -32,6 +32,7 @@ TABLE = {
     "cleantail.snapshot.retention.ms": (432_000_000, 0, LONG_MAX),
     "cleantail.orphan.retention.ms": (259_200_000, 0, LONG_MAX),
     "cleantail.readers.hold.cap.ms": (604_800_000, 0, LONG_MAX),
+    "cleantail.full.proof.interval.ms": (604_800_000, 0, LONG_MAX),
 }
 RANGES = [pytest.param(name, *row[1:], id=name) for name, row in TABLE.items() if row[1] is not None]
 

@@ -14,6 +14,7 @@ from cleantail.partition_state import (
     Quarantine,
     horizon_of,
     parse_partition_state,
+    spans_with_tombstones,
     states_of_properties,
     with_late_tombstones,
     with_round,
@@ -44,8 +45,21 @@ def test_the_text_is_one_line_with_sorted_keys():
     assert PartitionState(checkpoint=5, horizons=(Horizon(5, 9),)).as_json() == (
         '{"checkpoint":5,"head_tombstones":0,"horizons":[{"end_offset":5,"horizon_ms":9,"swept_to":0,"tombstones":0}],'
         '"known_sequence_number":0,"last_round_ms":null,"log_end_offset":null,"log_start_offset":null,'
-        '"quarantine":null,"version":1}'
+        '"proven_ms":null,"quarantine":null,"version":1}'
     )
+
+
+@pytest.mark.parametrize(
+    ("below", "spans"),
+    [
+        pytest.param(100, [(0, 10), (20, 30)], id="entries that had tombstones"),
+        pytest.param(25, [(0, 10), (20, 25)], id="as far as they lie below"),
+        pytest.param(20, [(0, 10)], id="none from there on"),
+    ],
+)
+def test_tombstones_are_sought_where_the_ledger_counted_some(below, spans):
+    ledger = (Horizon(10, 5, 2), Horizon(20, 6, 0), Horizon(30, 7, 1))
+    assert spans_with_tombstones(ledger, below) == spans
 
 
 def _changed(**changes):

@@ -5,11 +5,20 @@ from dataclasses import replace
 import pytest
 
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.round_state import MAX_BACKOFF_MS, after_expiry, after_failure, after_round, due_spans, passed, swept
+from cleantail.round_state import (
+    MAX_BACKOFF_MS,
+    after_expiry,
+    after_failure,
+    after_round,
+    due_spans,
+    passed,
+    proof_due,
+    swept,
+)
 from cleantail.work_units import PartitionWork
 
 WORK = PartitionWork(partition=0, first_dirty_offset=10, end_offset=20, log_start_offset=3, log_end_offset=30)
-MEASURE = {"horizons": [[10, 500, 2], [15, 600, 0], [20, 700, 0]], "head_tombstones": 4}
+MEASURE = {"horizons": [[10, 500, 2], [15, 600, 0], [20, 700, 0]], "head_tombstones": 4, "proven_ms": 900}
 QUARANTINE = Quarantine(1, "compact", "check failed: a", 1, 2)
 
 
@@ -26,8 +35,21 @@ def test_the_checkpoint_follows_the_data():
         known_sequence_number=7,
         head_tombstones=4,
         last_round_ms=1_000,
+        proven_ms=900,
         quarantine=None,
     )
+
+
+@pytest.mark.parametrize(
+    ("proven_ms", "now_ms", "due"),
+    [
+        pytest.param(None, 0, True, id="never proven"),
+        pytest.param(100, 149, False, id="before the interval is over"),
+        pytest.param(100, 150, True, id="now == proven + interval"),
+    ],
+)
+def test_keys_are_proven_from_nothing_once_an_interval(proven_ms, now_ms, due):
+    assert proof_due(proven_ms, now_ms, 50) is due
 
 
 @pytest.mark.parametrize(("known", "expected"), [(None, 30), (0, 30), (29, 30), (31, 31)])

@@ -37,6 +37,22 @@ def test_bytes_count_by_the_live_fraction(records, deleted, live_records, live_b
     assert (file.live_records, file.live_bytes, file.deleted_share) == (live_records, live_bytes, share)
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "records"),
+    [
+        pytest.param(10, 20, 6, id="all of the file"),
+        pytest.param(0, 100, 6, id="and more"),
+        pytest.param(18, 100, 2, id="from within"),
+        pytest.param(0, 13, 3, id="up to within"),
+        pytest.param(11, 19, 6, id="most of it, with gaps"),
+        pytest.param(20, 30, 0, id="above"),
+        pytest.param(0, 10, 0, id="below"),
+    ],
+)
+def test_bounds_limit_how_many_records_a_file_has_between_two_offsets(start, end, records):
+    assert data_file(10, 19, records=6).records_between(start, end) == records
+
+
 # ---- one segment
 
 

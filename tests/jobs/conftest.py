@@ -81,6 +81,7 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     config = tmp_path_factory.mktemp("platform")
     # small tables: what the JVM compiles at length and shuffles widely never pays off here
     conf = {
+        "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": 2,
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }

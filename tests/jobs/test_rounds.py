@@ -8,8 +8,10 @@ import pytest
 
 from cleantail.errors import ConflictError
 from cleantail.evaluate import evaluate_topic
+from cleantail.join_plans import BROADCAST, HASH, MERGE, JoinPlan
+from cleantail.partition_state import PROPERTY_PARTITION, PartitionState
 from demo.sabotage import delete_where
-from spark_jobs import rounds
+from spark_jobs import compact, rounds
 from spark_jobs.compact import compact_unit
 from spark_jobs.keyless import side_table
 
@@ -164,6 +166,37 @@ def test_damage_on_the_branch_turns_the_check_red_and_main_stays_as_it_was(works
     result = rounds.publish_round(table, workshop.platform(), checked)
     assert (result["ok"], result["held_back"]) == (False, [0])
     assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("interval_ms", "code"), [(0, 1), (HOUR, 0)], ids=["from nothing", "what it touched"])
+def test_a_duplicate_that_an_earlier_round_left_is_found_by_a_full_proof(workshop, table_of, interval_ms, code):
+    topic = workshop.topic(f"proof-{code}", {"cleantail.full.proof.interval.ms": interval_ms})
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "a", "x") for i in range(2)]))
+    table = table_of(topic)
+    known = int(table.load().currentSnapshot().sequenceNumber())
+    lie = PartitionState(checkpoint=2, log_end_offset=2, known_sequence_number=known, proven_ms=NOW)
+    table.set_properties({f"{PROPERTY_PARTITION}0": lie.as_json()})
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(2, "b", "y")]))
+    found, _, err = workshop.run("compact", topic, "--now", NOW, "--force")
+    assert (found, "duplicate_keys" in err) == (code, bool(code))
+    assert workshop.run("check", topic)[0] == 1  # on demand, whatever was proven
+
+
+def test_every_join_finds_the_same_records(workshop, table_of, monkeypatch):
+    topic = workshop.topic("joins")
+    lines = [record(i, f"k{i * i % 7}", "x", partition=p) for p in range(3) for i in range(40)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    table, platform = table_of(topic), workshop.platform()
+    plan = evaluate_topic(table.topic, platform, now_ms=NOW)
+    found = []
+    for hint, grouped in ((HASH, True), (MERGE, True), (BROADCAST, False), (MERGE, False)):
+        monkeypatch.setattr(compact, "resolve_join", lambda *_, h=hint, g=grouped: JoinPlan(h, g, h))
+        done = compact.compact_unit(table, platform, plan.units[0])
+        found.append(
+            table.at_branch(done["branch"]).select("partition", "offset").sort("partition", "offset").collect()
+        )
+        assert done["counts"]["deleted"]["superseded"] == {"0": 36, "1": 36, "2": 36}
+    assert found[1:] == found[:-1]
 
 
 @pytest.mark.parametrize("loss", ["dropped", "changed"])

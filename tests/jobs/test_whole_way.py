@@ -8,8 +8,6 @@ import json
 import random
 from pathlib import Path
 
-import pytest
-
 from tests.model import changelog, compacted, in_order, without_tombstones
 
 NOW = 1_800_000_000_000
@@ -36,10 +34,9 @@ def test_a_real_changelog_ends_as_the_state_of_its_repository(workshop):
         assert {r["key"]: r["payload"] for r in workshop.read(topic)} == state
 
 
-@pytest.mark.parametrize("strategy", ["offset", "timestamp", "header"])
-def test_the_winner_by_each_strategy_survives_over_several_rounds(workshop, strategy):
-    header = {"compaction.strategy.header": "version"} if strategy == "header" else {}
-    topic = workshop.topic(f"strategy-{strategy}", {"compaction.strategy": strategy, **header})
+def test_the_highest_version_survives_over_several_rounds(workshop):
+    """Every strategy is in the histories; this is the one with the most kinds of records, on more of them."""
+    topic = workshop.topic("versions", {"compaction.strategy": "header", "compaction.strategy.header": "version"})
     records = changelog(2_000, 3, 150, 100, seed=11, headers=_versions)
     step = len(records) // 2
     for n in range(2):
@@ -47,11 +44,10 @@ def test_the_winner_by_each_strategy_survives_over_several_rounds(workshop, stra
         workshop.ok("ingest", topic, "--file", part)
         # far below the horizon of the first round: tombstones must all be there
         workshop.ok("compact", topic, "--now", NOW + n, "--force")
-        assert _plain(workshop.read(topic)) == _as_read(
-            topic, compacted(records[: (n + 1) * step], strategy, "version")
-        )
+        done = records[: (n + 1) * step]
+        assert _plain(workshop.read(topic)) == _as_read(topic, compacted(done, "header", "version"))
     workshop.ok("compact", topic, "--now", NOW + 1 + 1000)
-    expected = without_tombstones(compacted(records, strategy, "version"))
+    expected = without_tombstones(compacted(records, "header", "version"))
     assert _plain(workshop.read(topic)) == _as_read(topic, expected)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
-from cleantail.deletion_vectors import WORD, file_hash, positions_by_file, positions_of, vector_blob
 from cleantail.errors import TableError
+from spark_jobs.positions import WORD, file_hash, positions_by_file, positions_of, vector_blob
 
 
 def words_of(positions_by_name):

@@ -1,0 +1,57 @@
+"""The join of a round is chosen from metadata alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cleantail.cleaner_configs import CleanerConfigs
+from cleantail.join_plans import BROADCAST, HASH, MERGE, parallelism, resolve_join
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.platform_config import Platform
+from cleantail.work_units import PartitionWork, WorkUnit
+
+
+def plan(*dirty_records, master="local[2]", keys=100):
+    cleaner = {"log.cleaner.dedupe.buffer.size": 24 * keys, "log.cleaner.io.buffer.load.factor": 1.0}
+    platform = Platform(cleaner=CleanerConfigs(**cleaner), spark={"master": master}, home=Path("/x"), config_dir=Path("/x"))
+    works = tuple(PartitionWork(p, 0, n, 0, n, dirty_records=n) for p, n in enumerate(dirty_records))
+    made = resolve_join(WorkUnit("r", 0, 0, 1, "b", works), platform, KafkaConfigs())
+    return made.hint, made.grouped
+
+
+@pytest.mark.parametrize(
+    ("dirty", "expected"),
+    [
+        pytest.param((50, 50), (HASH, True), id="the logs at work together just fit"),
+        pytest.param((50, 51), (MERGE, True), id="they do not"),
+        pytest.param((50, 50, 50, 50), (HASH, True), id="others wait for their turn"),
+        pytest.param((1, 60, 1, 60), (MERGE, True), id="the largest may meet"),
+        pytest.param((100,), (BROADCAST, False), id="fewer logs than cores: one map for all tasks"),
+        pytest.param((101,), (MERGE, False), id="fewer logs than cores, and no room"),
+    ],
+)
+def test_a_plan_keeps_the_budget_and_all_cores_at_work(dirty, expected):
+    assert plan(*dirty) == expected
+
+
+def test_with_more_cores_than_logs_no_core_waits():
+    assert plan(10, 10, master="local[3]") == (BROADCAST, False)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "tasks"),
+    [
+        pytest.param("local[3]", {}, 3, id="local threads"),
+        pytest.param("local[3,2]", {}, 3, id="with failures"),
+        pytest.param("local[*]", {}, os.cpu_count(), id="all cores"),
+        pytest.param("local", {}, 1, id="one thread"),
+        pytest.param("spark://h:7077", {}, 2, id="a cluster of which nothing is said"),
+        pytest.param("yarn", {"spark.executor.instances": 4, "spark.executor.cores": "3"}, 12, id="executors"),
+        pytest.param("yarn", {"spark.default.parallelism": 7, "spark.executor.instances": 4}, 7, id="said outright"),
+    ],
+)
+def test_how_many_tasks_run_at_a_time(master, conf, tasks):
+    assert parallelism(master, conf) == tasks
