@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cleantail.history import SizePoint
 from cleantail.log_state import LogState
-from cleantail.rounds import Round
+from cleantail.past_rounds import Round
 
 SECTIONS = ("clean", "cleanable", "uncleanable", "active")
 SLIVER = 3.0

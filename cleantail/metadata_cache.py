@@ -18,8 +18,8 @@ from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.history import SizePoint, size_point
 from cleantail.outside import explained
+from cleantail.past_rounds import EVIDENCE, Round, read_evidence
 from cleantail.readers import Reader, registered
-from cleantail.rounds import EVIDENCE, Round, read_evidence
 from cleantail.table_metadata import TableFacts, load_table, open_catalog, table_facts
 
 if TYPE_CHECKING:

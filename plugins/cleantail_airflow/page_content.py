@@ -18,7 +18,7 @@ from cleantail.history import saved
 from cleantail.log_state import LogState
 from cleantail.metadata_cache import MetadataCache, Observed
 from cleantail.overview import MEANING, State, TopicRow, counts, in_order, lag_limits, topic_row
-from cleantail.rounds import Round
+from cleantail.past_rounds import Round
 from cleantail.triggers import Decision
 from cleantail_airflow.data_docs import pages_of, site_of
 

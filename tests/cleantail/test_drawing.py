@@ -5,7 +5,7 @@ from kernel_builders import log_state, segment
 
 from cleantail.drawing import SLIVER, log_bar, round_columns, size_plot
 from cleantail.history import SizePoint
-from cleantail.rounds import LogRound, Round
+from cleantail.past_rounds import LogRound, Round
 
 
 def spans(log):

@@ -16,7 +16,9 @@ from cleantail.work_units import PartitionWork, WorkUnit
 
 def plan(*dirty_records, master="local[2]", keys=100):
     cleaner = {"log.cleaner.dedupe.buffer.size": 24 * keys, "log.cleaner.io.buffer.load.factor": 1.0}
-    platform = Platform(cleaner=CleanerConfigs(**cleaner), spark={"master": master}, home=Path("/x"), config_dir=Path("/x"))
+    platform = Platform(
+        cleaner=CleanerConfigs(**cleaner), spark={"master": master}, home=Path("/x"), config_dir=Path("/x")
+    )
     works = tuple(PartitionWork(p, 0, n, 0, n, dirty_records=n) for p, n in enumerate(dirty_records))
     made = resolve_join(WorkUnit("r", 0, 0, 1, "b", works), platform, KafkaConfigs())
     return made.hint, made.grouped

@@ -2,7 +2,7 @@
 
 import json
 
-from cleantail.rounds import rounds_of
+from cleantail.past_rounds import rounds_of
 
 
 def row(partition=0, round_name="r1", kind="compact", checked_at_ms=1000, passed=True, **deleted):
