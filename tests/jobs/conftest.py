@@ -79,9 +79,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session. Later start_session calls get it, since they name the same catalog."""
     config = tmp_path_factory.mktemp("platform")
-    # small tables: what the JVM compiles at length and shuffles widely never pays off here
+    # small tables: code that is made for a query, and compiled at length, never pays off here; the tests of other
+    # processes and of whole DAG runs have the settings as they are shipped
     conf = {
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": 2,
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
