@@ -183,8 +183,11 @@ def status(arguments: argparse.Namespace, platform: Platform) -> int:
 def plan(arguments: argparse.Namespace, platform: Platform) -> int:
     """What compact would do now."""
     from cleantail import report
+    from cleantail.join_plans import resolve_join
 
-    report.plan(_planned(arguments, platform), arguments.json)
+    planned, configs = _planned(arguments, platform), _named(arguments).config
+    joins = [resolve_join(unit, platform, configs).reason for unit in planned.units]
+    report.plan(planned, joins, arguments.json)
     return 0
 
 

@@ -121,9 +121,9 @@ def log_json(log: LogState) -> dict[str, Any]:
     return fields | {name: getattr(log, name) for name in computed}
 
 
-def plan(planned: RunPlan, for_machines: bool) -> None:
-    """Decision and reason for each log, then sweep and reclaim."""
-    document = planned.as_json()
+def plan(planned: RunPlan, joins: Sequence[str], for_machines: bool) -> None:
+    """Decision and reason for each log, then how each work unit would be joined, sweep and reclaim."""
+    document = planned.as_json() | {"joins": list(joins)}
     if for_machines:
         _print_json(document)
         return
@@ -132,6 +132,8 @@ def plan(planned: RunPlan, for_machines: bool) -> None:
         cells = (row["partition"], row["action"], row["first_dirty_offset"], row["end_offset"])
         table.add_row(*(str(c) for c in cells), f"{row['dirty_ratio']:.3f}", escape(row["reason"]))
     _console().print(table)
+    for number, join in enumerate(joins):
+        _console().print(f"unit {number}: {join}", markup=False)
     _console().print(f"sweep: {planned.sweep_reason}\nreclaim: {planned.reclaim.reason}", markup=False)
 
 

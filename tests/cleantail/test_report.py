@@ -82,14 +82,15 @@ EMPTY = plan_run(TOPIC, None, now_ms=0)
 
 
 def test_a_plan_for_machines_is_its_json(capsys):
-    report.plan(EMPTY, for_machines=True)
-    assert json.loads(capsys.readouterr().out) == EMPTY.as_json()
+    report.plan(EMPTY, ["a join"], for_machines=True)
+    assert json.loads(capsys.readouterr().out) == EMPTY.as_json() | {"joins": ["a join"]}
 
 
 def test_a_plan_for_people_has_its_reasons(capsys):
-    report.plan(replace(EMPTY, reason="[odd] reason"), for_machines=False)
+    report.plan(replace(EMPTY, reason="[odd] reason"), ["[a] join"], for_machines=False)
     out = capsys.readouterr().out
     assert "[odd] reason" in out
+    assert "unit 0: [a] join\n" in out
     assert "sweep: no tombstone waits for a horizon\nreclaim: there is no table yet\n" in out
 
 
