@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from cleantail.cli import main
 from cleantail.config import find_topic, load_platform
 from cleantail.kcat import parse_line
-from cleantail.table_metadata import load_table, open_catalog
+from cleantail.table_metadata import load_table, open_catalog, table_facts
 from spark_jobs import rounds
 from spark_jobs.tables import TopicTable
 from tests.histories import features
@@ -203,15 +202,15 @@ class Player:
         snapshot = table.current_snapshot()
         entries = [e for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]
         data = [e for e in entries if e.data_file.content.value == 0]
-        left = {p: Counter(c.record.offset for c in log.copies) for p, log in self.logs.items()}
+        live = {file.path: file.live_records for file in table_facts(table).files}
         found: dict[int, list[File]] = {p: [] for p in self.logs}
-        for entry in sorted(data, key=lambda e: e.sequence_number):  # of two copies the first that came is left
+        for entry in sorted(data, key=lambda e: e.sequence_number):
             file = entry.data_file
-            p = file.partition[0]
             offsets, timestamps = columns_of(file.file_path)
-            here = Counter(offsets) & left[p]
-            left[p] -= here
-            found[p].append(File(offsets, timestamps, file.file_size_in_bytes, here.total()))
+            found[file.partition[0]].append(File(offsets, timestamps, file.file_size_in_bytes, live[file.file_path]))
+        for p, log in self.logs.items():
+            if sum(f.live for f in found[p]) != len(log.copies):
+                self.differ({p}, f"live records of partition {p}: {[f.live for f in found[p]]} in its files")
         return found
 
     def found_records(self, command: str = "read", *argv: object) -> dict[int, list[Record]]:

@@ -319,20 +319,20 @@ def clean(log: Log, sections: Sections, config: dict[str, Any], now: int) -> Non
     log.checkpoint = end
 
 
-def is_swept(log: Log, copy: Copy, config: dict[str, Any], now: int, cleaned: bool) -> bool:
-    """1.5, 3.4: due, below what is clean, and not in the cleaning that kept it first."""
+def is_swept(log: Log, copy: Copy, config: dict[str, Any], now: int, rounds_before: int) -> bool:
+    """1.5, 3.4: due, below what is clean, and not in the run that kept it first, in however many rounds (3.8)."""
     if copy.horizon is None or now < copy.horizon or copy.record.offset >= log.first_dirty:
         return False
-    if cleaned and copy.horizon_round == log.rounds:
+    if copy.horizon_round > rounds_before:
         return False
     held = log.readers and copy.record.offset >= min(log.readers.values())  # 3.9
     return not held or now >= copy.horizon + config["cleantail.readers.hold.cap.ms"]
 
 
-def sweep(log: Log, config: dict[str, Any], now: int, cleaned: bool) -> None:
+def sweep(log: Log, config: dict[str, Any], now: int, rounds_before: int) -> None:
     if "compact" not in config["cleanup.policy"]:
         return
-    gone = [c for c in log.copies if is_swept(log, c, config, now, cleaned)]
+    gone = [c for c in log.copies if is_swept(log, c, config, now, rounds_before)]
     for c in gone:
         if config["cleantail.tombstone.lateness.ms"] > 0 and c.record.key is not None:
             until = now + config["cleantail.tombstone.lateness.ms"]
@@ -387,7 +387,7 @@ def stages(
                 raise KeylessRecord(p, min(c.record.offset for c in keyless))
     for p in chosen:
         retain(logs[p], starts[p])
-    left = dict(due)
+    left, rounds_before = dict(due), {p: logs[p].rounds for p in chosen}
     while left:
         for p, planned in left.items():
             end = round_end(logs[p], planned.first_uncleanable, config)
@@ -395,5 +395,5 @@ def stages(
         left = {p: planned for p, planned in left.items() if logs[p].checkpoint != planned.first_uncleanable}
         yield "round"
     for p in chosen:
-        sweep(logs[p], config, now, cleaned=p in due)
+        sweep(logs[p], config, now, rounds_before[p])
     yield "sweep"
