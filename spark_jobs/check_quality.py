@@ -213,7 +213,7 @@ def _next_ledger(
     horizon_ms = min(unit.now_ms + table.topic.config.delete_retention_ms, LONG_MAX)
     late = _late_tombstones(table, unit, work, state)
     if len(late) > LATE_LIMIT:
-        return (Horizon(max(work.end_offset, state.checkpoint or 0), horizon_ms),)
+        return (Horizon(max(work.end_offset, _ledger_end(state)), horizon_ms),)
     return with_late_tombstones(with_round(state.horizons, work.end_offset, horizon_ms), late, horizon_ms)
 
 
@@ -237,13 +237,21 @@ def _measure(
     return measure | own | {PARTITION: work.partition}
 
 
+def _ledger_end(state: PartitionState) -> int:
+    return state.horizons[-1].end_offset if state.horizons else 0
+
+
 def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> list[int]:
-    """Offsets of live tombstones that arrived below the checkpoint since the last round: their clock starts now."""
-    if state.checkpoint is None or work.first_dirty_offset >= state.checkpoint:
+    """Offsets of live tombstones that arrived below the ledger's end since the last round: their clock starts now.
+
+    The ledger says what was cleaned before, also where the checkpoint was lost and the log is cleaned from its start.
+    """
+    ledger_end = _ledger_end(state)
+    if work.first_dirty_offset >= ledger_end:
         return []
     late = table.at_branch(unit.branch).where(
         (F.col(PARTITION) == work.partition)
-        & F.col(OFFSET).between(work.first_dirty_offset, state.checkpoint - 1)
+        & F.col(OFFSET).between(work.first_dirty_offset, ledger_end - 1)
         & F.col("_file").isin(table.files_after(unit.base_snapshot_id, work.partition, state.known_sequence_number))
         & F.col(VALUE).isNull()
     )
