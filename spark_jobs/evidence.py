@@ -9,6 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from cleantail.config import Platform
+from cleantail.rollback import ROLLBACK, RollbackPlan
+from cleantail.rolling_back import LogUndo
 from spark_jobs.expectations import Finding
 from spark_jobs.tables import TopicTable
 
@@ -40,11 +42,34 @@ def evidence_table(platform: Platform) -> str:
 
 def append_evidence(table: TopicTable, platform: Platform, result: dict[str, Any], findings: Sequence[Finding]) -> None:
     """One row a log of the checked round. `deleted` (by reason) and `checks` are JSON."""
+    works = {w["partition"]: (unit, w) for unit in result["units"] for w in unit["partitions"]}
+    _append(table, platform, [_row(result, m, *works[m["partition"]], findings) for m in result["measures"]])
+
+
+def append_rollback(
+    table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], now_ms: int
+) -> None:
+    """One row a log, as of a round of the kind rollback: records before and after, and which rounds were undone."""
+    name = f"undid {', '.join(u.round for u in planned.undone)}"
+    at_ms = int(time.time() * 1000)
+    _append(
+        table,
+        platform,
+        [
+            (
+                *(table.topic.topic, log.partition, name, ROLLBACK, now_ms, at_ms, planned.to_snapshot_id),
+                *(log.checkpoint_after or 0, log.checkpoint or 0, log.records, log.records_after, 0, 0),
+                *("{}", True, "[]"),
+            )
+            for log in logs
+        ],
+    )
+
+
+def _append(table: TopicTable, platform: Platform, rows: Sequence[tuple[Any, ...]]) -> None:
     spark, name = table.spark, evidence_table(platform)
     schema = ", ".join(f"`{column}` {kind}" for column, kind in COLUMNS.items())
     spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({schema}) USING iceberg {PROPERTIES}")
-    works = {w["partition"]: (unit, w) for unit in result["units"] for w in unit["partitions"]}
-    rows = [_row(result, m, *works[m["partition"]], findings) for m in result["measures"]]
     spark.createDataFrame(rows, schema).coalesce(1).writeTo(name).append()
 
 

@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 from airflow.sdk import BaseHook, BaseNotifier, Context
 from airflow.sdk.log import mask_secret
 
+from cleantail.approval import held_message
+from cleantail.approval_text import count_lines
 from cleantail.config import Alert, FileAlert, MailAlert, Topic, WebhookAlert, load_platform
 from cleantail_airflow.red_check import Failure, RedCheck
 
@@ -121,6 +123,21 @@ def readers_left_behind(topic: str, context: Context, readers: Sequence[Mapping[
         reason="\n".join(["cleantail.readers.hold.cap.ms has passed; load the state anew (cleantail latest)", *where]),
         failures=(),
         headline=f"tombstones went before {len({r['name'] for r in readers})} readers had read them",
+    )
+
+
+def round_waits(topic: str, context: Context, checked: Mapping[str, Any]) -> Message:
+    """A round waits for approval; the sample is shown where the answer is given, behind Airflow's login."""
+    ti = context["ti"]
+    return Message(
+        topic=topic,
+        task=ti.task_id,
+        run_id=ti.run_id,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        link=ti.log_url,
+        reason="\n".join([held_message(topic, checked["holds"]), *count_lines(checked)]),
+        failures=(),
+        headline="a round waits for approval (Airflow: Browse, Required Actions)",
     )
 
 
