@@ -32,7 +32,7 @@ UNDONE = "cleantail.undone"
 BY = "cleantail.by"
 COMPUTED = (
     "added-", "removed-", "deleted-", "total-", "changed-partition-count", "partition", "manifests-", "entries-",
-    "engine-", "iceberg-version", "app-id", "spark.app.id", "replace-partitions", "source-snapshot-id",
+    "engine-", "iceberg-version", "app-", "spark.app.id", "replace-partitions", "source-snapshot-id",
 )  # fmt: skip
 """Beginnings of the summary entries that Iceberg makes itself, for every commit anew."""
 

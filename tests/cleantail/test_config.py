@@ -291,12 +291,12 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
             "config: {min.compaction.lags.ms: 5}",
             "config.min.compaction.lags.ms: unknown key, with the value 5: known: min.compaction.lag.ms, "
             "max.compaction.lag.ms, compaction.strategy, compaction.strategy.header, cleantail.tombstone.lateness.ms and "
-            "17 more (did you mean min.compaction.lag.ms?)",
+            "20 more (did you mean min.compaction.lag.ms?)",
             id="unknown config",
         ),
         pytest.param(
             "segment.ms: 5",
-            "segment.ms: unknown key, with the value 5: known: schedule, owner, config, checks, alerts, topic, description, table, source "
+            "segment.ms: unknown key, with the value 5: known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source "
             "(did you mean config.segment.ms?)",
             id="config in the wrong place",
         ),
@@ -380,7 +380,7 @@ def test_all_problems_of_a_file_come_at_once(load, config_dir):
     file = config_dir / "topics" / "t.yaml"
     assert str(caught.value).splitlines() == [
         f"{file}: config.segment.ms: 0 is not allowed: a whole number in [1, 9223372036854775807]",
-        f'{file}: scedule: unknown key, with the value "x": known: schedule, owner, config, checks, alerts, topic, description, table, source '
+        f'{file}: scedule: unknown key, with the value "x": known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source '
         "(did you mean schedule?)",
         f"{file}: config.min.compaction.lag.ms: 6 is not allowed: at most max.compaction.lag.ms, which is 5",
     ]
