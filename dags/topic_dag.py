@@ -43,9 +43,9 @@ applications run at once, over all topics, as `log.cleaner.threads` in `config/d
 
 ## A round waits for approval
 **Browse → Required Actions**, or the tab of the task `approve`: why, the counts by partition, a sample of the records
-that would go. **Approve** publishes exactly what was shown; what was appended meanwhile is untouched. **Reject**, and no
-answer in time, drops it; the partitions rest for `cleantail.approval.pause.ms` or until they are released. The topic's
-next runs wait behind it, other topics do not.
+that would go. **Approve** publishes exactly what was shown; what was appended meanwhile is untouched. **Reject**, and
+no answer in time, drops it; the partitions rest for `cleantail.approval.pause.ms` or until they are released. The
+topic's next runs wait behind it, other topics do not.
 
 ## By hand
 **Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one), `now_ms`

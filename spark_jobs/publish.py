@@ -28,6 +28,7 @@ from cleantail.round_state import EXPIRE, after_expiry, after_failure, after_rou
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import set_aside
 from spark_jobs.deleted_versions import remember
+from spark_jobs.evidence import append_rejection
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.keyless import move_keyless
 from spark_jobs.latest_view import ensure_latest_view
@@ -126,6 +127,7 @@ def _work(job: Job) -> dict[str, Any]:
     checked, approved_by = json.loads(job.arguments.checked), job.arguments.approved_by
     if job.arguments.rejected:
         rejection = Rejection(**json.loads(job.arguments.rejected))
+        append_rejection(table, job.platform, checked, rejection)
         return set_aside(table, job.platform, checked, rejection)
     if approved_by is None:
         return publish_or_start_over(table, job.platform, checked)

@@ -100,6 +100,6 @@ def _triggered_by(context: Context) -> str:
 def checked_of(context: Context, source: str) -> dict[str, Any] | None:
     """The checked round that a task has left: check_quality's result is one, expire_tombstones' has one if it waits."""
     result: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=source)
-    if result and "units" not in result:
-        result = result.get("checked")
+    if result and "published" in result:  # an expiry publishes by itself what need not wait
+        return result.get("checked")
     return result

@@ -85,7 +85,7 @@ class PublishOperator(CleantailSparkOperator):
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_of(context, self.source)
         if not (plan and checked):
-            self.skip(f"{self.source} left nothing to publish")
+            self.skip(f"{self.source} came to no verdict, so nothing is published")
         return ["--checked", json.dumps(checked), "--now", str(plan["now_ms"]), *self._answer(context, checked)]
 
     def _answer(self, context: Context, checked: dict[str, Any]) -> list[str]:
