@@ -15,6 +15,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyroaring import BitMap64
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.approval import can_be_held
@@ -39,6 +40,8 @@ BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 
 PROPERTY_SIDE_OF = "cleantail.side-of"
 """Whose side table it is, so that none is taken for another topic's table."""
+NOT_ANCESTOR = "is not an ancestor"
+"""What Iceberg says of a commit whose base is not in main's history any more."""
 REF_ATTEMPTS = 20
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
@@ -232,6 +235,10 @@ class TopicTable:
             self._commit(transaction, properties)
         except Py4JJavaError as e:
             raise _conflict(e) from None
+        except IllegalArgumentException as e:  # PySpark's word for the same of Java
+            if NOT_ANCESTOR not in str(e):
+                raise
+            raise ConflictError(f"what the round read was rolled back, which makes its result void: {e}") from None
         return int(self.load().currentSnapshot().snapshotId())
 
     def _replay(self, delta: Any, changes: Iterable[BranchChange]) -> None:
@@ -360,7 +367,6 @@ def _lost(error: Py4JJavaError) -> bool:
 def _conflict(error: Py4JJavaError) -> Exception:
     """A ConflictError where Iceberg refused the commit because of what others committed, else the error itself."""
     name = str(error.java_exception.getClass().getSimpleName())
-    gone = "is not an ancestor" in str(error.java_exception.getMessage())  # the base was rolled back
-    if name == "ValidationException" or gone or _lost(error):
+    if name == "ValidationException" or _lost(error):
         return ConflictError(f"the table changed in a way that makes this result void: {java_message(error)}")
     return error
