@@ -50,7 +50,7 @@ topic's next runs wait behind it, other topics do not.
 ## By hand
 **Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one), `now_ms`
 (another clock) and `rollback_to` (undo: `last` is to before the last published round; what was appended since stays;
-the next run compacts anew, so correct the YAML or pause the DAG first). The same code without Airflow:
+the next run compacts anew, so correct the YAML first). The same code without Airflow:
 
 ```
 cleantail status TOPIC                 # log state by partition
