@@ -27,6 +27,7 @@ from cleantail.rollback import APPROVED_BY, BEFORE, ROUND, packed
 from cleantail.round_state import EXPIRE, after_expiry, after_failure, after_round
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import set_aside
+from spark_jobs.changes import history
 from spark_jobs.deleted_versions import remember
 from spark_jobs.evidence import append_rejection
 from spark_jobs.job import Job, parser, run_job
@@ -141,11 +142,27 @@ def publish_approved(
     try:
         return publish_round(table, platform, checked, approved_by) | {"verdicts": checked["verdicts"]}
     except ConflictError as e:
+        if _is_published(table, checked):  # by a try of this task that died after its commit
+            _drop_branches(table, checked)
+            green = sorted(v["partition"] for v in checked["verdicts"] if v["passed"])
+            ok = len(green) == len(checked["verdicts"])
+            return {"ok": ok, "published": green, "held_back": [], "verdicts": checked["verdicts"]}
         set_aside(table, platform, checked, None)
         raise HeldError(
             f"{checked['topic']}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
             f"{e}. The next run makes the round anew and asks again"
         ) from None
+
+
+def _is_published(table: TopicTable, checked: dict[str, Any]) -> bool:
+    """Whether main's history has this very round."""
+    known = {(c.summary.get(ROUND), c.summary.get(OPERATION)) for c in history(table.load())}
+    return (checked["round"], checked["kind"]) in known
+
+
+def _drop_branches(table: TopicTable, checked: dict[str, Any]) -> None:
+    for unit in checked["units"]:
+        table.drop_branch(unit["branch"])
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

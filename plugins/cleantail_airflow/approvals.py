@@ -87,7 +87,7 @@ class RollbackOperator(CleantailSparkOperator):
         to = context["params"].get(ROLLBACK_TO)
         if not to:
             self.skip("the run was not triggered with rollback_to")
-        return ["--to", to, "--by", _triggered_by(context)]
+        return ["--to", to, f"--by={_triggered_by(context)}"]
 
 
 def _triggered_by(context: Context) -> str:

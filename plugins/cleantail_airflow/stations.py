@@ -96,7 +96,7 @@ class PublishOperator(CleantailSparkOperator):
         if not answer or answer["heads"] != heads_of(checked):
             raise AirflowFailException("nobody has approved this round: nothing is published. Clear the whole run")
         if answer["approved"]:
-            return ["--approved-by", str(answer["by"])]
+            return [f"--approved-by={answer['by']}"]  # one argument: a name may begin as an option or a file does
         return ["--rejected", json.dumps({"by": answer["by"], "at_ms": answer["at_ms"]})]
 
     def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def _answer_all(option: str | None, asked: list[Any], over: threading.Event) -> 
             for instance in waiting:
                 detail = session.get(HITLDetail, instance.id)
                 asked.append((instance.task_id, instance.pool, detail.subject, detail.body, detail.assigned_users))
-                detail.responded_by = {"id": "anna", "name": "anna"} if option else None
+                detail.responded_by = {"id": "@anna", "name": "@anna"} if option else None
                 detail.responded_at = datetime(2026, 1, 1, tzinfo=UTC)
                 detail.chosen_options = [option] if option else list(detail.defaults)
                 payload = detail.as_resume_event_payload(timedout=option is None)
@@ -85,23 +85,24 @@ def _answer_all(option: str | None, asked: list[Any], over: threading.Event) -> 
 
 
 @pytest.mark.parametrize(
-    ("option", "argument", "value"),
+    ("option", "said"),
     [
-        ("Approve", "--approved-by", "anna"),
-        ("Reject", "--rejected", '{"by": "anna", "at_ms": 1767225600000}'),
-        (None, "--rejected", '{"by": null, "at_ms": 1767225600000}'),
+        ("Approve", ["--approved-by=@anna"]),
+        ("Reject", ["--rejected", '{"by": "@anna", "at_ms": 1767225600000}']),
+        (None, ["--rejected", '{"by": null, "at_ms": 1767225600000}']),
     ],
     ids=["approved", "rejected", "not answered in time"],
 )
 def test_a_held_round_is_published_or_dropped_as_the_answer_says(
-    run: Run, jobs: StubbedJobs, site: Site, option: str | None, argument: str, value: str
+    run: Run, jobs: StubbedJobs, site: Site, option: str | None, said: list[str]
 ) -> None:
     jobs.answer("check_quality", HELD)
     with answers(option) as asked:
         states = run(plan(units=1))
     assert (states["approve"], states["publish"], states["approve_expiry"]) == ("success", "success", "skipped")
     assert jobs.names == ["compact", "check_quality", "publish"]
-    assert jobs.argument("publish", argument) == value
+    arguments = jobs.calls[-1]["arguments"]
+    assert [word for word in said if word not in arguments] == []
     assert json.loads(jobs.argument("publish", "--checked")) == HELD
     [(task, pool, subject, body, users)] = asked
     assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would go from 1 partitions")
@@ -116,7 +117,7 @@ def test_a_round_within_the_limit_is_published_without_a_question(run: Run, jobs
     jobs.answer("check_quality", HELD | {"holds": [], "sample": []})
     states = run(plan(units=1))
     assert (states["approve"], states["publish"]) == ("success", "success")
-    assert not {"--approved-by", "--rejected"} & set(jobs.calls[-1]["arguments"])
+    assert not [a for a in jobs.calls[-1]["arguments"] if a.startswith(("--approved-by", "--rejected"))]
 
 
 def test_an_expiry_waits_too_and_is_published_by_a_task_of_its_own(run: Run, jobs: StubbedJobs) -> None:
