@@ -30,6 +30,8 @@ ROLLBACK = "rollback"
 UNDONE = "cleantail.undone"
 """Summary entry of a rollback: the names of the rounds that it has undone."""
 BY = "cleantail.by"
+REQUEST = "cleantail.request"
+"""Summary entry of a rollback: what asked for it, so that a task that is tried again does not go a round further."""
 COMPUTED = (
     "added-", "removed-", "deleted-", "total-", "changed-partition-count", "partition", "manifests-", "entries-",
     "engine-", "iceberg-version", "app-", "spark.app.id", "replace-partitions", "source-snapshot-id",
@@ -157,6 +159,11 @@ def _states_before(rounds: Sequence[Commit], table: str) -> dict[int, PartitionS
             )
         states |= unpacked(text, f"{table}: {BEFORE} of snapshot {commit.snapshot_id}")
     return states
+
+
+def answer_to(history: Sequence[Commit], request: str) -> Commit | None:
+    """The rollback that this request has brought about already, if any."""
+    return next((c for c in history if _is_record(c) and request and c.summary.get(REQUEST) == request), None)
 
 
 def restored(before: PartitionState | None, now: PartitionState) -> PartitionState:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError
 from cleantail.partition_state import PartitionState, states_of_properties
-from cleantail.rollback import Commit, RollbackPlan, plan_rollback
+from cleantail.rollback import Commit, RollbackPlan, answer_to, plan_rollback
 from cleantail.table_metadata import added_files, live_files, load_table, open_catalog
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ def preview(topic: Topic, platform: Platform, to: int | None) -> tuple[RollbackP
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing to undo")
     plan = plan_rollback(list(history_of(table)), to, topic.table)
     return plan, tuple(_logs(table, plan))
+
+
+def done_already(topic: Topic, platform: Platform, request: str) -> Commit | None:
+    """The rollback in main's history that the same request asked for."""
+    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    return answer_to(list(history_of(table)), request) if table is not None else None
 
 
 def history_of(table: Table) -> Iterator[Commit]:

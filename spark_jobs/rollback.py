@@ -19,8 +19,8 @@ from cleantail.config import Platform
 from cleantail.errors import ConflictError
 from cleantail.history import OPERATION
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.rollback import BY, ROLLBACK, UNDONE, Commit, RollbackPlan, plan_rollback, restored
-from cleantail.rolling_back import LogUndo, preview
+from cleantail.rollback import BY, REQUEST, ROLLBACK, UNDONE, Commit, RollbackPlan, plan_rollback, restored
+from cleantail.rolling_back import LogUndo, done_already, preview
 from spark_jobs.evidence import append_rollback
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
@@ -29,7 +29,7 @@ from spark_jobs.tables import Rollback, TopicTable
 LAST = "last"
 
 
-def roll_back(table: TopicTable, expected: RollbackPlan, by: str) -> int:
+def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str = "") -> int:
     """Does what was planned on the table as it is now; gives the new snapshot. Raises ConflictError when other rounds
     than those of the plan would be undone."""
 
@@ -44,18 +44,24 @@ def roll_back(table: TopicTable, expected: RollbackPlan, by: str) -> int:
             found.to_snapshot_id,
             found.appends,
             {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()},
-            {OPERATION: ROLLBACK, UNDONE: names, BY: by},
+            {OPERATION: ROLLBACK, UNDONE: names, BY: by} | ({REQUEST: request} if request else {}),
         )
 
     return table.roll_back(plan)
 
 
 def rollback_topic(
-    table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int
+    table: TopicTable,
+    platform: Platform,
+    planned: RollbackPlan,
+    logs: Sequence[LogUndo],
+    by: str,
+    now_ms: int,
+    request: str = "",
 ) -> dict[str, Any]:
     """The rollback and its row of evidence for each log. A crash between the two leaves the row out, no more: what
     was undone, and by whom, is in the snapshot's summary."""
-    snapshot_id = roll_back(table, planned, by)
+    snapshot_id = roll_back(table, planned, by, request)
     append_rollback(table, platform, planned, logs, now_ms)
     return {
         "ok": True,
@@ -75,16 +81,20 @@ def target(text: str) -> int | None:
 
 
 def _work(job: Job) -> dict[str, Any]:
+    request = job.arguments.request
+    if done := done_already(job.topic, job.platform, request):
+        return {"ok": True, "snapshot_id": done.snapshot_id, "undone": done.summary.get(UNDONE), "done_before": True}
     planned, logs = preview(job.topic, job.platform, job.arguments.to)
     spark = start_session(job.platform, f"cleantail rollback {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
-    return rollback_topic(table, job.platform, planned, logs, job.arguments.by, job.now_ms)
+    return rollback_topic(table, job.platform, planned, logs, job.arguments.by, job.now_ms, request)
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--to", type=target, default=LAST, help="last, or a snapshot's id")
     arguments.add_argument("--by", required=True, help="who asked for it; recorded in the snapshot")
+    arguments.add_argument("--request", default="", help="a name for what asked: done once, however often it is tried")
     return arguments.parse_args(argv)
 
 

@@ -87,14 +87,10 @@ class RollbackOperator(CleantailSparkOperator):
         to = context["params"].get(ROLLBACK_TO)
         if not to:
             self.skip("the run was not triggered with rollback_to")
-        return ["--to", to, f"--by={_triggered_by(context)}"]
-
-
-def _triggered_by(context: Context) -> str:
-    """The user who has triggered the run, where Airflow says so; the run's id in any case."""
-    run: Any = context["dag_run"]
-    user = getattr(run, "triggering_user_name", None)
-    return f"{user} ({run.run_id})" if user else str(run.run_id)
+        run: Any = context["dag_run"]
+        by = getattr(run, "triggering_user_name", None) or run.run_id
+        # a try that died may have done it: the next one must not go a round further
+        return ["--to", to, f"--by={by}", f"--request={run.run_id}"]
 
 
 def checked_of(context: Context, source: str) -> dict[str, Any] | None:

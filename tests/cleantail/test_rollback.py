@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cleantail.errors import CleantailError, TableError
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.rollback import Commit, own_entries, packed, plan_rollback, restored, unpacked
+from cleantail.rollback import Commit, answer_to, own_entries, packed, plan_rollback, restored, unpacked
 
 S0 = PartitionState(checkpoint=4, log_end_offset=9, horizons=(Horizon(4, 100, 2, 1),), known_sequence_number=3)
 S1 = PartitionState(checkpoint=8, log_end_offset=9, known_sequence_number=5)
@@ -109,6 +111,13 @@ def test_a_state_is_put_back_but_for_log_end_and_quarantine():
     assert (back.log_end_offset, back.quarantine, back.proven_ms) == (20, held, None)
     assert restored(None, now) == PartitionState(log_end_offset=20, quarantine=held)
     assert restored(None, PartitionState()) == PartitionState()
+
+
+def test_a_request_is_answered_once():
+    record = Commit(7, 3, 7000, "append", {"cleantail.operation": "rollback", "cleantail.request": "run-1"})
+    assert answer_to([record, *HISTORY[3:]], "run-1") == record
+    assert answer_to([record, *HISTORY[3:]], "run-2") is None
+    assert answer_to([replace(record, summary={"cleantail.operation": "rollback"})], "") is None
 
 
 def test_a_writers_own_entries_are_kept_and_icebergs_are_made_anew():

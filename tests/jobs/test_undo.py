@@ -150,6 +150,18 @@ def test_a_round_on_records_that_were_rolled_back_is_not_published(workshop, twi
     assert offsets(workshop.read(topic)) == [1, 4, 6]
 
 
+def test_a_task_that_is_tried_again_does_not_go_a_round_further(workshop, twice_compacted, spark, tmp_path):
+    topic, _ = twice_compacted("retried")
+    results = []
+    for n, request in enumerate(("run-1", "run-1", "run-2")):
+        file = tmp_path / f"{n}.json"
+        arguments = ["--config", workshop.config, "--topic", topic, "--by=anna", f"--request={request}"]
+        assert job.main([*map(str, arguments), "--to", "last", "--result", str(file)]) == 0
+        results.append(json.loads(file.read_text()))
+    assert results[1]["done_before"] and results[1]["snapshot_id"] != results[2]["snapshot_id"]
+    assert state_of(workshop, topic)["checkpoint"] is None
+
+
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_a_crash_leaves_all_old_or_all_new(workshop, twice_compacted, table_of, monkeypatch, place):
     topic, (_, (once, state)) = twice_compacted(f"crash-{place}")
