@@ -240,5 +240,17 @@ def test_a_late_tombstone_with_the_horizon_of_its_entry_changes_nothing():
     assert with_late_tombstones(ledger, [3], 5) == ledger
 
 
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        pytest.param(3, (Horizon(3, 5, 0, 6), Horizon(4, 5), Horizon(10, 5, 0, 6)), id="swept: a sweep comes again"),
+        pytest.param(5, (Horizon(5, 5, 0, 6), Horizon(6, 5), Horizon(10, 5, 0, 6)), id="the last swept offset"),
+        pytest.param(6, (Horizon(10, 5, 0, 6),), id="the first that is not swept"),
+    ],
+)
+def test_a_late_tombstone_where_a_sweep_has_been_needs_an_entry_though_the_horizon_is_the_same(offset, expected):
+    assert with_late_tombstones((Horizon(10, 5, 0, 6),), [offset], 5) == expected
+
+
 def test_a_late_tombstone_at_the_last_but_one_offset_leaves_the_last_its_horizon():
     assert with_late_tombstones((Horizon(10, 5),), [8], 9) == (Horizon(8, 5), Horizon(9, 9), Horizon(10, 5))

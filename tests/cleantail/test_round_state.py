@@ -10,6 +10,7 @@ from cleantail.round_state import (
     after_expiry,
     after_failure,
     after_round,
+    as_due,
     due_spans,
     passed,
     proof_due,
@@ -156,6 +157,23 @@ def test_what_the_slowest_reader_has_not_read_waits_until_the_cap(hold_offset, n
 )
 def test_a_horizon_that_this_run_has_set_is_not_due_in_it(fresh_from, now_ms, expected):
     assert due_spans(LEDGER, 20, now_ms, fresh_from=fresh_from) == expected
+
+
+@pytest.mark.parametrize(
+    ("fresh_from", "expected"),
+    [
+        pytest.param(None, [500, 700, 700], id="no horizon was set in this run"),
+        pytest.param(20, [500, 700, 700], id="set from beyond the last entry on"),
+        pytest.param(19, [500, 700, 701], id="the last entry ends beyond it"),
+        pytest.param(15, [500, 700, 701], id="an entry that ends there is an older one"),
+        pytest.param(0, [500, 701, 701], id="all, but one with another horizon is not of this run"),
+    ],
+)
+def test_the_check_takes_horizons_of_this_run_for_a_millisecond_later(fresh_from, expected):
+    ledger = (Horizon(10, 500, 2), Horizon(15, 700, 1), Horizon(20, 700, 3))
+    due = as_due(replace(WORK, fresh_from=fresh_from), ledger, 700)
+    assert [h.horizon_ms for h in due] == expected
+    assert [replace(h, horizon_ms=0) for h in due] == [replace(h, horizon_ms=0) for h in ledger]
 
 
 def test_what_was_swept_up_to_a_reader_is_not_due_again_until_it_moves():
