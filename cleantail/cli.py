@@ -247,7 +247,7 @@ def _run(topic: Topic, platform: Platform, planned: Any, step: Callable[[str], N
 
     preload()
     step("starting Spark")
-    spark = start_session(platform, f"cleantail compact {topic.topic}")
+    spark = start_session(platform, f"cleantail compact {topic.topic}", planned.records)
     result: dict[str, Any] = run_plan(TopicTable.of(spark, topic, platform), platform, planned, step)
     return result
 

@@ -37,6 +37,8 @@ class RunPlan:
     readers: tuple[Reader, ...] = ()
     fresh_from: Mapping[int, int] = field(default_factory=dict)
     """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
+    records: int = 0
+    """Of the whole table: what a run reads at most, by which its Spark application is set up."""
 
     @property
     def due(self) -> bool:
@@ -66,6 +68,7 @@ class RunPlan:
             "topic": self.topic,
             "round": self.round,
             "now_ms": self.now_ms,
+            "records": self.records,
             "reason": self.reason,
             "partitions": [self._row(i) for i in range(len(self.logs))],
             "units": [unit.as_json() for unit in self.units],
@@ -166,6 +169,7 @@ def plan_run(
         reclaim=resolve_reclaim(facts, topic.config, now_ms),
         readers=readers,
         fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
+        records=sum(file.live_records for file in facts.files) if facts else 0,
     )
 
 

@@ -99,9 +99,9 @@ class CleantailSparkOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
         own = self.arguments(context)
-        self._require_connection()
+        master = self._master()
         _, platform = topic_and_platform(self.topic, self.config_dir)
-        self.conf = _submit_conf(platform)
+        self.conf = _submit_conf(platform, master, plan_of(context))
         self.env_vars = spark_environment(os.environ)
         with TemporaryDirectory(prefix="cleantail-") as folder:
             file = Path(folder) / "result.json"
@@ -141,17 +141,19 @@ class CleantailSparkOperator(SparkSubmitOperator):
         self.log.info("skipped: %s", reason)  # Airflow's own line with it is folded away in the UI
         raise AirflowSkipException(reason)
 
-    def _require_connection(self) -> None:
-        """Without it the hook would submit to a YARN cluster that nobody named."""
+    def _master(self) -> str:
+        """The connection's. Without a connection the hook would submit to a YARN cluster that nobody named."""
         try:
-            kind = BaseHook.get_connection(self._conn_id).conn_type
+            connection = BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException:
             raise AirflowFailException(
                 f"there is no Airflow connection {self._conn_id}: make one of type spark, as in "
                 f"""AIRFLOW_CONN_{self._conn_id.upper()}='{{"conn_type": "spark", "host": "local[2]"}}'"""
             ) from None
-        if kind != "spark":
+        if connection.conn_type != "spark":
+            kind = connection.conn_type
             raise AirflowFailException(f"the Airflow connection {self._conn_id} is of type {kind}, not spark")
+        return connection.host or ""
 
 
 class OutcomeOperator(BaseOperator):
@@ -175,11 +177,13 @@ def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
     return find_topic(topic, path, os.environ), load_platform(path, os.environ)
 
 
-def _submit_conf(platform: Platform) -> dict[str, str]:
-    """The platform's Spark settings; the master is that of the Airflow connection."""
+def _submit_conf(platform: Platform, master: str, plan: dict[str, Any] | None) -> dict[str, str]:
+    """The platform's Spark settings; the master is that of the Airflow connection, which the hook adds."""
     from cleantail.spark_settings import spark_conf
 
-    return {key: value for key, value in spark_conf(platform, os.environ).items() if key != "spark.master"}
+    spark = platform.spark.model_copy(update={"master": master})
+    conf = spark_conf(platform.model_copy(update={"spark": spark}), os.environ, (plan or {}).get("records"))
+    return {key: value for key, value in conf.items() if key != "spark.master"}
 
 
 def _without_command(error: AirflowException) -> str:

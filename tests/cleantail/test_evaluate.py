@@ -319,6 +319,7 @@ def test_a_plan_travels_as_json():
         "topic",
         "round",
         "now_ms",
+        "records",
         "reason",
         "partitions",
         "units",
