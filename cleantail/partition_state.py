@@ -55,7 +55,9 @@ class PartitionState:
     """State of one log. `checkpoint` is the first dirty offset as of the last round; None before the first.
 
     `known_sequence_number`: Iceberg data sequence number of the snapshot that the last round read; a file above it
-    came later. `head_tombstones`: live tombstones at or above the checkpoint in the files known then. `proven_ms`: when
+    came later. `earlier_rounds`: (end offset, the same number) of rounds that had ended above the checkpoint, before
+    late records moved it back; ends ascend. `guards`: due tombstones that stay until records which they beat are
+    cleaned. `head_tombstones`: live tombstones at or above the checkpoint in the files known then. `proven_ms`: when
     the uniqueness of all keys was last proven from nothing.
     """
 
@@ -68,6 +70,13 @@ class PartitionState:
     last_round_ms: int | None = None
     proven_ms: int | None = None
     quarantine: Quarantine | None = None
+    earlier_rounds: tuple[tuple[int, int], ...] = ()
+    guards: int = 0
+
+    @property
+    def ledger_end_offset(self) -> int:
+        """Tombstones below it have horizons, but for those that came late; 0 without a ledger."""
+        return self.horizons[-1].end_offset if self.horizons else 0
 
     def as_json(self) -> str:
         """One line, keys sorted, so that equal states are equal texts."""
@@ -81,9 +90,10 @@ def parse_partition_state(text: str, where: str) -> PartitionState:
         if fields.pop("version") != STATE_VERSION:
             raise ValueError("unknown version")
         horizons = tuple(Horizon(**_typed(h)) for h in fields.pop("horizons"))
+        earlier = tuple((int(end), int(number)) for end, number in fields.pop("earlier_rounds", ()))
         quarantine = fields.pop("quarantine")
         held = Quarantine(**_typed(quarantine)) if quarantine else None
-        return PartitionState(**_typed(fields), horizons=horizons, quarantine=held)
+        return PartitionState(**_typed(fields), horizons=horizons, earlier_rounds=earlier, quarantine=held)
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise TableError(f"{where} is not a partition state of version {STATE_VERSION}: {e}: {text[:200]!r}") from e
 

@@ -29,6 +29,7 @@ def after_round(
         log_end_offset=max(state.log_end_offset or 0, work.log_end_offset),
         horizons=without_swept(tuple(Horizon(*h) for h in measure["horizons"])),
         known_sequence_number=sequence_number,
+        earlier_rounds=tuple(r for r in _rounds_before(state) if r[0] > work.end_offset),
         head_tombstones=measure["head_tombstones"],
         last_round_ms=now_ms,
         proven_ms=measure["proven_ms"],
@@ -41,6 +42,29 @@ def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
     return proven_ms is None or now_ms - proven_ms >= interval_ms
 
 
+def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, int, int]]:
+    """(from, to, sequence number): a tombstone of this round in such a span, in a file above the sequence number, has
+    no horizon yet, though the ledger reaches beyond it (semantics.md 3.5).
+
+    The number is that of the last round that has passed over the span. Where the checkpoint was lost, the ledger still
+    says what was cleaned before.
+    """
+    low, end = work.first_dirty_offset, min(state.ledger_end_offset, work.end_offset)
+    spans = []
+    for round_end, known in [*_rounds_before(state), (end, state.known_sequence_number)]:
+        high = min(round_end, end)
+        if low < high:
+            spans.append((low, high, known))
+            low = high
+    return spans
+
+
+def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
+    """(end offset, sequence number) of the rounds that passed over some offset last; ends ascend."""
+    last = [] if state.checkpoint is None else [(state.checkpoint, state.known_sequence_number)]
+    return [*last, *state.earlier_rounds]
+
+
 def due_spans(
     horizons: Sequence[Horizon],
     end_offset: int,
@@ -51,17 +75,25 @@ def due_spans(
 ) -> list[tuple[int, int]]:
     """Offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5), below `end_offset`.
 
+    That is the clean point, which late records move back into an entry (3.5): what lies above one of them may still
+    have to beat it.
+
     What the slowest reader has not read (from `hold_offset` on) waits until the cap has passed as well (3.9). A
     tombstone takes two cleanings at least (1.5): with delete.retention.ms 0 a horizon is due when it is set, so
     `fresh_from` says from where on this very run has set them.
     """
     starts = [0, *(h.end_offset for h in horizons)]
     spans = [
-        (max(start, h.swept_to), h.end_offset if passed(h, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0)
+        (max(start, h.swept_to), min(_end(h, now_ms, hold_offset, hold_cap_ms), end_offset))
         for start, h in zip(starts, horizons, strict=False)
-        if h.end_offset <= end_offset and now_ms >= h.horizon_ms and not _is_fresh(h, now_ms, fresh_from)
+        if now_ms >= h.horizon_ms and not _is_fresh(h, now_ms, fresh_from)
     ]
     return [(start, end) for start, end in spans if start < end]
+
+
+def _end(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
+    """To where readers let an entry's tombstones go."""
+    return horizon.end_offset if passed(horizon, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0
 
 
 def as_due(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
@@ -94,7 +126,7 @@ def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tupl
 
 
 def after_expiry(state: PartitionState, work: PartitionWork, measure: Mapping[str, Any], now_ms: int) -> PartitionState:
-    """Only the ledger changes; checkpoint and sequence number stay those of the last round.
+    """Only the ledger changes, and how many due tombstones are still needed; the checkpoint stays the last round's.
 
     `measure["horizons"]` as in after_round. A quarantine that a red round left is not an expiry's to lift.
     """
@@ -102,6 +134,7 @@ def after_expiry(state: PartitionState, work: PartitionWork, measure: Mapping[st
     return replace(
         state,
         horizons=without_swept(tuple(Horizon(*h) for h in measure["horizons"])),
+        guards=measure["guards"],
         last_round_ms=now_ms,
         quarantine=None if lifted else state.quarantine,
     )

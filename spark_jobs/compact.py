@@ -43,10 +43,13 @@ from spark_jobs.vectors import positions_in, together, with_place, without
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
     """The unit with its counts by partition. Raises KeylessRecordError, with `main` and branch unchanged."""
-    unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
-    keyless = count_keyless(table, unit)
-    plan = resolve_join(unit, platform, table.topic.config)
     files = table.files_at(unit.base_snapshot_id)
+    logs = {w.partition for w in unit.partitions}
+    keyless = (
+        count_keyless(table, unit) if files.may_have_null(KEY, logs) else 0
+    )  # up to the end that was planned: nothing is begun that must fail later
+    unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
+    plan = resolve_join(unit, platform, table.topic.config)
     found: dict[str, Any] = {}
     with grouped_by_log(table.spark, plan.grouped):
         for reason, records in removals(table, unit, keyless > 0, plan.hint).items():

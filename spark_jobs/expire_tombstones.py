@@ -26,7 +26,8 @@ from spark_jobs.expectations import preload
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable, branch_name
-from spark_jobs.transforms.winners import span_condition
+from spark_jobs.transforms.guards import GUARDS, with_guards
+from spark_jobs.transforms.winners import columns_of, span_condition
 from spark_jobs.vectors import positions_in, with_place
 
 NONE_FRESH: Mapping[int, int] = {}
@@ -64,7 +65,10 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, A
     due = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found)
     files = table.files_at(unit.base_snapshot_id)
     tombstones = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({due})")
-    found = positions_in(with_place(tombstones))
+    configs, base = table.topic.config, table.at_snapshot(unit.base_snapshot_id)
+    columns = [*columns_of(configs), "_file", "_pos"]
+    flagged = with_guards(tombstones.select(*columns), base, unit.partitions, configs, unit.now_ms)
+    found = positions_in(with_place(flagged.where(f"NOT {GUARDS}")))
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, found)
     counts = {"deleted": {"expired": {str(p): n for p, n in files.count_by_log(found).items()}}}

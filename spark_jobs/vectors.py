@@ -6,7 +6,7 @@ its name, and 64 records are one long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pyroaring import BitMap64
@@ -53,6 +53,11 @@ class FilesOf:
         if len(self._files) < len(files):
             raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
 
+    def may_have_null(self, column: str, logs: Collection[int]) -> bool:
+        """Whether a record of the logs can be without the column, by the files' metadata."""
+        field = self._table.schema().findField(column).fieldId()
+        return any(partition_of(file) in logs and _nulls(file, field) != 0 for file, _ in self._files.values())
+
     def count_by_log(self, found: Mapping[int, BitMap64]) -> dict[int, int]:
         """How many records of each log are among the positions."""
         counts: dict[int, int] = {}
@@ -94,6 +99,13 @@ class FilesOf:
         builder = builder.withPartition(file.partition()).withFileSizeInBytes(size_bytes)
         builder = builder.withReferencedDataFile(file.location()).withRecordCount(count)
         return builder.withContentOffset(blob.offset()).withContentSizeInBytes(blob.length()).build()
+
+
+def _nulls(file: Any, field: int) -> int | None:
+    """How many nulls the file has in a column; None where its writer did not say."""
+    counts = file.nullValueCounts()
+    found = None if counts is None else counts.get(field)
+    return None if found is None else int(found)
 
 
 def _read(table: Any, delete_file: Any) -> BitMap64:

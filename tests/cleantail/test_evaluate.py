@@ -202,7 +202,8 @@ LATE = [data_file(2, 3, partition=0, path="late", data_sequence_number=9)]
 
 def test_what_late_records_hold_back_is_swept_in_the_run_that_cleans_them():
     """A tombstone above the lowest late record may still have to beat one; after the round it has."""
-    known = replace(SWEPT, known_sequence_number=5)
+    swept = tuple(replace(h, swept_to=2) for h in SWEPT.horizons)
+    known = replace(SWEPT, known_sequence_number=5, horizons=swept)
     table = facts(log(0) + LATE, {0: known}, LATE)
     assert planned(table, min_cleanable_dirty_ratio=1.0).sweep == ()
     plan = planned(table, how={"force": True})

@@ -29,6 +29,8 @@ FULL = PartitionState(
     known_sequence_number=7,
     head_tombstones=4,
     last_round_ms=99,
+    earlier_rounds=((20, 6), (30, 5)),
+    guards=3,
     quarantine=Quarantine(1, "compact", "check failed: a", 2, 16_001),
 )
 
@@ -43,7 +45,7 @@ def test_a_state_survives_its_text(state):
 
 def test_the_text_is_one_line_with_sorted_keys():
     assert PartitionState(checkpoint=5, horizons=(Horizon(5, 9),)).as_json() == (
-        '{"checkpoint":5,"head_tombstones":0,"horizons":[{"end_offset":5,"horizon_ms":9,"swept_to":0,"tombstones":0}],'
+        '{"checkpoint":5,"earlier_rounds":[],"guards":0,"head_tombstones":0,"horizons":[{"end_offset":5,"horizon_ms":9,"swept_to":0,"tombstones":0}],'
         '"known_sequence_number":0,"last_round_ms":null,"log_end_offset":null,"log_start_offset":null,'
         '"proven_ms":null,"quarantine":null,"version":1}'
     )

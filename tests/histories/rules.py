@@ -325,6 +325,10 @@ def is_swept(log: Log, copy: Copy, config: dict[str, Any], now: int, rounds_befo
         return False
     if copy.horizon_round > rounds_before:
         return False
+    mine = rank(copy.record, config, now)
+    waiting = [c.record for c in log.copies if c.record.offset >= log.first_dirty and c.record.key == copy.record.key]
+    if any(rank(r, config, now) < mine for r in waiting):  # 2: what it beats is in the log, and would come back
+        return False
     held = log.readers and copy.record.offset >= min(log.readers.values())  # 3.9
     return not held or now >= copy.horizon + config["cleantail.readers.hold.cap.ms"]
 
