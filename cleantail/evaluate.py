@@ -219,6 +219,8 @@ def _held_back(count: int) -> str:
 def _sweep_reason(logs: Sequence[LogState], due: dict[int, int]) -> str:
     if sum(due.values()):
         return f"{sum(due.values())} tombstones are past their horizon"
+    if guards := sum(s.state.guards for s in logs):
+        return f"{guards} tombstones past their horizon stay: they beat records that no round has cleaned yet"
     horizons = [s.next_horizon_ms for s in logs if s.next_horizon_ms is not None]
     if horizons:
         return f"no tombstone is due before {min(horizons)} ms"

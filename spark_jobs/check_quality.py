@@ -60,7 +60,7 @@ from spark_jobs.vectors import with_place
 COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
 EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected")]
 STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"]}
-LATE_LIMIT = 10_000
+LATE_LIMIT = 2_000
 """So many late tombstones get a horizon of their own; beyond it all of the log's are set anew, never too early."""
 
 
