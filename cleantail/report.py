@@ -214,7 +214,7 @@ def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         _print_json({"topic": topic.topic, **result})
         return
     print(f"{topic.topic}: {'; '.join(result['reasons'])}")
-    for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed"):
+    for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed", "failed_branches_dropped"):
         print(f"  {name.replace('_', ' ')}: {result[name]}")
 
 

@@ -66,12 +66,13 @@ from airflow.sdk import DAG, Param
 
 from cleantail.config import Topic, load_platform
 from cleantail.config_row import LONG_MAX
-from cleantail_airflow.notifiers import CleantailAlert
-from cleantail_airflow.operators import EVALUATE, EvaluateOperator, OutcomeOperator
+from cleantail_airflow.alert_task import AlertOperator
+from cleantail_airflow.operators import ALERT, EVALUATE, OUTCOME, EvaluateOperator, OutcomeOperator
 from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import (
     CHECK_QUALITY,
     COMPACT,
+    EXPIRE_TOMBSTONES,
     CheckQualityOperator,
     CompactOperator,
     ExpireTombstonesOperator,
@@ -117,9 +118,10 @@ def _tasks(topic: Topic, config_dir: str) -> None:
     compacted = compact.expand(unit=evaluate.output)
     check = CheckQualityOperator(task_id=CHECK_QUALITY, **spark)
     publish = PublishOperator(task_id="publish", trigger_rule="one_done", **spark)
-    expire = ExpireTombstonesOperator(task_id="expire_tombstones", trigger_rule="all_done", **spark)
+    expire = ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark)
     reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
-    outcome = OutcomeOperator(task_id="outcome", trigger_rule="one_failed", retries=0, on_failure_callback=None)
+    outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
+    alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **common)
     tasks = [evaluate, compacted, check, publish, expire, reclaim]
     if topic.source.path:
         tasks.insert(0, IngestOperator(task_id="ingest", **spark))
@@ -127,6 +129,7 @@ def _tasks(topic: Topic, config_dir: str) -> None:
         before >> after
     publish >> reclaim  # evaluate may skip expire_tombstones before publish has ended
     tasks >> outcome
+    tasks >> alert
 
 
 def _default_args(topic: Topic, config_dir: Path) -> dict[str, Any]:
@@ -135,7 +138,6 @@ def _default_args(topic: Topic, config_dir: Path) -> dict[str, Any]:
         "owner": topic.owner,
         "retries": RETRIES,
         "retry_delay": timedelta(milliseconds=backoff_ms),
-        "on_failure_callback": CleantailAlert(topic=topic, config_dir=str(config_dir)),
     }
 
 

@@ -80,6 +80,8 @@ class FixedPlan:
     """A RunPlan with the JSON that a test wants."""
 
     data: dict[str, Any]
+    logs: tuple[Any, ...] = ()
+    readers: tuple[Any, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return self.data

@@ -67,6 +67,7 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(ord
         "expire_tombstones": "skipped",
         "reclaim": "skipped",
         "outcome": "failed",
+        "alert": "success",
     }
     facts = read_facts(find_topic("orders", site.config), load_platform(site.config, os.environ))
     assert facts is not None

@@ -1,0 +1,48 @@
+"""Branches of rounds whose check failed: kept for a person to look at, and gone after their time. Pure.
+
+Such a branch holds what the round would have published. It is a copy of no data: deletion vectors over the files of
+its base, which it keeps from being removed while it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cleantail.partition_state import PartitionState
+
+FAILED_PREFIX = "failed_"
+"""+ round and unit + the round's clock in Unix seconds, by which its time is known."""
+
+
+def failed_name(round_id: str, unit: int, kind: str, now_ms: int) -> str:
+    """The name of the branch that a unit of a round leaves; the same try again has the same name, and replaces it."""
+    return f"{FAILED_PREFIX}{round_id}_{kind}{unit}_{now_ms // 1000}"
+
+
+def kept_until_ms(branch: str, retention_ms: int) -> int | None:
+    """When the branch may go (Unix ms); None where it is no failed branch."""
+    made = branch.rpartition("_")[2]
+    return int(made) * 1000 + retention_ms if branch.startswith(FAILED_PREFIX) and made.isdigit() else None
+
+
+def past_their_time(branches: Iterable[str], retention_ms: int, now_ms: int) -> list[str]:
+    """The failed branches that may go."""
+    ends = ((name, kept_until_ms(name, retention_ms)) for name in branches)
+    return sorted(name for name, end_ms in ends if end_ms is not None and now_ms >= end_ms)
+
+
+def replaced(before: Mapping[int, PartitionState], after: Mapping[int, PartitionState]) -> set[str]:
+    """Branches that a newer failed try of the same log has taken the place of, and that no other log names."""
+    gone = {_branch(before[p]) for p, state in after.items() if p in before and _branch(state)}
+    return gone - {_branch(state) for state in {**before, **after}.values()} - {""}
+
+
+def _branch(state: PartitionState) -> str:
+    return state.quarantine.branch if state.quarantine else ""
+
+
+def ways_to_read(branch: str, topic: str, partition: int, table: str, catalog: str) -> tuple[str, str]:
+    """How a person looks at what was held back: on the command line, and in Spark SQL."""
+    command = f"cleantail read {topic} --partition {partition} --as-of {branch}"
+    sql = f"SELECT * FROM {catalog}.{table} VERSION AS OF '{branch}' WHERE `partition` = {partition}"
+    return command, sql
