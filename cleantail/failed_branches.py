@@ -7,8 +7,10 @@ its base, which it keeps from being removed while it is there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from cleantail.partition_state import PartitionState
+from cleantail.topic import Topic
 
 FAILED_PREFIX = "failed_"
 """+ round and unit + the round's clock in Unix seconds, by which its time is known."""
@@ -41,8 +43,24 @@ def _branch(state: PartitionState) -> str:
     return state.quarantine.branch if state.quarantine else ""
 
 
-def ways_to_read(branch: str, topic: str, partition: int, table: str, catalog: str) -> tuple[str, str]:
-    """How a person looks at what was held back: on the command line, and in Spark SQL."""
-    command = f"cleantail read {topic} --partition {partition} --as-of {branch}"
-    sql = f"SELECT * FROM {catalog}.{table} VERSION AS OF '{branch}' WHERE `partition` = {partition}"
-    return command, sql
+@dataclass(frozen=True, slots=True)
+class KeptBranch:
+    """What a log's last failed try left, until when (Unix ms), and how to look at it: by command, and in Spark SQL."""
+
+    name: str
+    until_ms: int
+    command: str
+    sql: str
+
+
+def kept_branch(
+    state: PartitionState, partition: int, topic: Topic, catalog: str, branches: Iterable[str]
+) -> KeptBranch | None:
+    """None where nothing was kept, or it is gone from `branches`, those that the table has."""
+    name = _branch(state)
+    until_ms = kept_until_ms(name, topic.config.cleantail_failed_branch_retention_ms)
+    if until_ms is None or name not in branches:
+        return None
+    command = f"cleantail read {topic.topic} --partition {partition} --as-of {name}"
+    sql = f"SELECT * FROM {catalog}.{topic.table} VERSION AS OF '{name}' WHERE `partition` = {partition}"
+    return KeptBranch(name, until_ms, command, sql)

@@ -89,13 +89,6 @@ def status(topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_
 
 
 def _status_row(log: LogState) -> list[str]:
-    note = (
-        log.warnings[0]
-        if log.warnings
-        else f"quarantined: {log.state.quarantine.reason}"
-        if log.state.quarantine
-        else ""
-    )
     return [
         str(log.partition),
         str(log.log_start_offset),
@@ -109,8 +102,16 @@ def _status_row(log: LogState) -> list[str]:
         f"{log.dirty_ratio:.3f}",
         str(log.pending_tombstones),
         "-" if log.next_horizon_ms is None else instant(log.next_horizon_ms),
-        note,
+        _note(log),
     ]
+
+
+def _note(log: LogState) -> str:
+    if log.warnings:
+        return log.warnings[0]
+    held = log.state.quarantine
+    branch = f"; branch {held.branch}" if held and held.branch else ""
+    return f"quarantined: {held.reason}{branch}" if held else ""
 
 
 def log_json(log: LogState) -> dict[str, Any]:

@@ -12,9 +12,12 @@
 - `expire_tombstones`: removes tombstones past their horizon, through a branch and checks of its own.
 - `reclaim`: rewrites files with many deleted records, merges small ones, expires snapshots, removes orphans.
 - `outcome`: turns the run red where a task failed; skipped when all went well.
+- `alert`: tells the channels of the topic's `alerts` what began and what is over, each once. A red check is told
+  before, by the task that saw it.
 
-Nothing due: the run is green and all tasks after `evaluate` are skipped. Why is in the log of `evaluate`, in its
-Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
+Nothing due: the run is green and all tasks after `evaluate` are skipped, but for `alert` where there is something to
+tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped
+task.
 
 ## When a task is red
 - `ingest`: a line of a file is not a record, and nothing of the run was appended. The log names file and line:
@@ -25,12 +28,15 @@ Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
   clear the task: it repeats safely.
 - `check_quality`: the partitions in the message are held back and `main` has nothing of them; the others are
   published. The message lists partition, expectation and observed value; the evidence table and Data Docs have more.
+  What was held back stays on a branch `failed_…`, which the tab Compaction and `cleantail status` name.
   Correct the data or the check. The partition is tried again by itself after a pause, at the next run after **Release**
   on the tab Compaction, or at once by **Trigger** with `force`.
 - `publish`: other writers rewrote the same files more often than the round was started over. Nothing is lost: the
   next run does it.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
 - `reclaim`: files could not be rewritten. The data is right, the space not yet free: clear the task.
+
+- `alert`: a channel in the message could not be reached: look at its Airflow connection. The next run tells it.
 
 A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Admin → Pools): as many Spark
 applications run at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml` says.

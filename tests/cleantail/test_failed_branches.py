@@ -2,8 +2,9 @@
 
 import pytest
 
-from cleantail.failed_branches import failed_name, kept_until_ms, past_their_time, replaced, ways_to_read
+from cleantail.failed_branches import KeptBranch, failed_name, kept_branch, kept_until_ms, past_their_time, replaced
 from cleantail.partition_state import PartitionState, Quarantine
+from cleantail.topic import Topic
 
 
 def held(branch):
@@ -44,7 +45,20 @@ def test_a_newer_failed_try_of_a_log_takes_the_place_of_the_older(before, after,
     assert replaced(before, after) == gone
 
 
-def test_both_ways_to_read_name_branch_and_partition():
-    command, sql = ways_to_read("failed_r_u0_1", "orders.v2", 3, "cleantail.orders_v2", "lake")
-    assert command == "cleantail read orders.v2 --partition 3 --as-of failed_r_u0_1"
-    assert sql == "SELECT * FROM lake.cleantail.orders_v2 VERSION AS OF 'failed_r_u0_1' WHERE `partition` = 3"
+TOPIC = Topic.model_validate(
+    {"topic": "orders.v2", "table": "n.orders", "config": {"cleantail.failed.branch.retention.ms": 500}}
+)
+
+
+def test_a_kept_branch_says_until_when_and_how_to_look_at_it():
+    assert kept_branch(held("failed_r_u0_1"), 3, TOPIC, "lake", ["failed_r_u0_1"]) == KeptBranch(
+        "failed_r_u0_1",
+        1_500,
+        "cleantail read orders.v2 --partition 3 --as-of failed_r_u0_1",
+        "SELECT * FROM lake.n.orders VERSION AS OF 'failed_r_u0_1' WHERE `partition` = 3",
+    )
+
+
+@pytest.mark.parametrize("state", [held("failed_r_u0_1"), held(""), PartitionState()], ids=["gone", "none", "not held"])
+def test_where_there_is_no_branch_none_is_shown(state):
+    assert kept_branch(state, 3, TOPIC, "lake", ["main"]) is None

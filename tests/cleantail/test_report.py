@@ -59,6 +59,11 @@ def test_status_for_people_has_a_row_for_each_log(capsys):
             "quarantined: r",
             id="quarantined",
         ),
+        pytest.param(
+            {"state": PartitionState(quarantine=Quarantine(1, "compact", "r", 1, 2, "failed_r_u0_1"))},
+            "quarantined: r; branch failed_r_u0_1",
+            id="quarantined, with a branch",
+        ),
     ],
 )
 def test_the_note_of_a_log(changes, note):

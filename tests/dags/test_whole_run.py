@@ -77,3 +77,5 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(ord
     assert facts.states[1].checkpoint is None
     (alert,) = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
     assert [failure["partition"] for failure in alert["failures"]] == [1]
+    held = facts.states[1].quarantine
+    assert held is not None and held.branch in facts.branches

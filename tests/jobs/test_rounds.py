@@ -8,9 +8,9 @@ import pytest
 
 from cleantail.errors import ConflictError
 from cleantail.evaluate import evaluate_topic
-from cleantail.failed_branches import kept_until_ms, ways_to_read
+from cleantail.failed_branches import kept_branch, kept_until_ms
 from cleantail.join_plans import BROADCAST, HASH, MERGE, JoinPlan
-from cleantail.partition_state import PROPERTY_PARTITION, PartitionState
+from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from demo.sabotage import delete_where
 from spark_jobs import compact, rounds
 from spark_jobs.compact import compact_unit
@@ -144,8 +144,9 @@ def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop,
     assert log["checkpoint"] is None and "not_match_regex" in log["state"]["quarantine"]["reason"]
     branch = log["state"]["quarantine"]["branch"]
     assert [r["offset"] for r in workshop.read(topic, "--partition", 1, "--as-of", branch)] == [1]
-    _, sql = ways_to_read(branch, topic, 1, workshop.find(topic).table, workshop.platform().catalog.name)
-    assert [row["offset"] for row in spark.sql(sql).collect()] == [1]
+    held = states_of_properties(dict(table_of(topic).load().properties()), topic)[1]
+    kept = kept_branch(held, 1, workshop.find(topic), workshop.platform().catalog.name, branches(table_of(topic)))
+    assert [row["offset"] for row in spark.sql(kept.sql).collect()] == [1]
     assert workshop.run("compact", topic, "--now", NOW + 1000)[0] == 1
     kept = branches(table_of(topic))
     assert len(kept) == 1 and kept != [branch]  # the newer try's
