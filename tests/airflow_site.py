@@ -132,6 +132,15 @@ class Recorder:
     debug = info = warning = error = exception = _keep
 
 
+def forget_incidents(topic: str) -> None:
+    """Of an earlier test with the same database."""
+    from airflow.models.variable import Variable
+
+    from cleantail_airflow.incident_book import variable_name
+
+    Variable.delete(variable_name(topic))
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

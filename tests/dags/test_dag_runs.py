@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from cleantail_airflow.incident_book import variable_name
 from tests.airflow_environment import BASE_URL
-from tests.airflow_site import NOW_MS, FixedPlan, Site, StubbedJobs, failure, plan, unit, verdict
+from tests.airflow_site import NOW_MS, FixedPlan, Site, StubbedJobs, failure, forget_incidents, plan, unit, verdict
 
 pytestmark = pytest.mark.airflow
 ALERTS = [{"type": "file", "path": "alerts/orders.jsonl"}]
@@ -31,12 +30,6 @@ def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.Mon
         return site.dag("orders").test(run_conf=conf)
 
     return run_with
-
-
-def forget_incidents(topic: str) -> None:
-    from airflow.models.variable import Variable
-
-    Variable.delete(variable_name(topic))
 
 
 def states(finished: Any) -> dict[str, str]:
