@@ -116,7 +116,7 @@ def _release_arguments(made: argparse.ArgumentParser) -> None:
 def _read_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--partition", type=_natural, metavar="N")
     made.add_argument("--from-offset", type=_natural, default=0, metavar="N")
-    made.add_argument("--as-of", type=int, metavar="SNAPSHOT", help="an Iceberg snapshot id")
+    made.add_argument("--as-of", metavar="SNAPSHOT", help="an Iceberg snapshot id, or the name of a branch or tag")
 
 
 def _latest_arguments(made: argparse.ArgumentParser) -> None:
@@ -304,15 +304,23 @@ def read(arguments: argparse.Namespace, platform: Platform) -> int:
     """kcat -J lines on stdout, with and without --json."""
     from cleantail.kcat import format_record
     from cleantail.reading import read_records
-    from cleantail.table_metadata import live_partitions, load_table, log_ends, open_catalog, require_partition
+    from cleantail.table_metadata import (
+        live_partitions,
+        load_table,
+        log_ends,
+        open_catalog,
+        require_partition,
+        snapshot_id_of,
+    )
 
     topic = _named(arguments)
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: ingest something first")
     require_partition(topic, arguments.partition, log_ends(table))
-    wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, arguments.as_of)
-    for record in read_records(table, wanted, arguments.from_offset, arguments.as_of):
+    as_of = snapshot_id_of(table, arguments.as_of) if arguments.as_of is not None else None
+    wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, as_of)
+    for record in read_records(table, wanted, arguments.from_offset, as_of):
         sys.stdout.write(format_record(topic.topic, record) + "\n")
     return 0
 

@@ -144,7 +144,7 @@ def plan_run(
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
     decisions = tuple(decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
-    retentions = tuple(_retention(s, topic, now_ms, pauses.get(s.partition)) for s in logs)
+    retentions = tuple(resolve_retention(s, topic.config, now_ms) for s in logs)  # a quarantine does not stop it
     works = _works(logs, decisions, retentions, facts)
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
     units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works)
@@ -171,10 +171,6 @@ def plan_run(
         fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
         records=sum(file.live_records for file in facts.files) if facts else 0,
     )
-
-
-def _retention(log: LogState, topic: Topic, now_ms: int, pause: str | None) -> Retention:
-    return Retention(log.log_start_offset, False, pause) if pause else resolve_retention(log, topic.config, now_ms)
 
 
 def _works(

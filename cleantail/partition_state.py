@@ -20,6 +20,7 @@ PROPERTY_PARTITION = "cleantail.partition."
 PROPERTY_INGESTED = "cleantail.ingested."
 """+ SHA-256 of a source file's content: that file is in the table (exactly once)."""
 STATE_VERSION = 1
+_TEXTS = ("kind", "reason", "branch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Horizon:
 class Quarantine:
     """Why this log is not published, since when, and when the scheduler may try again (all Unix ms).
 
-    `kind` is that of the round whose check failed: compact or expire.
+    `kind` is that of the round whose check failed: compact, expire or retain. `branch` is where what it would have
+    published is kept for inspection (failed_branches); empty where nothing is kept.
     """
 
     since_ms: int
@@ -48,6 +50,7 @@ class Quarantine:
     reason: str
     attempts: int
     retry_at_ms: int
+    branch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,9 @@ def parse_partition_state(text: str, where: str) -> PartitionState:
 
 
 def _typed(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields as they are: `kind` and `reason` are texts, the rest whole numbers, or null where none is known."""
+    """The fields as they are: those of _TEXTS are texts, the rest whole numbers, or null where none is known."""
     for name, value in fields.items():
-        right = isinstance(value, str) if name in ("kind", "reason") else value is None or type(value) is int
+        right = isinstance(value, str) if name in _TEXTS else value is None or type(value) is int
         if not right:
             raise ValueError(f"{name} is {value!r}")
     return fields

@@ -89,13 +89,6 @@ def status(topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_
 
 
 def _status_row(log: LogState) -> list[str]:
-    note = (
-        log.warnings[0]
-        if log.warnings
-        else f"quarantined: {log.state.quarantine.reason}"
-        if log.state.quarantine
-        else ""
-    )
     return [
         str(log.partition),
         str(log.log_start_offset),
@@ -109,8 +102,16 @@ def _status_row(log: LogState) -> list[str]:
         f"{log.dirty_ratio:.3f}",
         str(log.pending_tombstones),
         "-" if log.next_horizon_ms is None else instant(log.next_horizon_ms),
-        note,
+        _note(log),
     ]
+
+
+def _note(log: LogState) -> str:
+    if log.warnings:
+        return log.warnings[0]
+    held = log.state.quarantine
+    branch = f"; branch {held.branch}" if held and held.branch else ""
+    return f"quarantined: {held.reason}{branch}" if held else ""
 
 
 def log_json(log: LogState) -> dict[str, Any]:
@@ -214,7 +215,7 @@ def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         _print_json({"topic": topic.topic, **result})
         return
     print(f"{topic.topic}: {'; '.join(result['reasons'])}")
-    for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed"):
+    for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed", "failed_branches_dropped"):
         print(f"  {name.replace('_', ' ')}: {result[name]}")
 
 

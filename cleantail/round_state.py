@@ -13,6 +13,8 @@ MAX_BACKOFF_MS = 3_600_000
 COMPACT = "compact"
 EXPIRE = "expire"
 """The two kinds of round."""
+RETAIN = "retain"
+"""The kind of a quarantine that a round left which only moved the log start."""
 
 
 def after_round(
@@ -21,7 +23,8 @@ def after_round(
     """The state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
 
     `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to], `head_tombstones`, `proven_ms`;
-    `sequence_number` is that of the snapshot which the round read.
+    `sequence_number` is that of the snapshot which the round read. A round that only drops what is past retention
+    says nothing about the records that a check held back: it does not lift their quarantine.
     """
     return PartitionState(
         checkpoint=work.end_offset,
@@ -33,8 +36,12 @@ def after_round(
         head_tombstones=measure["head_tombstones"],
         last_round_ms=now_ms,
         proven_ms=measure["proven_ms"],
-        quarantine=None,
+        quarantine=_outlasting(state.quarantine) if work.only_retention else None,
     )
+
+
+def _outlasting(quarantine: Quarantine | None) -> Quarantine | None:
+    return None if quarantine is None or quarantine.kind == RETAIN else quarantine
 
 
 def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
@@ -141,11 +148,17 @@ def after_expiry(state: PartitionState, work: PartitionWork, measure: Mapping[st
 
 
 def after_failure(
-    state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int
+    state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int, branch: str = ""
 ) -> PartitionState:
-    """Quarantined, with the names of what failed; the pause before the next try doubles, up to an hour."""
+    """Quarantined, with the names of what failed; the pause before the next try doubles, up to an hour.
+
+    `branch` is where the failed try is kept. A log that is held back already is not so for another reason where only
+    its retention failed: a passed compaction or expiry lifts it, as before.
+    """
+    if kind == RETAIN and state.quarantine:
+        kind = state.quarantine.kind
     attempts = state.quarantine.attempts + 1 if state.quarantine else 1
     since_ms = state.quarantine.since_ms if state.quarantine else now_ms
     pause_ms = min(backoff_ms * 2 ** min(attempts - 1, 30), MAX_BACKOFF_MS)
     reason = f"check failed: {', '.join(sorted(set(expectations)))}"
-    return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, now_ms + pause_ms))
+    return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, now_ms + pause_ms, branch))

@@ -41,7 +41,7 @@ ENTRY_DELETED = 2
 class TableFacts:
     """One moment of a topic table: its snapshot, live data files, what arrived since each log's last round, state.
 
-    `snapshot_id` is None for a table without data.
+    `snapshot_id` is None for a table without data; `snapshots` (id, Unix ms) are those that no other branch is at.
     """
 
     table: str
@@ -53,6 +53,7 @@ class TableFacts:
     ingested: frozenset[str]
     snapshots: tuple[tuple[int, int], ...]
     readers: tuple[Reader, ...] = ()
+    branches: tuple[str, ...] = ()
 
     @property
     def partitions(self) -> list[int]:
@@ -129,9 +130,12 @@ def require_ours(properties: Mapping[str, str], topic: Topic) -> None:
 
 def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
     """Everything evaluate and status need, in one pass over the current snapshot's manifests."""
+    from pyiceberg.table.refs import MAIN_BRANCH
+
     snapshot = table.current_snapshot()
     states = states_of_properties(table.properties, ".".join(table.name()))
     files = _live_files(table, snapshot) if snapshot else ()
+    held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
     return TableFacts(
         table=".".join(table.name()[-2:]),
         snapshot_id=snapshot.snapshot_id if snapshot else None,
@@ -142,8 +146,9 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
         ingested=frozenset(
             name[len(PROPERTY_INGESTED) :] for name in table.properties if name.startswith(PROPERTY_INGESTED)
         ),
-        snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots),
+        snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots if s.snapshot_id not in held),
         readers=readers,
+        branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
     )
 
 
@@ -266,6 +271,16 @@ def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
     """Partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown one."""
     snapshot = _snapshot(table, snapshot_id)
     return sorted({f.partition for f in _live_files(table, snapshot)}) if snapshot else []
+
+
+def snapshot_id_of(table: Table, text: str) -> int:
+    """The snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for neither."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    if (ref := table.metadata.refs.get(text)) is None:
+        names = ", ".join(sorted(table.metadata.refs)) or "none"
+        raise TableError(f"{'.'.join(table.name())} has no branch or tag {text}; it has {names}")
+    return int(ref.snapshot_id)
 
 
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from cleantail.config_row import Model
+from cleantail.events import Event
 from cleantail.expectation_names import EXPECTATION_NAMES, expectation_name
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.schedule import is_schedule
@@ -47,6 +49,12 @@ def _not_empty(receivers: tuple[str, ...]) -> tuple[str, ...]:
     if not receivers:
         raise ValueError("no receivers")
     return receivers
+
+
+def _some(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    if not events:
+        raise ValueError("no events")
+    return events
 
 
 def _inner_path(text: str) -> str:
@@ -126,7 +134,25 @@ class Check(Model):
     )
 
 
-class MailAlert(Model):
+class Channel(Model):
+    """What all kinds of alerts have: the events that they are sent for."""
+
+    events: Annotated[tuple[Annotated[Event, Field(strict=False)], ...], Field(strict=False), AfterValidator(_some)] = (
+        Field(
+            default=tuple(Event),
+            description="Events to tell of; default all.",
+            json_schema_extra={"x-allowed": f"a list of {', '.join(Event)}", "minItems": 1},
+        )
+    )
+
+    @property
+    def name(self) -> str:
+        """Tells the channels of a topic apart, also after `events` or their order has changed."""
+        where = self.model_dump_json(exclude={"events"})
+        return f"{getattr(self, 'type', '')} {hashlib.sha256(where.encode()).hexdigest()[:12]}"
+
+
+class MailAlert(Channel):
     """An alert by mail through an Airflow SMTP connection."""
 
     type: Literal["mail"]
@@ -137,7 +163,7 @@ class MailAlert(Model):
     sender: MailAddress | None = Field(default=None, alias="from", description="Sender; null is the connection's.")
 
 
-class WebhookAlert(Model):
+class WebhookAlert(Channel):
     """An alert as a JSON POST through an Airflow HTTP connection: its URL and secrets stay there."""
 
     type: Literal["webhook"]
@@ -145,14 +171,30 @@ class WebhookAlert(Model):
     endpoint: Endpoint = Field(default="", description="Path on the connection's host.")
 
 
-class FileAlert(Model):
+class SlackAlert(Channel):
+    """An alert to a Slack incoming webhook, or what takes the same body, through an Airflow HTTP connection."""
+
+    type: Literal["slack"]
+    conn_id: ConnectionId = Field(description="Airflow connection; the webhook's address, with its secret, is there.")
+    endpoint: Endpoint = Field(default="", description="Path on the connection's host.")
+
+
+class AppriseAlert(Channel):
+    """An alert to the Apprise URLs of an Airflow connection; they hold secrets, so they are only there."""
+
+    type: Literal["apprise"]
+    conn_id: ConnectionId = Field(default="apprise_default", description="Airflow connection.")
+    tag: str = Field(default="all", description="Which of the connection's URLs, by their tag.")
+
+
+class FileAlert(Channel):
     """An alert as a JSON line at the end of a local file."""
 
     type: Literal["file"]
     path: InnerPath = Field(description="File, relative to CLEANTAIL_HOME.")
 
 
-Alert = Annotated[MailAlert | WebhookAlert | FileAlert, Field(discriminator="type")]
+Alert = Annotated[MailAlert | WebhookAlert | SlackAlert | AppriseAlert | FileAlert, Field(discriminator="type")]
 
 
 class TopicDefaults(Model):
@@ -165,7 +207,7 @@ class TopicDefaults(Model):
         default=(), description="Expectations besides the built-in ones."
     )
     alerts: Annotated[tuple[Alert, ...], Field(strict=False)] = Field(
-        default=(), description="Who hears of a red check."
+        default=(), description="Who hears of what is wrong, once, and of its end."
     )
 
 

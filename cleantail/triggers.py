@@ -72,9 +72,10 @@ def _verdict(
 
 
 def quarantine_pause(log: LogState, now_ms: int) -> str | None:
-    """Why nothing is done to a quarantined log before its next try, or None.
+    """Why a quarantined log is neither compacted nor swept before its next try, or None.
 
-    As in Kafka (LogCleanerManager.isUncleanablePartition) that holds for compaction, retention and sweep alike.
+    Kafka leaves an uncleanable partition (LogCleanerManager.isUncleanablePartition) out of retention too, and its disk
+    fills; here retention goes on.
     """
     quarantine = log.state.quarantine
     if quarantine is None or now_ms >= quarantine.retry_at_ms:

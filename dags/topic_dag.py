@@ -12,9 +12,12 @@
 - `expire_tombstones`: removes tombstones past their horizon, through a branch and checks of its own.
 - `reclaim`: rewrites files with many deleted records, merges small ones, expires snapshots, removes orphans.
 - `outcome`: turns the run red where a task failed; skipped when all went well.
+- `alert`: tells the channels of the topic's `alerts` what began and what is over, each once. A red check is told
+  before, by the task that saw it.
 
-Nothing due: the run is green and all tasks after `evaluate` are skipped. Why is in the log of `evaluate`, in its
-Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
+Nothing due: the run is green and all tasks after `evaluate` are skipped, but for `alert` where there is something to
+tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped
+task.
 
 ## When a task is red
 - `ingest`: a line of a file is not a record, and nothing of the run was appended. The log names file and line:
@@ -25,12 +28,15 @@ Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
   clear the task: it repeats safely.
 - `check_quality`: the partitions in the message are held back and `main` has nothing of them; the others are
   published. The message lists partition, expectation and observed value; the evidence table and Data Docs have more.
+  What was held back stays on a branch `failed_…`, which the tab Compaction and `cleantail status` name.
   Correct the data or the check. The partition is tried again by itself after a pause, at the next run after **Release**
   on the tab Compaction, or at once by **Trigger** with `force`.
 - `publish`: other writers rewrote the same files more often than the round was started over. Nothing is lost: the
   next run does it.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
 - `reclaim`: files could not be rewritten. The data is right, the space not yet free: clear the task.
+
+- `alert`: a channel in the message could not be reached: look at its Airflow connection. The next run tells it.
 
 A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Admin → Pools): as many Spark
 applications run at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml` says.
@@ -66,12 +72,13 @@ from airflow.sdk import DAG, Param
 
 from cleantail.config import Topic, load_platform
 from cleantail.config_row import LONG_MAX
-from cleantail_airflow.notifiers import CleantailAlert
-from cleantail_airflow.operators import EVALUATE, EvaluateOperator, OutcomeOperator
+from cleantail_airflow.alert_task import AlertOperator
+from cleantail_airflow.operators import ALERT, EVALUATE, OUTCOME, EvaluateOperator, OutcomeOperator
 from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import (
     CHECK_QUALITY,
     COMPACT,
+    EXPIRE_TOMBSTONES,
     CheckQualityOperator,
     CompactOperator,
     ExpireTombstonesOperator,
@@ -117,9 +124,10 @@ def _tasks(topic: Topic, config_dir: str) -> None:
     compacted = compact.expand(unit=evaluate.output)
     check = CheckQualityOperator(task_id=CHECK_QUALITY, **spark)
     publish = PublishOperator(task_id="publish", trigger_rule="one_done", **spark)
-    expire = ExpireTombstonesOperator(task_id="expire_tombstones", trigger_rule="all_done", **spark)
+    expire = ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark)
     reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
-    outcome = OutcomeOperator(task_id="outcome", trigger_rule="one_failed", retries=0, on_failure_callback=None)
+    outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
+    alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **common)
     tasks = [evaluate, compacted, check, publish, expire, reclaim]
     if topic.source.path:
         tasks.insert(0, IngestOperator(task_id="ingest", **spark))
@@ -127,6 +135,7 @@ def _tasks(topic: Topic, config_dir: str) -> None:
         before >> after
     publish >> reclaim  # evaluate may skip expire_tombstones before publish has ended
     tasks >> outcome
+    tasks >> alert
 
 
 def _default_args(topic: Topic, config_dir: Path) -> dict[str, Any]:
@@ -135,7 +144,6 @@ def _default_args(topic: Topic, config_dir: Path) -> dict[str, Any]:
         "owner": topic.owner,
         "retries": RETRIES,
         "retry_delay": timedelta(milliseconds=backoff_ms),
-        "on_failure_callback": CleantailAlert(topic=topic, config_dir=str(config_dir)),
     }
 
 

@@ -81,8 +81,10 @@ def check_round(
     rules = EXPIRE_RULES if expiring else [*COMPACT_RULES, *warnings]
     findings = auditor.check_round(round_id, [_violations(m, rules) for m in measures], rules)
     for work in works:
-        records = as_text(below_end(table.at_branch(work.branch), work.partitions))
-        findings += auditor.check_records(round_id, records, [w.partition for w in work.partitions])
+        judged = [w for w in work.partitions if expiring or not w.only_retention]
+        if judged:
+            records = as_text(below_end(table.at_branch(work.branch), judged))
+            findings += auditor.check_records(round_id, records, [w.partition for w in judged])
     verdicts = [_verdict(m[PARTITION], findings) for m in measures]
     result = {
         "ok": all(v["passed"] for v in verdicts),

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from cleantail.config import Platform
 from cleantail.evaluate import RunPlan, evaluate_topic
-from cleantail.readers import Reader, hold_offset, left_behind
+from cleantail.readers import hold_offset, left_behind
 from cleantail.round_state import spans_of
 from cleantail.topic_table import OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
@@ -72,22 +72,22 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, A
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, found)
     counts = {"deleted": {"expired": {str(p): n for p, n in files.count_by_log(found).items()}}}
-    behind = [asdict(reader) for reader in _left_behind(table, plan, unit, spans)]
-    return unit.as_json() | {"counts": counts, "left_behind": behind}
+    return unit.as_json() | {"counts": counts, "left_behind": _left_behind(table, plan, unit, spans)}
 
 
 def _left_behind(
     table: TopicTable, plan: RunPlan, unit: WorkUnit, spans: dict[int, list[tuple[int, int]]]
-) -> list[Reader]:
-    """Readers past whose position tombstones go, since the cap of their hold was reached."""
+) -> list[dict[str, Any]]:
+    """Readers past whose position tombstones go, since the cap of their hold was reached; `gone_to` is the last."""
     holds = {w.partition: w.hold_offset for w in unit.partitions if w.hold_offset is not None}
     overrun = {p: [s for s in spans[p] if s[1] > hold] for p, hold in holds.items()}
     condition = " OR ".join(span_condition({p: span}) for p, found in overrun.items() for span in found)
     if not condition:
         return []
     gone = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({condition})")
-    last = gone.groupBy(PARTITION).agg(F.max(OFFSET).alias("last")).collect()
-    return left_behind(plan.readers, {row[PARTITION]: row["last"] for row in last})
+    rows = gone.groupBy(PARTITION).agg(F.max(OFFSET).alias("last")).collect()
+    last = {row[PARTITION]: row["last"] for row in rows}
+    return [asdict(reader) | {"gone_to": last[reader.partition]} for reader in left_behind(plan.readers, last)]
 
 
 def plan_expiry(

@@ -2,7 +2,8 @@
 
     spark-submit spark_jobs/publish.py --config config --topic orders --checked '{"round": …, "verdicts": […]}'
 
-A log whose check failed is held back and quarantined with its reason; the others publish. Appends to `main`
+A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
+branch for a while; the others publish. Appends to `main`
 meanwhile do not matter. Where another writer rewrote or deleted what the round had read, the round starts over on
 the table as it is now; after that many conflicts the exit code is 3. Nothing is ever half published.
 """
@@ -13,12 +14,14 @@ import argparse
 import json
 import logging
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from cleantail.config import Platform
 from cleantail.errors import ConflictError
+from cleantail.failed_branches import failed_name, replaced
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.round_state import EXPIRE, after_expiry, after_failure, after_round
+from cleantail.round_state import EXPIRE, RETAIN, after_expiry, after_failure, after_round
 from cleantail.work_units import WorkUnit
 from spark_jobs.deleted_versions import remember
 from spark_jobs.job import Job, parser, run_job
@@ -40,9 +43,15 @@ def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]
     if checked["kind"] == EXPIRE:
         remember(table, units, green)
     _require_as_checked(table, checked)
-    snapshot_id = _commit(table, platform, checked, units, green, red)
-    for unit in units:
-        table.drop_branch(unit.branch)
+    kept = keep_failed(table, checked, units, red)
+    before = states_of_properties(dict(table.load().properties()), table.name)
+    properties, after = _next_states(table, platform, checked, units, red, before, kept)
+    try:
+        snapshot_id = _commit(table, checked, units, green, properties)
+    except ConflictError:
+        _drop(table, kept.values())
+        raise
+    _drop(table, [*(unit.branch for unit in units), *replaced(before, after)])
     ensure_latest_view(table)
     return {
         "ok": not red,
@@ -71,19 +80,40 @@ def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
                 raise ConflictError(f"partition {work['partition']} had a later round than {checked['round']}")
 
 
-def _commit(
+def keep_failed(
+    table: TopicTable, checked: dict[str, Any], units: list[WorkUnit], red: dict[int, dict[str, Any]]
+) -> dict[int, str]:
+    """Partition -> branch under which its failed try can be looked at; the branches are made. Empty: none is kept."""
+    if not table.topic.config.cleantail_failed_branch_retention_ms:
+        return {}
+    kept = {}
+    for unit in units:
+        failed = [work.partition for work in unit.partitions if work.partition in red]
+        if failed:
+            name = failed_name(checked["round"], unit.unit, "x" if checked["kind"] == EXPIRE else "u", unit.now_ms)
+            table.create_branch(name, table.head_of(unit.branch))
+            kept |= dict.fromkeys(failed, name)
+    return kept
+
+
+def _drop(table: TopicTable, branches: Iterable[str]) -> None:
+    for branch in dict.fromkeys(branches):
+        table.drop_branch(branch)
+
+
+def _next_states(
     table: TopicTable,
     platform: Platform,
     checked: dict[str, Any],
     units: list[WorkUnit],
-    green: set[int],
     red: dict[int, dict[str, Any]],
-) -> int:
-    """One transaction: deletion vectors of all green logs, their new state, the quarantine of the red ones."""
+    states: dict[int, PartitionState],
+    kept: dict[int, str],
+) -> tuple[dict[str, str], dict[int, PartitionState]]:
+    """The state of every log of the round after it, as table properties and as they are."""
     iceberg = table.load()
-    states = states_of_properties(dict(iceberg.properties()), table.name)
     measures = {m["partition"]: m for m in checked["measures"]}
-    properties: dict[str, str] = {}
+    after: dict[int, PartitionState] = {}
     for unit in units:
         sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())
         for work in unit.partitions:
@@ -92,12 +122,21 @@ def _commit(
             if failed:
                 backoff_ms = platform.cleaner.log_cleaner_backoff_ms
                 names = [f["expectation"] for f in failed["failures"]]
-                new = after_failure(state, checked["kind"], names, unit.now_ms, backoff_ms)
+                branch = kept.get(work.partition, "")
+                kind = RETAIN if work.only_retention and checked["kind"] != EXPIRE else checked["kind"]
+                new = after_failure(state, kind, names, unit.now_ms, backoff_ms, branch)
             elif checked["kind"] == EXPIRE:
                 new = after_expiry(state, work, measure, unit.now_ms)
             else:
                 new = after_round(state, work, measure, sequence_number, unit.now_ms)
-            properties[f"{PROPERTY_PARTITION}{work.partition}"] = new.as_json()
+            after[work.partition] = new
+    return {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in after.items()}, after
+
+
+def _commit(
+    table: TopicTable, checked: dict[str, Any], units: list[WorkUnit], green: set[int], properties: dict[str, str]
+) -> int:
+    """One transaction: deletion vectors of all green logs, their new state, the quarantine of the red ones."""
     changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
     summary = {"cleantail.operation": checked["kind"], "cleantail.round": checked["round"]}
     return table.publish_deletes(changes, green, units[0].base_snapshot_id, properties, summary)

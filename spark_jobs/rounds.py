@@ -118,7 +118,8 @@ def publish_or_start_over(table: TopicTable, platform: Platform, checked: dict[s
     now_ms = checked["units"][0]["now_ms"]
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return publish_round(table, platform, checked) | _numbers(checked)
+            published = publish_round(table, platform, checked) | _numbers(checked)
+            return published | {"retained": retain_held_back(table, platform, now_ms, published["held_back"])}
         except ConflictError as e:
             _drop_branches(table, checked)
             if attempt == ATTEMPTS:
@@ -130,6 +131,28 @@ def publish_or_start_over(table: TopicTable, platform: Platform, checked: dict[s
             return dict(NOTHING)
         checked = _compact_and_check(table, platform, plan, lambda _: None)
     raise AssertionError("unreachable: the last attempt raises")
+
+
+def retain_held_back(table: TopicTable, platform: Platform, now_ms: int, held_back: Collection[int]) -> list[int]:
+    """A quarantine never stops retention: what is past it goes from logs that were held back, by a round of its own.
+
+    Returns the logs whose start has moved. A conflict leaves it to the next run.
+    """
+    if not (held_back and table.topic.deletes):
+        return []
+    plan = evaluate_topic(table.topic, platform, now_ms=now_ms)
+    due = {w.partition for u in plan.units for w in u.partitions if w.only_retention and w.partition in held_back}
+    plan = plan.restricted_to(due)
+    if not plan.units:
+        return []
+    checked = _compact_and_check(table, platform, plan, lambda _: None)
+    try:
+        retained: list[int] = publish_round(table, platform, checked)["published"]
+    except ConflictError as e:
+        _drop_branches(table, checked)
+        logger.warning("retention of %s is left to the next run: %s", sorted(due), e)
+        return []
+    return retained
 
 
 def _again(table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int]) -> RunPlan:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, BaseOperator, Context
@@ -26,10 +26,16 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time.xcom import XCom
 
 from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail_airflow.failure_notes import noted
 from cleantail_airflow.places import job_file, spark_environment
-from cleantail_airflow.red_check import RedCheck, failures_of, warnings_of
+from cleantail_airflow.red_check import Failure, RedCheck, failures_of, warnings_of
+
+if TYPE_CHECKING:
+    from cleantail.evaluate import RunPlan
 
 EVALUATE = "evaluate"
+ALERT = "alert"
+OUTCOME = "outcome"
 PLAN = "plan"
 """XCom of `evaluate`: the whole RunPlan. Its return value is the list of work units, over which compact is mapped."""
 ARGUMENT_CHARS = 100_000
@@ -51,6 +57,10 @@ class EvaluateOperator(BaseOperator):
         self.reason: str | None = None
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
+        with noted(context):
+            return self._evaluate(context)
+
+    def _evaluate(self, context: Context) -> list[dict[str, Any]]:
         from cleantail.evaluate import evaluate_topic
 
         topic, platform = topic_and_platform(self.topic, self.config_dir)
@@ -62,14 +72,14 @@ class EvaluateOperator(BaseOperator):
         self.reason = f"{plan['reason']}; {plan['sweep_reason']}; {plan['reclaim']['reason']}"
         context["ti"].xcom_push(PLAN, plan)
         if not (plan["units"] or plan["sweep"] or plan["reclaim"]["due"]):
-            self._skip_all_after(context)
+            self._skip_all_after(context, keep=[ALERT] if _something_to_tell(topic, run, now_ms) else [])
         units: list[dict[str, Any]] = plan["units"]
         return units
 
-    def _skip_all_after(self, context: Context) -> NoReturn:
+    def _skip_all_after(self, context: Context, keep: Sequence[str]) -> NoReturn:
         """No process and no slot of the pool for a run without work; each skipped task keeps the reason as XCom."""
         ti = context["ti"]
-        tasks = sorted(self.get_flat_relative_ids(upstream=False))
+        tasks = sorted(self.get_flat_relative_ids(upstream=False) - set(keep))
         for task_id in tasks:
             XCom.set("skipped", self.reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
         raise DownstreamTasksSkipped(tasks=tasks)  # type: ignore[no-untyped-call]
@@ -98,6 +108,10 @@ class CleantailSparkOperator(SparkSubmitOperator):
         raise NotImplementedError
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
+        with noted(context):
+            return self._run_job(context)
+
+    def _run_job(self, context: Context) -> dict[str, Any]:
         own = self.arguments(context)
         master = self._master()
         _, platform = topic_and_platform(self.topic, self.config_dir)
@@ -125,11 +139,18 @@ class CleantailSparkOperator(SparkSubmitOperator):
         """Raises what tells most: the failed expectations, else the job's own words, else what spark-submit printed."""
         if red := failures_of(self.topic, result):
             context["ti"].xcom_push("return_value", result)
+            self._tell(context, red)
             raise RedCheck(self.topic, red) from None
         if "error" not in result:
             raise AirflowException(f"{self.job} crashed: {_without_command(error)}") from None
         kind = AirflowFailException if self.exit_code == BAD_INPUT else AirflowException
         raise kind(result["error"]) from None
+
+    def _tell(self, context: Context, red: Sequence[Failure]) -> None:
+        from cleantail_airflow.alerting import tell_of_red
+
+        plan, places = plan_of(context), topic_and_platform(self.topic, self.config_dir)
+        tell_of_red(*places, context, red, plan["now_ms"] if plan else int(time.time() * 1000))
 
     @property
     def exit_code(self) -> int | None:
@@ -164,6 +185,16 @@ class OutcomeOperator(BaseOperator):
         states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         failed = sorted(name for name, state in states.items() if state == "failed")
         raise AirflowFailException(f"failed: {', '.join(failed)}; the log of each says why, the DAG's docs what to do")
+
+
+def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
+    """Whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
+    from cleantail.alarms import log_alarms
+    from cleantail_airflow.incident_book import load_book
+
+    if not topic.alerts:
+        return False
+    return bool(log_alarms(run.logs, run.readers, topic.config, now_ms) or load_book(topic.topic))
 
 
 def plan_of(context: Context) -> dict[str, Any] | None:

@@ -254,12 +254,13 @@ def quarantined(**changes):
     return planned(table, cleanup_policy="compact,delete", retention_bytes=100, retention_ms=-1, **changes)
 
 
-def test_a_quarantined_log_is_neither_retained_nor_swept_before_its_next_try():
-    """Kafka: uncleanable partitions are left out of cleaning and of deletion; a sweep would end the quarantine too."""
+def test_a_quarantined_log_is_retained_but_not_swept_before_its_next_try():
+    """Unlike Kafka, whose uncleanable partitions are left out of deletion too."""
     plan = quarantined()
-    assert ([w.partition for w in works(plan)], plan.sweep) == ([1], (1,))
-    assert plan.retentions[0].reason == "quarantined until 10001 ms: check failed: x"
-    assert (plan.retentions[0].log_start_offset, actions(plan)) == (0, ["none", "retain"])
+    assert ([w.partition for w in works(plan)], plan.sweep) == ([0, 1], (1,))
+    assert plan.decisions[0].reason == "quarantined until 10001 ms: check failed: x"
+    assert (plan.retentions[0].log_start_offset, actions(plan)) == (20, ["retain", "retain"])
+    assert all(work.only_retention for work in works(plan))
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,11 @@ def test_status_for_people_has_a_row_for_each_log(capsys):
             "quarantined: r",
             id="quarantined",
         ),
+        pytest.param(
+            {"state": PartitionState(quarantine=Quarantine(1, "compact", "r", 1, 2, "failed_r_u0_1"))},
+            "quarantined: r; branch failed_r_u0_1",
+            id="quarantined, with a branch",
+        ),
     ],
 )
 def test_the_note_of_a_log(changes, note):
@@ -150,11 +155,13 @@ def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
 
 
 def test_what_was_reclaimed_is_listed(capsys):
-    result = {"reasons": ["a", "b"], "rewritten_files": 1, "new_files": 2, "expired_snapshots": 3, "orphans_removed": 4}
+    names = ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed", "failed_branches_dropped")
+    result = {"reasons": ["a", "b"], **{name: n for n, name in enumerate(names, 1)}}
     report.reclaimed(TOPIC, result, for_machines=False)
     assert (
         capsys.readouterr().out
         == "orders: a; b\n  rewritten files: 1\n  new files: 2\n  expired snapshots: 3\n  orphans removed: 4\n"
+        "  failed branches dropped: 5\n"
     )
     report.reclaimed(TOPIC, result, for_machines=True)
     assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}

@@ -319,3 +319,30 @@ def test_the_doubling_stops_growing_after_thirty_failures():
 
 def test_a_published_round_ends_the_quarantine():
     assert after_round(PartitionState(quarantine=QUARANTINE), WORK, MEASURE, 7, 1).quarantine is None
+
+
+@pytest.mark.parametrize(
+    ("held", "left"),
+    [
+        pytest.param(QUARANTINE, QUARANTINE, id="compaction failed"),
+        pytest.param(replace(QUARANTINE, kind="expire"), replace(QUARANTINE, kind="expire"), id="expiry failed"),
+        pytest.param(replace(QUARANTINE, kind="retain"), None, id="retention failed"),
+        pytest.param(None, None, id="not held"),
+    ],
+)
+def test_a_round_that_only_moved_the_log_start_ends_only_a_quarantine_of_its_own_kind(held, left):
+    work = replace(WORK, first_dirty_offset=20)
+    assert after_round(PartitionState(quarantine=held), work, MEASURE, 7, 1).quarantine == left
+
+
+@pytest.mark.parametrize(
+    ("held", "kind"), [(None, "retain"), (QUARANTINE, "compact"), (replace(QUARANTINE, kind="expire"), "expire")]
+)
+def test_a_failed_retention_does_not_change_why_a_log_was_held_before(held, kind):
+    assert after_failure(PartitionState(quarantine=held), "retain", ["x"], 5, 0).quarantine.kind == kind
+
+
+def test_a_quarantine_names_the_branch_of_its_latest_try():
+    held = after_failure(PartitionState(quarantine=replace(QUARANTINE, branch="old")), "compact", ["x"], 5, 0, "new")
+    assert held.quarantine.branch == "new"
+    assert after_failure(held, "compact", ["x"], 5, 0).quarantine.branch == ""

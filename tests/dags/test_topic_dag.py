@@ -29,6 +29,7 @@ def test_the_tasks_follow_the_way_of_the_data(dag: Any) -> None:
         "expire_tombstones": ["publish"],
         "reclaim": ["expire_tombstones", "publish"],
         "outcome": sorted([*SPARK_TASKS, "evaluate"]),
+        "alert": sorted([*SPARK_TASKS, "evaluate"]),
     }
 
 
@@ -50,6 +51,7 @@ def test_a_topic_without_a_source_path_has_no_ingest_task(site: Site) -> None:
         ("expire_tombstones", "all_done"),
         ("reclaim", "all_done"),
         ("outcome", "one_failed"),
+        ("alert", "all_done"),
     ],
 )
 def test_each_task_starts_by_its_own_rule(dag: Any, task: str, rule: str) -> None:
@@ -64,11 +66,6 @@ def test_compact_is_mapped_over_the_units_and_labelled_by_partition(dag: Any) ->
     compact = dag.get_task("compact")
     assert compact.is_mapped
     assert compact.map_index_template == "{{ task.partitions }}"
-
-
-def test_every_task_alerts_but_the_one_that_repeats_the_others(dag: Any) -> None:
-    silent = [task.task_id for task in dag.tasks if not task.has_on_failure_callback]
-    assert silent == ["outcome"]
 
 
 def test_the_yaml_decides_schedule_owner_description_and_tags(site: Site) -> None:

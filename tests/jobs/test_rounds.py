@@ -8,8 +8,9 @@ import pytest
 
 from cleantail.errors import ConflictError
 from cleantail.evaluate import evaluate_topic
+from cleantail.failed_branches import kept_branch, kept_until_ms
 from cleantail.join_plans import BROADCAST, HASH, MERGE, JoinPlan
-from cleantail.partition_state import PROPERTY_PARTITION, PartitionState
+from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from demo.sabotage import delete_where
 from spark_jobs import compact, rounds
 from spark_jobs.compact import compact_unit
@@ -30,6 +31,10 @@ def record(offset, key, payload, partition=0, ts=None, **more):
         "payload": payload,
         **more,
     }
+
+
+def branches(table):
+    return sorted(set(table.load().refs().keySet()) - {"main"})
 
 
 def offsets(records):
@@ -124,7 +129,7 @@ def test_records_without_a_key_go_by_policy(workshop, spark, table_of, policy):
         assert [(r["offset"], bytes(r["value"])) for r in side] == [(1, b"no key")]
 
 
-def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop):
+def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop, spark, table_of):
     checks = [
         {"expectation": "expect_column_values_to_not_match_regex", "kwargs": {"column": "value", "regex": "^bad"}}
     ]
@@ -137,9 +142,40 @@ def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop)
     assert [(r["partition"], r["offset"]) for r in workshop.read(topic)] == [(0, 1), (1, 0), (1, 1)]
     log = workshop.json("status", topic, "--now", NOW)["topics"][topic][1]
     assert log["checkpoint"] is None and "not_match_regex" in log["state"]["quarantine"]["reason"]
+    branch = log["state"]["quarantine"]["branch"]
+    assert [r["offset"] for r in workshop.read(topic, "--partition", 1, "--as-of", branch)] == [1]
+    held = states_of_properties(dict(table_of(topic).load().properties()), topic)[1]
+    kept = kept_branch(held, 1, workshop.find(topic), workshop.platform().catalog.name, branches(table_of(topic)))
+    assert [row["offset"] for row in spark.sql(kept.sql).collect()] == [1]
+    assert workshop.run("compact", topic, "--now", NOW + 1000)[0] == 1
+    kept = branches(table_of(topic))
+    assert len(kept) == 1 and kept != [branch]  # the newer try's
     workshop.topic("red")  # the check is corrected: a person's next run does not wait for the back-off
-    workshop.ok("compact", topic, "--now", NOW)
+    workshop.ok("compact", topic, "--now", NOW + 1000)
     assert [(r["partition"], r["offset"]) for r in workshop.read(topic)] == [(0, 1), (1, 1)]
+    end = kept_until_ms(kept[0], workshop.find(topic).config.cleantail_failed_branch_retention_ms)
+    for now_ms, left in ((end - 1, kept), (end, [])):
+        workshop.ok("reclaim", topic, "--now", now_ms)
+        assert branches(table_of(topic)) == left
+
+
+def test_a_quarantine_never_stops_retention(workshop, table_of):
+    check = {"expectation": "expect_column_values_to_not_match_regex", "kwargs": {"column": "value", "regex": "^bad"}}
+    config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
+    topic = workshop.topic("retained", config | {"cleantail.failed.branch.retention.ms": 0}, checks=[check])
+    for n, age in enumerate((20 * HOUR, 9 * HOUR, 3 * HOUR)):
+        lines = [record(2 * n + i, f"k{n}{i}", "bad", ts=NOW - age) for i in (0, 1)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
+    assert offsets(workshop.read(topic)) == [2, 3, 4, 5]  # held back, and yet what is past retention is gone
+    table, later = table_of(topic), NOW + 1000
+    workshop.topic("retained", config | {"retention.ms": 5 * HOUR}, checks=[check])
+    plan = evaluate_topic(workshop.find(topic), workshop.platform(), now_ms=later)  # as the scheduler: in the pause
+    assert rounds.run_plan(table, workshop.platform(), plan, lambda _: None)["ok"]
+    assert offsets(workshop.read(topic)) == [4, 5]
+    [log] = workshop.json("status", topic, "--now", later)["topics"][topic]
+    assert (log["log_start_offset"], log["state"]["quarantine"]["attempts"]) == (4, 1)
+    assert branches(table) == []
 
 
 @pytest.mark.parametrize(

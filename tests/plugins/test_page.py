@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `htt
 
 HOST = "http://testserver"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
-HELD = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", f"check failed: {HOSTILE}", 1, 2))
+BRANCH = "failed_r_u0_4000000000"
+HELD = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", f"check failed: {HOSTILE}", 1, 2, BRANCH))
 RELEASE = "/cleantail/topics/orders/partitions/0/release"
 PATHS = [
     "/cleantail/topics",
@@ -97,6 +98,7 @@ def orders(site: Site, tmp_path: Path, server: Any) -> OrdersTable:
     site.topic("orders", description=HOSTILE)
     table = OrdersTable(tmp_path).append((0, 0, 1, b"a", b"1"), (1, 0, 1, b"a", b"1"))
     table.set_properties(**{"cleantail.partition.0": HELD.as_json()})
+    table.table.manage_snapshots().create_branch(table.table.current_snapshot().snapshot_id, BRANCH).commit()
     _evidence(table)
     page.FASTAPI_APPS[0]["app"].app.state.content = Content(site.config, os.environ)  # type: ignore[attr-defined]
     return table
@@ -173,6 +175,7 @@ def test_a_viewer_reads_and_sees_no_button(browser: Any) -> None:
     assert 'href="/cleantail/topics/orders"' in vic.get("/cleantail/topics").text
     text = vic.get("/cleantail/topics/orders").text
     assert "In quarantine" in text
+    assert f"cleantail read orders --partition 0 --as-of {BRANCH}" in text
     assert "<form" not in text
     assert vic.get("/cleantail/static/cleantail.css").headers["content-type"].startswith("text/css")
 
