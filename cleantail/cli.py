@@ -1,7 +1,7 @@
 """`cleantail`: the platform without a scheduler, by the same code as the DAGs.
 
 Exit codes: 0 fine, also when nothing was due; 1 a check failed; 2 wrong input, configuration or table; 3 conflict;
-4 something outside failed (disk, network, Java).
+4 something outside failed (disk, network, Java); 5 a round waits for approval.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.config import Platform, Topic, find_topic, load_platform
-from cleantail.errors import CleantailError, ConfigError, Problem
+from cleantail.errors import CleantailError, ConfigError, HeldError, Problem
 from cleantail.outside import explained
 
 Command = Callable[[argparse.Namespace, Platform], int]
@@ -73,10 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     _clock(_optional_topic(add("status", status, "the state of every log, from metadata")))
     _ingest_arguments(_topic(add("ingest", ingest, "append files of kcat -J lines, each exactly once")))
     _decisions(_clock(_topic(add("plan", plan, "what a run would do and why; changes nothing"))))
-    _decisions(_clock(_topic(add("compact", compact, "evaluate, compact, check, publish, expire"))))
+    _approve_argument(_decisions(_clock(_topic(add("compact", compact, "evaluate, compact, check, publish, expire")))))
     _topic(add("check", check, "prove that all keys below the clean points are unique, whatever was proven before"))
     _clock(_topic(add("reclaim", reclaim, "rewrite files, expire snapshots, remove orphans, where due")))
     _release_arguments(_topic(add("release", release, "take a partition out of quarantine: the next run tries it")))
+    _rollback_arguments(_topic(add("rollback", rollback, "undo published rounds; what was appended since stays")))
     _read_arguments(_topic(add("read", read, "records as kcat -J lines, in offset order")))
     _latest_arguments(_clock(_topic(add("latest", latest, "the current state as kcat -J lines: one record a key"))))
     _reader_arguments(add("reader", reader, "positions of readers, for which tombstones wait"), common)
@@ -102,6 +103,15 @@ def _decisions(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
     made.add_argument("--partition", type=_natural, metavar="N")
     made.add_argument("--force", action="store_true", help="pass over the ratio, never over the bounds")
     return made
+
+
+def _approve_argument(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--approve", action="store_true", help="publish also what would wait for approval")
+
+
+def _rollback_arguments(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--to", type=_natural, metavar="SNAPSHOT", help="default: before the last published round")
+    made.add_argument("--dry-run", action="store_true", help="say what it would do; changes nothing")
 
 
 def _ingest_arguments(made: argparse.ArgumentParser) -> None:
@@ -226,7 +236,8 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def compact(arguments: argparse.Namespace, platform: Platform) -> int:
-    """A whole run of one topic. Starts Spark only when something is due."""
+    """A whole run of one topic. Starts Spark only when something is due. Exit code 5 where a round waits for approval:
+    it is dropped, and --approve makes and publishes it."""
     from cleantail import report
     from cleantail.locks import exclusive
 
@@ -234,12 +245,18 @@ def compact(arguments: argparse.Namespace, platform: Platform) -> int:
     with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
         step("evaluating")
         planned = _planned(arguments, platform)
-        result = _run(topic, platform, planned, step) if planned.due or planned.repairs else {"ok": True}
+        approved_by = getpass.getuser() if arguments.approve else None
+        due = planned.due or planned.repairs
+        result = _run(topic, platform, planned, step, approved_by) if due else {"ok": True}
     report.compacted(planned, result, arguments.json)
+    if approved_by is None and report.held(topic, result, arguments.json):
+        return HeldError.exit_code
     return 0 if result["ok"] else 1
 
 
-def _run(topic: Topic, platform: Platform, planned: Any, step: Callable[[str], None]) -> dict[str, Any]:
+def _run(
+    topic: Topic, platform: Platform, planned: Any, step: Callable[[str], None], approved_by: str | None
+) -> dict[str, Any]:
     from spark_jobs.expectations import preload
     from spark_jobs.rounds import run_plan
     from spark_jobs.session import start_session
@@ -248,7 +265,8 @@ def _run(topic: Topic, platform: Platform, planned: Any, step: Callable[[str], N
     preload()
     step("starting Spark")
     spark = start_session(platform, f"cleantail compact {topic.topic}", planned.records)
-    result: dict[str, Any] = run_plan(TopicTable.of(spark, topic, platform), platform, planned, step)
+    table = TopicTable.of(spark, topic, platform)
+    result: dict[str, Any] = run_plan(table, platform, planned, step, approved_by)
     return result
 
 
@@ -297,6 +315,31 @@ def release(arguments: argparse.Namespace, platform: Platform) -> int:
     topic = _named(arguments)
     lifted = releasing.release(topic, platform, arguments.partition, getpass.getuser(), int(time.time() * 1000))
     report.released(topic, arguments.partition, lifted, arguments.json)
+    return 0
+
+
+def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Undoes rounds; shows what first, and only that with --dry-run."""
+    from cleantail import report
+    from cleantail.locks import exclusive
+    from cleantail.rolling_back import preview
+
+    topic = _named(arguments)
+    with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
+        planned, logs = preview(topic, platform, arguments.to)
+        if arguments.dry_run:
+            report.rollback(topic, planned, logs, None, arguments.json)
+            return 0
+        from spark_jobs.rollback import rollback_topic
+        from spark_jobs.session import start_session
+        from spark_jobs.tables import TopicTable
+
+        step("starting Spark")
+        spark = start_session(platform, f"cleantail rollback {topic.topic}")
+        step("rolling back")
+        table = TopicTable.of(spark, topic, platform)
+        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    report.rollback(topic, planned, logs, done["snapshot_id"], arguments.json)
     return 0
 
 

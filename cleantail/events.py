@@ -14,6 +14,7 @@ class Event(StrEnum):
     QUARANTINED = "partition_quarantined"
     HOLD_CAP = "hold_cap_reached"
     ERASURE = "erasure_overdue"
+    APPROVAL = "approval_waits"
 
 
 MEANING = {
@@ -22,6 +23,7 @@ MEANING = {
     Event.DEADLINE_MISSED: "dirty records had passed max.compaction.lag.ms when a run began, and it did not clean them",
     Event.QUARANTINED: "a partition is in quarantine",
     Event.HOLD_CAP: "tombstones went that a registered reader had not read",
+    Event.APPROVAL: "a round waits for somebody's approval",
     Event.ERASURE: "a tombstone is still there cleantail.erasure.grace.ms after it was due",
 }
 """Event -> when it is."""

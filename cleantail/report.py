@@ -16,12 +16,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cleantail.approval import held_message
+from cleantail.approval_text import sample_lines
 from cleantail.config import ConfigError, Topic
 from cleantail.evaluate import RunPlan
 from cleantail.latest import Latest
 from cleantail.log_state import LogState
 from cleantail.partition_state import Quarantine
 from cleantail.readers import Reader
+from cleantail.rollback import RollbackPlan
+from cleantail.rolling_back import LogUndo
 from cleantail.words import instant, size
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
@@ -197,6 +201,41 @@ def _print_checks(result: dict[str, Any]) -> None:
     docs = next((s["data_docs"] for s in stages if s["data_docs"]), None)
     if docs:
         print(f"data docs: {docs}")
+
+
+def held(topic: Topic, result: dict[str, Any], for_machines: bool) -> bool:
+    """Whether a round of the run waits for approval; for people with counts, a sample, and what to do (stderr)."""
+    stages = [result[name] for name in ("compacted", "expired") if result.get(name, {}).get("holds")]
+    for stage in stages:
+        print(f"error: {held_message(topic.topic, stage['holds'])}", file=sys.stderr)
+        if not for_machines:
+            print("\n".join(sample_lines(stage["sample"]) or ["nothing would go"]), file=sys.stderr)
+            print(f"cleantail compact {topic.topic} --approve makes the round anew and publishes it", file=sys.stderr)
+    return bool(stages)
+
+
+def rollback(
+    topic: Topic, planned: RollbackPlan, logs: Sequence[LogUndo], snapshot_id: int | None, for_machines: bool
+) -> None:
+    """What a rollback does, or has done where there is its snapshot."""
+    if for_machines:
+        document = {"topic": topic.topic, **planned.as_json(), "partitions": [asdict(log) for log in logs]}
+        _print_json(document | {"ok": True, "snapshot_id": snapshot_id})
+        return
+    for undone in planned.undone:
+        print(f"{topic.topic}: undoes {undone.kind} round {undone.round} of {instant(undone.at_ms)} UTC")
+    rewrites = f", undoes {planned.rewrites} rewrites of files" if planned.rewrites else ""
+    print(f"  back to snapshot {planned.to_snapshot_id} of {instant(planned.to_at_ms)} UTC{rewrites}")
+    print(f"  keeps what {len(planned.appends)} commits have appended since")
+    table = Table("partition", "checkpoint", "checkpoint after", "records", "records after")
+    for log in logs:
+        checkpoints = ("-" if c is None else str(c) for c in (log.checkpoint, log.checkpoint_after))
+        table.add_row(str(log.partition), *checkpoints, str(log.records), str(log.records_after))
+    _console().print(table)
+    if snapshot_id is None:
+        print("nothing was changed: --dry-run")
+    else:
+        print(f"done, as snapshot {snapshot_id}; the next run compacts anew by the policy in force")
 
 
 def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:

@@ -257,9 +257,7 @@ def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
     snapshot = table.current_snapshot()
     while snapshot is not None and (snapshot.sequence_number or 0) > sequence_number:
         if snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite"):
-            own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
-            mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
-            added += [_data_file(table, e, 0) for e in mine if e.data_file.content.value == 0]
+            added += _added_by(table, snapshot)
         parent = snapshot.parent_snapshot_id
         if parent is not None and parent not in by_id:
             return None
@@ -267,10 +265,27 @@ def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
     return added
 
 
+def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
+    own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
+    mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
+    return [_data_file(table, e, 0) for e in mine if e.data_file.content.value == 0]
+
+
+def added_files(table: Table, snapshot_id: int) -> list[DataFile]:
+    """Data files that a snapshot's own commit added. Raises TableError for an unknown one."""
+    snapshot = _snapshot(table, snapshot_id)
+    return _added_by(table, snapshot) if snapshot else []
+
+
+def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
+    """Data files of a snapshot, the current one when None. Raises TableError for an unknown one."""
+    snapshot = _snapshot(table, snapshot_id)
+    return _live_files(table, snapshot) if snapshot else ()
+
+
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
     """Partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown one."""
-    snapshot = _snapshot(table, snapshot_id)
-    return sorted({f.partition for f in _live_files(table, snapshot)}) if snapshot else []
+    return sorted({f.partition for f in live_files(table, snapshot_id)})
 
 
 def snapshot_id_of(table: Table, text: str) -> int:

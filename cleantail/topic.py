@@ -90,6 +90,7 @@ MailAddress = Annotated[str, _text(r"[^@\s,;<>]+@[^@\s,;<>]+", "a mail address")
 Endpoint = Annotated[
     str, _text(r"[A-Za-z0-9._~/?=&%-]*", "a path on the connection's host (the host is in the connection)")
 ]
+UserId = Annotated[str, _text(r"[^\s,;<>{}]{1,250}", "the id of an Airflow user, without spaces")]
 InnerPath = Annotated[str, AfterValidator(_inner_path), _rule("a path inside CLEANTAIL_HOME, without ..")]
 SourcePath = Annotated[
     str,
@@ -203,6 +204,12 @@ class TopicDefaults(Model):
     schedule: Schedule | None = Field(default=DEFAULT_SCHEDULE, description="When the DAG runs; null is only by hand.")
     owner: str = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
     config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
+    publish: Literal["auto", "approve"] = Field(
+        default="auto", description="approve: every round waits for a person before it is published."
+    )
+    approvers: Annotated[tuple[UserId, ...], Field(strict=False)] = Field(
+        default=(), description="Airflow user ids who may approve; none named is everyone who may edit the DAG."
+    )
     checks: Annotated[tuple[Check, ...], Field(strict=False)] = Field(
         default=(), description="Expectations besides the built-in ones."
     )

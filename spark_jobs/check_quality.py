@@ -36,6 +36,7 @@ from cleantail.round_state import COMPACT, EXPIRE, as_due, late_spans, proof_due
 from cleantail.rules import RULES, WARNINGS
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
+from spark_jobs.approvals import with_holds
 from spark_jobs.deleted_versions import remembered
 from spark_jobs.evidence import append_evidence
 from spark_jobs.expectations import Auditor, Finding, preload
@@ -99,7 +100,7 @@ def check_round(
         "data_docs": auditor.data_docs,
     }
     append_evidence(table, platform, result, findings)
-    return result
+    return with_holds(table, result, works)
 
 
 def _violations(measure: dict[str, Any], rules: Sequence[str]) -> dict[str, int]:

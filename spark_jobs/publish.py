@@ -6,6 +6,9 @@ A log whose check failed is held back and quarantined with its reason, and what 
 branch for a while; the others publish. Appends to `main`
 meanwhile do not matter. Where another writer rewrote or deleted what the round had read, the round starts over on
 the table as it is now; after that many conflicts the exit code is 3. Nothing is ever half published.
+
+A round that waits for approval is published with --approved-by NAME, exactly as it was checked or not at all (exit
+code 5), and dropped with --rejected '{"by": NAME or null, "at_ms": …}'.
 """
 
 from __future__ import annotations
@@ -17,13 +20,18 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from cleantail.approval import Rejection, held_message
 from cleantail.config import Platform
-from cleantail.errors import ConflictError
+from cleantail.errors import ConflictError, HeldError
 from cleantail.failed_branches import failed_name, replaced
+from cleantail.history import OPERATION
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.rollback import APPROVED_BY, BEFORE, ROUND, packed
 from cleantail.round_state import EXPIRE, RETAIN, after_expiry, after_failure, after_round
 from cleantail.work_units import WorkUnit
+from spark_jobs.approvals import set_aside
 from spark_jobs.deleted_versions import remember
+from spark_jobs.evidence import append_rejection
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.keyless import move_keyless
 from spark_jobs.latest_view import ensure_latest_view
@@ -33,8 +41,13 @@ from spark_jobs.tables import TopicTable
 logger = logging.getLogger("cleantail.publish")
 
 
-def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any]:
-    """Commits the green logs of a checked round. Raises ConflictError when the table changed under the round."""
+def publish_round(
+    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None = None
+) -> dict[str, Any]:
+    """Commits the green logs of a checked round. Raises ConflictError when the table changed under the round, and
+    HeldError when it waits for approval and nobody has given it."""
+    if checked["holds"] and approved_by is None:
+        raise HeldError(held_message(checked["topic"], checked["holds"]))
     green = {v["partition"] for v in checked["verdicts"] if v["passed"]}
     red = {v["partition"]: v for v in checked["verdicts"] if not v["passed"]}
     units = [WorkUnit.from_json(unit) for unit in checked["units"]]
@@ -47,7 +60,7 @@ def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]
     before = states_of_properties(dict(table.load().properties()), table.name)
     properties, after = _next_states(table, platform, checked, units, red, before, kept)
     try:
-        snapshot_id = _commit(table, checked, units, green, properties)
+        snapshot_id = _commit(table, checked, units, green, before, properties, approved_by)
     except ConflictError:
         _drop(table, kept.values())
         raise
@@ -134,11 +147,19 @@ def _next_states(
 
 
 def _commit(
-    table: TopicTable, checked: dict[str, Any], units: list[WorkUnit], green: set[int], properties: dict[str, str]
+    table: TopicTable,
+    checked: dict[str, Any],
+    units: list[WorkUnit],
+    green: set[int],
+    states: dict[int, PartitionState],
+    properties: dict[str, str],
+    approved_by: str | None,
 ) -> int:
     """One transaction: deletion vectors of all green logs, their new state, the quarantine of the red ones."""
     changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
-    summary = {"cleantail.operation": checked["kind"], "cleantail.round": checked["round"]}
+    before = {p: states.get(p) for p in sorted(green)}
+    summary = {OPERATION: checked["kind"], ROUND: checked["round"], BEFORE: packed(before)}
+    summary |= {APPROVED_BY: approved_by} if approved_by and checked["holds"] else {}
     return table.publish_deletes(changes, green, units[0].base_snapshot_id, properties, summary)
 
 
@@ -147,12 +168,36 @@ def _work(job: Job) -> dict[str, Any]:
 
     spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
-    return publish_or_start_over(table, job.platform, json.loads(job.arguments.checked))
+    checked, approved_by = json.loads(job.arguments.checked), job.arguments.approved_by
+    if job.arguments.rejected:
+        rejection = Rejection(**json.loads(job.arguments.rejected))
+        append_rejection(table, job.platform, checked, rejection)
+        return set_aside(table, job.platform, checked, rejection)
+    if approved_by is None:
+        return publish_or_start_over(table, job.platform, checked)
+    return publish_approved(table, job.platform, checked, approved_by)
+
+
+def publish_approved(
+    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str
+) -> dict[str, Any]:
+    """Exactly what the person saw, or nothing: a round that started over would be another one. Raises HeldError."""
+    try:
+        return publish_round(table, platform, checked, approved_by) | {"verdicts": checked["verdicts"]}
+    except ConflictError as e:
+        set_aside(table, platform, checked, None)
+        raise HeldError(
+            f"{checked['topic']}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
+            f"{e}. The next run makes the round anew and asks again"
+        ) from None
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--checked", required=True, help="JSON: the result of check_quality")
+    answer = arguments.add_mutually_exclusive_group()
+    answer.add_argument("--approved-by", metavar="NAME", help="who has approved exactly this round")
+    answer.add_argument("--rejected", metavar="JSON", help="who said no, and when: the round is dropped")
     return arguments.parse_args(argv)
 
 

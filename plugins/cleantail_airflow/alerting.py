@@ -28,7 +28,7 @@ from cleantail.incidents import (
 from cleantail.log_state import LogState
 from cleantail.readers import Reader
 from cleantail_airflow.incident_book import load_book, save_book
-from cleantail_airflow.messages import Place, messages_of
+from cleantail_airflow.messages import Message, Place, messages_of
 from cleantail_airflow.notifiers import channel, deliver
 from cleantail_airflow.red_check import Failure
 
@@ -113,6 +113,20 @@ def tell(
             book = after_telling(book, listener, incidents)
         save(without_settled(book, listeners))
     return list(dict.fromkeys(unreached))
+
+
+def announce(topic: Topic, home: Path, message: Message, context: Context) -> None:
+    """Tells every channel that wants the message's event, once: what waits for a person is nothing that gets well by
+    itself, so it is no incident."""
+    for alert in topic.alerts:
+        if message.event not in alert.events:
+            continue
+        try:
+            deliver(alert, message, context, home)
+        except Exception as error:  # as above
+            logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
+        else:
+            logger.info("alert sent by %s: %s", channel(alert), message.subject)
 
 
 def _with_links(incidents: Iterable[Incident], place: Place) -> list[Incident]:

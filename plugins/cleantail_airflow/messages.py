@@ -6,11 +6,13 @@ A message may hold values that a check observed in the data, so nothing of it is
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
+from cleantail.approval import held_message
+from cleantail.approval_text import count_lines
 from cleantail.events import Event
 from cleantail.incidents import Incident
 from cleantail.words import instant
@@ -68,6 +70,22 @@ class Message:
     def as_json(self) -> dict[str, Any]:
         """`text` is what chat webhooks show; the rest is for machines."""
         return {"text": self.text, **asdict(self)}
+
+
+def round_waits(checked: Mapping[str, Any], place: Place, link: str) -> Message:
+    """A round waits for approval; the sample is shown where the answer is given, behind Airflow's login."""
+    return Message(
+        topic=place.topic,
+        event=Event.APPROVAL.value,
+        state="open",
+        headline="a round waits for approval (Airflow: Browse, Required Actions)",
+        reason="\n".join([held_message(place.topic, checked["holds"]), *count_lines(checked)]),
+        task=link.partition("/tasks/")[2].partition("/")[0].partition("?")[0],
+        link=link,
+        page=place.page(),
+        run_id=place.run_id,
+        at=place.at,
+    )
 
 
 def messages_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -40,8 +40,8 @@ PLAN = "plan"
 """XCom of `evaluate`: the whole RunPlan. Its return value is the list of work units, over which compact is mapped."""
 ARGUMENT_CHARS = 100_000
 """Linux takes no argument over 128 KiB: a longer one goes by a file, as argparse's @FILE."""
-BAD_INPUT = 2
-"""Exit code of a job for bad input or configuration: trying again does not help."""
+FINAL = (2, 5)
+"""Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
 
 
 class EvaluateOperator(BaseOperator):
@@ -65,6 +65,9 @@ class EvaluateOperator(BaseOperator):
 
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         wanted = context["params"]
+        if wanted.get("rollback_to"):
+            self.reason = "the run is a rollback: it does nothing else"
+            self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
         now_ms = wanted["now_ms"] if wanted["now_ms"] is not None else int(time.time() * 1000)
         run = evaluate_topic(topic, platform, now_ms=now_ms, force=wanted["force"], partition=wanted["partition"])
         plan = run.as_json()
@@ -76,7 +79,7 @@ class EvaluateOperator(BaseOperator):
         units: list[dict[str, Any]] = plan["units"]
         return units
 
-    def _skip_all_after(self, context: Context, keep: Sequence[str]) -> NoReturn:
+    def _skip_all_after(self, context: Context, keep: Collection[str] = ()) -> NoReturn:
         """No process and no slot of the pool for a run without work; each skipped task keeps the reason as XCom."""
         ti = context["ti"]
         tasks = sorted(self.get_flat_relative_ids(upstream=False) - set(keep))
@@ -143,7 +146,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
             raise RedCheck(self.topic, red) from None
         if "error" not in result:
             raise AirflowException(f"{self.job} crashed: {_without_command(error)}") from None
-        kind = AirflowFailException if self.exit_code == BAD_INPUT else AirflowException
+        kind = AirflowFailException if self.exit_code in FINAL else AirflowException
         raise kind(result["error"]) from None
 
     def _tell(self, context: Context, red: Sequence[Failure]) -> None:

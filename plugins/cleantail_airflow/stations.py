@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from cleantail.approval import heads_of
+from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
 from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform
 from cleantail_airflow.red_check import failures_of
 
@@ -26,6 +28,8 @@ class IngestOperator(CleantailSparkOperator):
     def arguments(self, context: Context) -> list[str]:
         from cleantail_airflow.landing import new_files
 
+        if context["params"].get(ROLLBACK_TO):
+            self.skip("the run is a rollback")
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         found, new = new_files(topic, platform)
         if not new:
@@ -69,21 +73,38 @@ class CheckQualityOperator(CleantailSparkOperator):
 
 
 class PublishOperator(CleantailSparkOperator):
-    """Publishes the partitions that passed, also when others did not."""
+    """Publishes the partitions of `source` that passed, also when others did not; where the round waited for a person,
+    as the answer of `approval` says."""
 
     job = "publish"
 
+    def __init__(self, *, source: str = CHECK_QUALITY, approval: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.approval = approval
+
     def arguments(self, context: Context) -> list[str]:
-        plan, checked = plan_of(context), context["ti"].xcom_pull(task_ids=CHECK_QUALITY)
+        plan, checked = plan_of(context), checked_of(context, self.source)
         if not (plan and checked):
-            self.skip("check_quality came to no verdict, so nothing is published")
-        return ["--checked", json.dumps(checked), "--now", str(plan["now_ms"])]
+            self.skip(f"{self.source} came to no verdict, so nothing is published")
+        return ["--checked", json.dumps(checked), "--now", str(plan["now_ms"]), *self._answer(context, checked)]
+
+    def _answer(self, context: Context, checked: dict[str, Any]) -> list[str]:
+        """Nobody's yes is for another round than the one that was shown."""
+        if not checked.get("holds"):
+            return []
+        answer = context["ti"].xcom_pull(task_ids=self.approval) if self.approval else None
+        if not answer or answer["heads"] != heads_of(checked):
+            raise AirflowFailException("nobody has approved this round: nothing is published. Clear the whole run")
+        if answer["approved"]:
+            return ["--approved-by", str(answer["by"])]
+        return ["--rejected", json.dumps({"by": answer["by"], "at_ms": answer["at_ms"]})]
 
     def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
         """Held back as check_quality said is not this task's failure; red anew, after the round started over, is."""
         if "published" not in result:
             return super().failed(context, result, error)
-        checked = context["ti"].xcom_pull(task_ids=CHECK_QUALITY)
+        checked = checked_of(context, self.source) or {"verdicts": []}
         known = {verdict["partition"] for verdict in checked["verdicts"] if not verdict["passed"]}
         new = [verdict for verdict in result["verdicts"] if verdict["partition"] not in known]
         if failures_of(self.topic, {"verdicts": new}):

@@ -14,7 +14,7 @@ from tests.airflow_site import NOW_MS, FixedPlan, Site, StubbedJobs, failure, fo
 
 pytestmark = pytest.mark.airflow
 ALERTS = [{"type": "file", "path": "alerts/orders.jsonl"}]
-DOWNSTREAM = ["alert", "check_quality", "compact", "expire_tombstones", "outcome", "publish", "reclaim"]
+DOWNSTREAM = ["alert", "check_quality", "compact", "expire_tombstones", "outcome", "publish", "reclaim", "rollback"]
 Run = Callable[..., Any]
 
 
