@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.errors import TableError
+from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.locks import exclusive
 from cleantail.partition_state import (
     PROPERTY_INGESTED,
@@ -53,6 +54,7 @@ class TableFacts:
     ingested: frozenset[str]
     snapshots: tuple[tuple[int, int], ...]
     readers: tuple[Reader, ...] = ()
+    last_compaction: LastCompaction | None = None
 
     @property
     def partitions(self) -> list[int]:
@@ -144,6 +146,7 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
         ),
         snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots),
         readers=readers,
+        last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
     )
 
 

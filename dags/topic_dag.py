@@ -8,7 +8,8 @@
 - `compact`, one Spark application per work unit: finds the superseded offsets and deletes them on a branch, of which
   readers see nothing.
 - `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`.
-- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed.
+- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed. Updates the
+  topic's asset, for DAGs that run after a compaction; skipped where nothing was published.
 - `expire_tombstones`: removes tombstones past their horizon, through a branch and checks of its own.
 - `reclaim`: rewrites files with many deleted records, merges small ones, expires snapshots, removes orphans.
 - `outcome`: turns the run red where a task failed; skipped when all went well.
@@ -66,6 +67,8 @@ from airflow.sdk import DAG, Param
 
 from cleantail.config import Topic, load_platform
 from cleantail.config_row import LONG_MAX
+from cleantail.run_schedule import schedule_words, topic_asset_uri
+from cleantail_airflow.assets import schedule_of
 from cleantail_airflow.notifiers import CleantailAlert
 from cleantail_airflow.operators import EVALUATE, EvaluateOperator, OutcomeOperator
 from cleantail_airflow.pool import POOL
@@ -96,7 +99,7 @@ def topic_dag(topic: Topic, config_dir: Path) -> DAG:
         dag_id=topic.topic,
         description=topic.description or f"Log compaction of {topic.table}",
         doc_md=f"{__doc__}\n\n{settings_table(topic)}",
-        schedule=topic.schedule,
+        schedule=schedule_of(topic),
         start_date=FIRST_DAY,
         catchup=False,
         max_active_runs=1,
@@ -149,7 +152,8 @@ def settings_table(topic: Topic) -> str:
     rows = [
         ("topic", topic.topic),
         ("table", topic.table),
-        ("schedule", topic.schedule or "by hand"),
+        ("schedule", schedule_words(topic.schedule)),
+        ("asset", topic_asset_uri(topic.topic)),
         ("source.path", topic.source.path or "none"),
         ("checks", ", ".join(check.expectation for check in topic.checks) or "the built-in ones"),
         ("alerts", ", ".join(alert.type for alert in topic.alerts) or "none"),

@@ -17,6 +17,7 @@ from typing import Any
 
 from cleantail.config import Platform
 from cleantail.errors import ConflictError
+from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.round_state import EXPIRE, after_expiry, after_failure, after_round
 from cleantail.work_units import WorkUnit
@@ -50,9 +51,16 @@ def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]
         "published": sorted(green),
         "held_back": sorted(red),
         "snapshot_id": snapshot_id,
+        "checkpoints": _checkpoints(table),
         "ends": {w.partition: w.end_offset for u in units for w in u.partitions if w.partition in green},
         "left_behind": [r for u in checked["units"] for r in u.get("left_behind", []) if r["partition"] in green],
     }
+
+
+def _checkpoints(table: TopicTable) -> dict[int, int]:
+    """The clean point of every log of the topic, also of those that this round did not touch."""
+    states = states_of_properties(dict(table.load().properties()), table.name)
+    return {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
 
 
 def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
@@ -98,6 +106,8 @@ def _commit(
             else:
                 new = after_round(state, work, measure, sequence_number, unit.now_ms)
             properties[f"{PROPERTY_PARTITION}{work.partition}"] = new.as_json()
+    if checked["kind"] != EXPIRE:
+        properties[PROPERTY_COMPACTION] = LastCompaction.of_round(checked["units"], checked["measures"]).as_json()
     changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
     summary = {"cleantail.operation": checked["kind"], "cleantail.round": checked["round"]}
     return table.publish_deletes(changes, green, units[0].base_snapshot_id, properties, summary)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 
+from cleantail_airflow.assets import announce, asset_of
 from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform
 from cleantail_airflow.red_check import failures_of
 
 COMPACT = "compact"
 CHECK_QUALITY = "check_quality"
 NO_PLAN = "evaluate made no plan"
+NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
 
 class IngestOperator(CleantailSparkOperator):
@@ -67,10 +69,32 @@ class CheckQualityOperator(CleantailSparkOperator):
         return ["--round", json.dumps(round_), "--now", str(plan["now_ms"])]
 
 
-class PublishOperator(CleantailSparkOperator):
+class PublishingOperator(CleantailSparkOperator):
+    """A task whose success updates the topic's asset: one that published nothing is skipped, and starts no other DAG."""
+
+    operation: ClassVar[str]
+
+    def __init__(self, *, topic: str, **kwargs: Any) -> None:
+        super().__init__(topic=topic, outlets=[asset_of(topic)], **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        result = super().execute(context)
+        self.ended(context, result)
+        if not result.get("published"):
+            context["ti"].xcom_push("return_value", result)
+            self.skip(NOTHING_PUBLISHED)
+        announce(context, self.topic, self.operation, result)
+        return result
+
+    def ended(self, context: Context, result: dict[str, Any]) -> None:
+        """What else a result is good for, published or not."""
+
+
+class PublishOperator(PublishingOperator):
     """Publishes the partitions that passed, also when others did not."""
 
     job = "publish"
+    operation = "compact"
 
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), context["ti"].xcom_pull(task_ids=CHECK_QUALITY)
@@ -91,10 +115,11 @@ class PublishOperator(CleantailSparkOperator):
         return result
 
 
-class ExpireTombstonesOperator(CleantailSparkOperator):
+class ExpireTombstonesOperator(PublishingOperator):
     """Removes tombstones past their horizon, through branch, check and publish of its own."""
 
     job = "expire_tombstones"
+    operation = "expire"
 
     def arguments(self, context: Context) -> list[str]:
         plan = plan_of(context)
@@ -104,8 +129,7 @@ class ExpireTombstonesOperator(CleantailSparkOperator):
             self.skip(plan["sweep_reason"])
         return ["--round", json.dumps(plan["sweep"]), "--now", str(plan["now_ms"])]
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        result = super().execute(context)
+    def ended(self, context: Context, result: dict[str, Any]) -> None:
         if behind := result.get("left_behind"):
             from cleantail_airflow.notifiers import CleantailAlert, readers_left_behind
 
@@ -113,7 +137,6 @@ class ExpireTombstonesOperator(CleantailSparkOperator):
             message = readers_left_behind(self.topic, context, behind)
             self.log.warning("%s", message.text)
             CleantailAlert(topic=topic, config_dir=self.config_dir).send(message, context)
-        return result
 
 
 class ReclaimOperator(CleantailSparkOperator):
