@@ -14,7 +14,7 @@ Kind = Literal["gauge", "counter"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `labels` in the order of a sample's; `sent_by` names the task that sends it, `scraped` the endpoint."""
+    """One metric. `labels` in the order of a sample's; `sent_by`: the task that sends it; `scraped`: by the endpoint."""
 
     name: str
     kind: Kind
@@ -123,9 +123,7 @@ MAX_BUFFER_UTILIZATION = _metric(
     kafka=True,
     sent_by="compact",
 )
-DIRTY_PERCENT = _metric(
-    "log-dirty-percent", "gauge", _LOG, "Dirty ratio of the log, in percent.", sent_by="evaluate"
-)
+DIRTY_PERCENT = _metric("log-dirty-percent", "gauge", _LOG, "Dirty ratio of the log, in percent.", sent_by="evaluate")
 COMPACTION_DELAY = _metric(
     "log-compaction-delay-secs", "gauge", _LOG, "max-compaction-delay-secs of one log.", sent_by="evaluate"
 )
@@ -142,9 +140,7 @@ QUARANTINED = _metric("log-quarantined", "gauge", _LOG, "1 where the log is in q
 LAST_ROUND = _metric(
     "log-last-round-timestamp-seconds", "gauge", _LOG, "Clock of the log's last published round, Unix seconds."
 )
-TOMBSTONES = _metric(
-    "tombstones-pending", "gauge", _LOG, "Live tombstones, due or not.", sent_by="evaluate"
-)
+TOMBSTONES = _metric("tombstones-pending", "gauge", _LOG, "Live tombstones, due or not.", sent_by="evaluate")
 TOMBSTONES_DUE = _metric(
     "tombstones-due",
     "gauge",
@@ -152,11 +148,12 @@ TOMBSTONES_DUE = _metric(
     "Live tombstones past their horizon, those included that a reader holds.",
     sent_by="evaluate",
 )
-DIRTY_LIMIT = _metric(
-    "min-cleanable-dirty-percent", "gauge", _TOPIC, "min.cleanable.dirty.ratio in force, in percent."
-)
+DIRTY_LIMIT = _metric("min-cleanable-dirty-percent", "gauge", _TOPIC, "min.cleanable.dirty.ratio in force, in percent.")
 HIDDEN_BYTES = _metric(
-    "hidden-bytes", "gauge", _TOPIC, "Bytes in data files of records that deletion vectors hide: the next rewrite frees them."
+    "hidden-bytes",
+    "gauge",
+    _TOPIC,
+    "Bytes in data files of records that deletion vectors hide: the next rewrite frees them.",
 )
 RECLAIMED_KEPT = _metric(
     "reclaimed-kept-history-bytes",

@@ -80,6 +80,12 @@ class FixedPlan:
     """A RunPlan with the JSON that a test wants."""
 
     data: dict[str, Any]
+    logs: tuple[Any, ...] = ()
+
+    @property
+    def now_ms(self) -> int:
+        now_ms: int = self.data["now_ms"]
+        return now_ms
 
     def as_json(self) -> dict[str, Any]:
         return self.data

@@ -1,4 +1,4 @@
-"""What tasks send through Airflow's stats: to StatsD, Datadog or OpenTelemetry, as [metrics] in Airflow's settings says.
+"""What tasks send through Airflow's stats: to StatsD, Datadog or OpenTelemetry, as Airflow's [metrics] says.
 
 Names are `<prefix>.cleantail.<metric>`, with topic and partition as tags. Plain StatsD has no tags, so there they are
 at the end of the name: `airflow.cleantail.max-dirty-percent.orders`. Dots in a topic's name are two underscores there,

@@ -70,7 +70,7 @@ class CheckQualityOperator(CleantailSparkOperator):
 
 
 class PublishingOperator(CleantailSparkOperator):
-    """A task whose success updates the topic's asset: one that published nothing is skipped, and starts no other DAG."""
+    """Its success updates the topic's asset, so where nothing was published it is skipped, and starts no other DAG."""
 
     operation: ClassVar[str]
 

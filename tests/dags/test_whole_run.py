@@ -13,6 +13,7 @@ from cleantail.config import find_topic, load_platform
 from cleantail.evaluate import read_facts
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site
+from tests.statsd_sink import UdpSink
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 KEYS = 7
@@ -55,7 +56,9 @@ def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any
     return site.dag("orders")
 
 
-def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(orders: Any, site: Site) -> None:
+def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
+    orders: Any, site: Site, statsd: UdpSink
+) -> None:
     finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + HOUR_MS})
     states = {instance.task_id: str(instance.state) for instance in finished.get_task_instances()}
     assert states == {
@@ -76,3 +79,22 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(ord
     assert facts.states[1].checkpoint is None
     (alert,) = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
     assert [failure["partition"] for failure in alert["failures"]] == [1]
+    assert published_to(finished.run_id) == [{"0": RECORDS}]
+    sent = dict(line.split(":", 1) for line in statsd.cleantail())
+    assert sent["max-dirty-percent.orders"] == "100.0|g"
+    assert sent["rounds.orders.0.compact.passed"] == sent["rounds.orders.1.compact.held_back"] == "1|c"
+    assert sent["checks-failed.orders.1.critical"] == "1|c"
+    assert sent["records-dropped.orders.0.superseded"] == f"{RECORDS - KEYS}|c"
+    assert float(sent["max-clean-time-secs.orders"].removesuffix("|g")) > 0
+    assert not [name for name in sent if name.startswith("records-dropped.orders.1")]
+    assert facts.last_compaction is not None
+    assert facts.last_compaction.records_in == 2 * RECORDS
+
+
+def published_to(run_id: str) -> list[dict[str, int]]:
+    """The clean points that the run's events of the topic's asset say."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return [event.extra["checkpoints"] for event in session.query(AssetEvent).filter_by(source_run_id=run_id)]
