@@ -14,7 +14,7 @@ Kind = Literal["gauge", "counter"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `labels` in the order of a sample's; `sent_by`: the task that sends it; `scraped`: by the endpoint."""
+    """One metric. `labels` in the order of a sample's; `sent_by`: what task sends it; `scraped`: by the endpoint."""
 
     name: str
     kind: Kind
