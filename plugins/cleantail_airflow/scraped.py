@@ -15,9 +15,10 @@ from cleantail.metrics import TOPICS, UP, Sample
 from cleantail.overview import State
 from cleantail_airflow.page_content import Content, row_of
 
-WITHIN_S = 4.0
-"""How long a scrape waits for metadata, of the ten seconds that Prometheus gives it. What was not read by then has no
-sample, and is there at the next scrape."""
+TABLES_WITHIN_S = 2.0
+EVIDENCE_WITHIN_S = 2.0
+"""So long a scrape waits, of the ten seconds that Prometheus gives it. What was not read by then has no sample, and is
+there at the next scrape."""
 DOWN = (State.BROKEN, State.UNREADABLE)
 
 
@@ -25,10 +26,10 @@ def samples_of(content: Content, readable: Collection[str], now_ms: int) -> list
     """The samples of the topics that the scraper may read. Raises CleantailError where the catalog is out of reach."""
     found = {name: topic for name, (_, topic) in content.topics().items() if name in readable}
     topics = {name: topic for name, topic in found.items() if isinstance(topic, Topic)}
-    seen = content.cache.observe(list(topics.values()), WITHIN_S / 2) if topics else {}
+    seen = content.cache.observe(list(topics.values()), TABLES_WITHIN_S) if topics else {}
     states = {name: row_of(name, topic, seen.get(name), now_ms).state for name, topic in found.items()}
     read = [name for name in topics if states[name] not in (*DOWN, State.READING)]
-    totals = content.cache.totals(WITHIN_S / 2) if topics else None
+    totals = content.cache.totals(EVIDENCE_WITHIN_S) if topics else None
     gauges = chain.from_iterable(_of_topic(topics[name], seen[name] or Observed(), now_ms) for name in read)
     return [*gauges, *_of_states(states), *_counted(totals, read)]
 

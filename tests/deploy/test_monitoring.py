@@ -80,10 +80,23 @@ def test_the_scrape_goes_where_the_plugin_serves_and_by_the_token() -> None:
     assert re.search(rf'job="{scrape["job_name"]}"', RULES[0]["expr"])
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus) is not installed")
-@pytest.mark.parametrize(
-    "command", [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]], ids="-".join
-)
-def test_prometheus_takes_the_rules_and_they_fire_as_they_should(command: list[str]) -> None:
-    done = subprocess.run(["promtool", *command], cwd=PROMETHEUS, capture_output=True, text=True, check=False)
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool (Debian: prometheus)")
+
+
+def promtool(place: Path, *command: str) -> None:
+    done = subprocess.run(["promtool", *command], cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_prometheus_takes_the_rules_and_they_fire_as_they_should() -> None:
+    promtool(PROMETHEUS, "check", "rules", "alerts.yml")
+    promtool(PROMETHEUS, "test", "rules", "alerts_test.yml")
+
+
+@needs_promtool
+def test_prometheus_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
+    asked = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    rules = [{"record": f"panel:{n}", "expr": query.replace("$topic", ".*")} for n, query in enumerate(asked)]
+    (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    promtool(tmp_path, "check", "rules", "panels.yml")
