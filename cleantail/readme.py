@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cleantail.config_reference import reference_markdown
 from cleantail.events import MEANING
+from cleantail.metrics import metrics_markdown
 from cleantail.rules import RULES
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -26,7 +27,12 @@ def events_markdown() -> str:
 
 def filled(text: str) -> str:
     """The README's text with its generated parts as they should be."""
-    parts = {"rules": rules_markdown(), "events": events_markdown(), "reference": reference_markdown()}
+    parts = {
+        "rules": rules_markdown(),
+        "events": events_markdown(),
+        "metrics": metrics_markdown(),
+        "reference": reference_markdown(),
+    }
     for name, part in parts.items():
         pattern = rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)"
         text = re.sub(pattern, lambda m, part=part: f"{m[1]}{part}{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]

@@ -26,6 +26,7 @@ from cleantail.partition_state import Quarantine
 from cleantail.readers import Reader
 from cleantail.rollback import RollbackPlan
 from cleantail.rolling_back import LogUndo
+from cleantail.run_schedule import schedule_words
 from cleantail.words import instant, size
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
@@ -69,7 +70,8 @@ def configuration(found: Sequence[tuple[Path, Topic | ConfigError]], for_machine
     for file, topic in found:
         if isinstance(topic, Topic):
             policy = ",".join(sorted(topic.config.cleanup_policy))
-            row = (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, topic.schedule or "-")
+            when = schedule_words(topic.schedule)
+            row = (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when)
             table.add_row(*(escape(text) for text in row))
         else:
             table.add_row(escape(file.name), "[red]wrong[/red]", "", "", "", "")

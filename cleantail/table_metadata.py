@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.errors import TableError
+from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.locks import exclusive
 from cleantail.partition_state import (
     PROPERTY_INGESTED,
@@ -54,6 +55,7 @@ class TableFacts:
     snapshots: tuple[tuple[int, int], ...]
     readers: tuple[Reader, ...] = ()
     branches: tuple[str, ...] = ()
+    last_compaction: LastCompaction | None = None
 
     @property
     def partitions(self) -> list[int]:
@@ -149,6 +151,7 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
         snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots if s.snapshot_id not in held),
         readers=readers,
         branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
+        last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
     )
 
 

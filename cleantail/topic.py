@@ -7,13 +7,13 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from cleantail.config_row import Model
+from cleantail.config_row import Model, cross_field_error
 from cleantail.events import Event
 from cleantail.expectation_names import EXPECTATION_NAMES, expectation_name
 from cleantail.kafka_configs import KafkaConfigs
-from cleantail.schedule import is_schedule
+from cleantail.run_schedule import Schedule, parts_of, topic_asset_uri
 
 DEFAULT_SCHEDULE = "*/15 * * * *"
 
@@ -30,12 +30,6 @@ def _topic_name(name: str) -> str:
     if name in (".", ".."):
         raise ValueError("not a topic name")
     return name
-
-
-def _schedule(text: str) -> str:
-    if not is_schedule(text):
-        raise ValueError("not a schedule")
-    return text
 
 
 def _expectation(name: str) -> str:
@@ -77,11 +71,6 @@ TopicName = Annotated[
 ]
 TableName = Annotated[
     str, _text(r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+", "namespace.name, each of the characters a-z A-Z 0-9 _")
-]
-Schedule = Annotated[
-    str,
-    AfterValidator(_schedule),
-    _rule('five cron fields such as "*/15 * * * *", a preset such as "@daily", or null'),
 ]
 ConnectionId = Annotated[
     str, _text("[A-Za-z0-9_.-]{1,250}", "the id of an Airflow connection: characters a-z A-Z 0-9 . _ -")
@@ -201,7 +190,10 @@ Alert = Annotated[MailAlert | WebhookAlert | SlackAlert | AppriseAlert | FileAle
 class TopicDefaults(Model):
     """The `topic:` of defaults.yaml: what all topics share. Config maps merge key by key, lists replace."""
 
-    schedule: Schedule | None = Field(default=DEFAULT_SCHEDULE, description="When the DAG runs; null is only by hand.")
+    schedule: Schedule | None = Field(
+        default=DEFAULT_SCHEDULE,
+        description="When the DAG runs: cron, a preset, or a mapping of cron and assets; null is only by hand.",
+    )
     owner: str = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
     config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
     publish: Literal["auto", "approve"] = Field(
@@ -228,6 +220,13 @@ class Topic(TopicDefaults):
         "character outside a-z A-Z 0-9 _."
     )
     source: Source = Field(default=Source(), description="Where records come from.")
+
+    @model_validator(mode="after")
+    def _waits_for_others(self) -> Topic:
+        """A DAG that runs after its own publish would never rest."""
+        if (own := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
+            raise cross_field_error("schedule.assets", own, "assets that others update, not the topic's own")
+        return self
 
     @property
     def compacts(self) -> bool:

@@ -8,7 +8,8 @@
 - `compact`, one Spark application per work unit: finds the superseded offsets and deletes them on a branch, of which
   readers see nothing.
 - `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`.
-- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed.
+- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed. Updates the
+  topic's asset, for DAGs that run after a compaction; skipped where nothing was published.
 - `expire_tombstones`: removes tombstones past their horizon, through a branch and checks of its own.
 - `approve` and, for tombstones, `approve_expiry` with `publish_expiry` (only where the topic's YAML says `publish:
   approve` or sets `cleantail.max.drop.ratio`): a round that has to be approved waits here, and holds no process and no
@@ -87,8 +88,10 @@ from airflow.sdk import DAG, Param
 from cleantail.approval import can_be_held
 from cleantail.config import Topic, load_platform
 from cleantail.config_row import LONG_MAX
+from cleantail.run_schedule import schedule_words, topic_asset_uri
 from cleantail_airflow.alert_task import AlertOperator
 from cleantail_airflow.approvals import ROLLBACK_TO, ApproveOperator, RollbackOperator
+from cleantail_airflow.assets import schedule_of
 from cleantail_airflow.operators import ALERT, EVALUATE, OUTCOME, EvaluateOperator, OutcomeOperator
 from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import (
@@ -126,7 +129,7 @@ def topic_dag(topic: Topic, config_dir: Path) -> DAG:
         dag_id=topic.topic,
         description=topic.description or f"Log compaction of {topic.table}",
         doc_md=f"{__doc__}\n\n{settings_table(topic)}",
-        schedule=topic.schedule,
+        schedule=schedule_of(topic),
         start_date=FIRST_DAY,
         catchup=False,
         max_active_runs=1,
@@ -156,6 +159,7 @@ def _tasks(topic: Topic, config_dir: str) -> None:
     if held:
         asks = {"topic": topic, "config_dir": config_dir, "trigger_rule": "one_done"}
         tasks.insert(3, ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, **asks))
+        asks["trigger_rule"] = "all_done"  # expire_tombstones is skipped where it published nothing, as when it waits
         tasks.insert(-1, ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
         told = {"source": EXPIRE_TOMBSTONES, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
         tasks.insert(-1, PublishOperator(task_id="publish_expiry", **told, **spark))
@@ -189,7 +193,8 @@ def settings_table(topic: Topic) -> str:
     rows = [
         ("topic", topic.topic),
         ("table", topic.table),
-        ("schedule", topic.schedule or "by hand"),
+        ("schedule", schedule_words(topic.schedule)),
+        ("asset", topic_asset_uri(topic.topic)),
         ("publish", topic.publish),
         ("source.path", topic.source.path or "none"),
         ("checks", ", ".join(check.expectation for check in topic.checks) or "the built-in ones"),

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.budget import keys_in_budget, round_end
+from cleantail.budget import buffer_percent, keys_in_budget, round_end
 from cleantail.config import Platform
 from cleantail.errors import KeylessRecordError
 from cleantail.join_plans import resolve_join
@@ -43,11 +44,11 @@ from spark_jobs.vectors import positions_in, together, with_place, without
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
     """The unit with its counts by partition. Raises KeylessRecordError, with `main` and branch unchanged."""
+    began_s = time.monotonic()
     files = table.files_at(unit.base_snapshot_id)
     logs = {w.partition for w in unit.partitions}
-    keyless = (
-        count_keyless(table, unit) if files.may_have_null(KEY, logs) else 0
-    )  # up to the end that was planned: nothing is begun that must fail later
+    # up to the end that was planned: nothing is begun that must fail later
+    keyless = count_keyless(table, unit) if files.may_have_null(KEY, logs) else 0
     unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
     plan = resolve_join(unit, platform, table.topic.config)
     found: dict[str, Any] = {}
@@ -57,7 +58,12 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, together(found.values()))
     deleted = {reason: _as_text(files.count_by_log(gone)) for reason, gone in found.items()}
-    return unit.as_json() | {"counts": {"deleted": deleted, "plan": plan.reason}}
+    most = max(w.dirty_records for w in unit.partitions)
+    return unit.as_json() | {
+        "counts": {"deleted": deleted, "plan": plan.reason},
+        "clean_ms": int((time.monotonic() - began_s) * 1000),
+        "buffer_percent": buffer_percent(most, platform.cleaner, table.topic.config),
+    }
 
 
 def _as_text(by_log: dict[int, int]) -> dict[str, int]:

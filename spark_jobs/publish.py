@@ -25,6 +25,7 @@ from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.failed_branches import failed_name, replaced
 from cleantail.history import OPERATION
+from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.rollback import APPROVED_BY, BEFORE, ROUND, packed
 from cleantail.round_state import EXPIRE, RETAIN, after_expiry, after_failure, after_round
@@ -72,9 +73,16 @@ def publish_round(
         "published": sorted(green),
         "held_back": sorted(red),
         "snapshot_id": snapshot_id,
+        "checkpoints": _checkpoints(table),
         "ends": {w.partition: w.end_offset for u in units for w in u.partitions if w.partition in green},
         "left_behind": [r for u in checked["units"] for r in u.get("left_behind", []) if r["partition"] in green],
     }
+
+
+def _checkpoints(table: TopicTable) -> dict[int, int]:
+    """The clean point of every log of the topic, also of those that this round did not touch."""
+    states = states_of_properties(dict(table.load().properties()), table.name)
+    return {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
 
 
 def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
@@ -143,7 +151,10 @@ def _next_states(
             else:
                 new = after_round(state, work, measure, sequence_number, unit.now_ms)
             after[work.partition] = new
-    return {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in after.items()}, after
+    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in after.items()}
+    if checked["kind"] != EXPIRE:
+        properties[PROPERTY_COMPACTION] = LastCompaction.of_round(checked["units"], checked["measures"]).as_json()
+    return properties, after
 
 
 def _commit(

@@ -31,6 +31,7 @@ NOTHING: dict[str, Any] = {
     "published": [],
     "held_back": [],
     "snapshot_id": None,
+    "checkpoints": {},
     "ends": {},
     "left_behind": [],
     "verdicts": [],

@@ -202,6 +202,13 @@ class TopicTable:
         """Records that the branch's last commit appended."""
         return int(self.load().snapshot(branch).summary().get("added-records") or 0)
 
+    def freed_bytes(self, operation: str) -> int:
+        """By how much the last commit of this `cleantail.operation` made the data files smaller; 0 where it did not."""
+        summaries = [snapshot.summary() for snapshot in self.load().snapshots()]
+        last = [s for s in summaries if s.get("cleantail.operation") == operation][-1]
+        sizes = [int(last.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
+        return max(sizes[0] - sizes[1], 0)
+
     def append_files(self, branch: str, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
         """Replays the data files that were appended to the branch onto `main`, with the properties, in one commit."""
         table = self.load()

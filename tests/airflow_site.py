@@ -83,6 +83,11 @@ class FixedPlan:
     logs: tuple[Any, ...] = ()
     readers: tuple[Any, ...] = ()
 
+    @property
+    def now_ms(self) -> int:
+        now_ms: int = self.data["now_ms"]
+        return now_ms
+
     def as_json(self) -> dict[str, Any]:
         return self.data
 

@@ -62,6 +62,7 @@ class EvaluateOperator(BaseOperator):
 
     def _evaluate(self, context: Context) -> list[dict[str, Any]]:
         from cleantail.evaluate import evaluate_topic
+        from cleantail_airflow.run_metrics import send_plan
 
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         wanted = context["params"]
@@ -70,6 +71,7 @@ class EvaluateOperator(BaseOperator):
             self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
         now_ms = wanted["now_ms"] if wanted["now_ms"] is not None else int(time.time() * 1000)
         run = evaluate_topic(topic, platform, now_ms=now_ms, force=wanted["force"], partition=wanted["partition"])
+        send_plan(topic, run)
         plan = run.as_json()
         self.log.info("%s", run.table())
         self.reason = f"{plan['reason']}; {plan['sweep_reason']}; {plan['reclaim']['reason']}"
@@ -127,8 +129,16 @@ class CleantailSparkOperator(SparkSubmitOperator):
             try:
                 super().execute(context)
             except AirflowException as error:
-                return self.failed(context, _read(file), error)
-            return self.succeeded(_read(file))
+                return self.failed(context, self._result(file), error)
+            return self.succeeded(self._result(file))
+
+    def _result(self, file: Path) -> dict[str, Any]:
+        """What the job said, which is also what is sent as metrics."""
+        from cleantail_airflow.run_metrics import send_result
+
+        result = _read(file)
+        send_result(self.job, self.topic, result)
+        return result
 
     def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
         """A job that ended well without saying so did not end well."""

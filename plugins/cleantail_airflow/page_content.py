@@ -112,7 +112,7 @@ class Content:
         found = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
         topics = [topic for topic in found.values() if isinstance(topic, Topic)]
         seen = self.cache.observe(topics, ALL_WITHIN_S) if topics else {}
-        rows = in_order(_row(name, topic, seen.get(name), now_ms) for name, topic in found.items())
+        rows = in_order(row_of(name, topic, seen.get(name), now_ms) for name, topic in found.items())
         reading = any(row.state is State.READING for row in rows)
         return {"rows": rows, "counts": counts(rows), "meaning": MEANING, "reading": reading, "now_ms": now_ms}
 
@@ -128,7 +128,7 @@ class Content:
         plan = plan_run(topic, facts, now_ms=now_ms)
         return {
             "topic": topic,
-            "row": _row(name, topic, observed, now_ms),
+            "row": row_of(name, topic, observed, now_ms),
             "meaning": MEANING,
             "limits": lag_limits(topic),
             "plan": plan,
@@ -148,7 +148,8 @@ class Content:
         return {"rounds": shown, "docs": docs, "columns": columns, **more}
 
 
-def _row(name: str, topic: Topic | ConfigError, observed: Observed | None, now_ms: int) -> TopicRow:
+def row_of(name: str, topic: Topic | ConfigError, observed: Observed | None, now_ms: int) -> TopicRow:
+    """One topic at a glance, whatever is wrong with it."""
     if isinstance(topic, ConfigError):
         return TopicRow(name, State.BROKEN, str(topic.problems[0]))
     if observed is None:

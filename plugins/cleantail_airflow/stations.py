@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.approval import heads_of
 from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
+from cleantail_airflow.assets import announce, asset_of
 from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform
 from cleantail_airflow.red_check import failures_of
 
@@ -18,6 +19,7 @@ COMPACT = "compact"
 CHECK_QUALITY = "check_quality"
 EXPIRE_TOMBSTONES = "expire_tombstones"
 NO_PLAN = "evaluate made no plan"
+NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
 
 class IngestOperator(CleantailSparkOperator):
@@ -72,7 +74,24 @@ class CheckQualityOperator(CleantailSparkOperator):
         return ["--round", json.dumps(round_), "--now", str(plan["now_ms"])]
 
 
-class PublishOperator(CleantailSparkOperator):
+class PublishingOperator(CleantailSparkOperator):
+    """Its success updates the topic's asset, so where nothing was published it is skipped, and starts no other DAG."""
+
+    operation: str
+
+    def __init__(self, *, topic: str, **kwargs: Any) -> None:
+        super().__init__(topic=topic, outlets=[asset_of(topic)], **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        result = super().execute(context)
+        if not result.get("published"):
+            context["ti"].xcom_push("return_value", result)
+            self.skip(NOTHING_PUBLISHED)
+        announce(context, self.topic, self.operation, result)
+        return result
+
+
+class PublishOperator(PublishingOperator):
     """Publishes the partitions of `source` that passed, also when others did not; where the round waited for a person,
     as the answer of `approval` says."""
 
@@ -82,6 +101,7 @@ class PublishOperator(CleantailSparkOperator):
         super().__init__(**kwargs)
         self.source = source
         self.approval = approval
+        self.operation = "expire" if source == EXPIRE_TOMBSTONES else "compact"
 
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_of(context, self.source)
@@ -113,10 +133,11 @@ class PublishOperator(CleantailSparkOperator):
         return result
 
 
-class ExpireTombstonesOperator(CleantailSparkOperator):
+class ExpireTombstonesOperator(PublishingOperator):
     """Removes tombstones past their horizon, through branch, check and publish of its own."""
 
     job = "expire_tombstones"
+    operation = "expire"
 
     def arguments(self, context: Context) -> list[str]:
         plan = plan_of(context)

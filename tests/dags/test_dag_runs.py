@@ -58,6 +58,18 @@ def xcom(finished: Any, task_id: str, key: str) -> Any:
         return None if row is None else XComModel.deserialize_value(row)
 
 
+def asset_events(finished: Any) -> list[tuple[str, dict[str, Any]]]:
+    """(task, extra) of the events of the topic's asset in this run."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found = session.query(AssetEvent).filter_by(source_run_id=finished.run_id, source_dag_id="orders")
+        rows = [(event.asset.uri, event.source_task_id, event.extra) for event in found.order_by(AssetEvent.id)]
+    assert {uri for uri, _, _ in rows} <= {"x-cleantail://orders"}
+    return [(task, extra) for _, task, extra in rows]
+
+
 def alerts(site: Site) -> list[dict[str, Any]]:
     file = site.home / "alerts" / "orders.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
@@ -82,8 +94,14 @@ def test_the_whole_plan_is_kept_for_the_ui(run: Run) -> None:
 
 def test_everything_due_runs_every_job_once_in_order(run: Run, jobs: StubbedJobs) -> None:
     jobs.answer("check_quality", {"ok": True, "verdicts": [verdict(0), verdict(1)]})
+    jobs.answer("publish", {"ok": True, "published": [0, 1], "snapshot_id": 8, "checkpoints": {"0": 9, "1": 9, "2": 3}})
+    jobs.answer("expire_tombstones", {"ok": True, "published": [0], "snapshot_id": 9, "checkpoints": {"0": 9}})
     finished = run(plan(units=2, sweep=True, reclaim=True))
     assert str(finished.state) == "success"
+    (first, compacted), (second, expired) = asset_events(finished)
+    assert (first, compacted["operation"], compacted["partitions"]) == ("publish", "compact", [0, 1])
+    assert (compacted["checkpoints"], compacted["snapshot_id"]) == ({"0": 9, "1": 9, "2": 3}, "8")
+    assert (second, expired["operation"], expired["partitions"]) == ("expire_tombstones", "expire", [0])
     assert jobs.names == ["compact", "compact", "check_quality", "publish", "expire_tombstones", "reclaim"]
     assert states(finished)["outcome"] == "skipped"
 
@@ -93,7 +111,12 @@ def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, 
     checked = {"ok": True, "round": "r1", "verdicts": [verdict(0)]}
     jobs.answer("compact", compacted)
     jobs.answer("check_quality", checked)
-    run(plan(units=1, sweep=True, reclaim=True))
+    published = {"ok": True, "published": [], "held_back": []}
+    jobs.answer("publish", published)
+    finished = run(plan(units=1, sweep=True, reclaim=True))
+    assert asset_events(finished) == []
+    assert (states(finished)["publish"], xcom(finished, "publish", "return_value")) == ("skipped", published)
+    assert rendered(finished, "publish")["reason"] == "nothing was published, so the topic's asset is not updated"
     assert jobs.argument("compact", "--unit") == json.dumps(unit())
     assert json.loads(jobs.argument("check_quality", "--round")) == {"round": "r1", "units": [compacted]}
     assert json.loads(jobs.argument("publish", "--checked")) == checked

@@ -16,6 +16,7 @@ from cleantail_airflow.incident_book import variable_name
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents
 from tests.alert_sinks import Mailbox
+from tests.statsd_sink import UdpSink
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 KEYS = 7
@@ -67,7 +68,7 @@ def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any
 
 
 def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
-    orders: Any, site: Site, mailbox: Mailbox
+    orders: Any, site: Site, mailbox: Mailbox, statsd: UdpSink
 ) -> None:
     finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + HOUR_MS})
     states = {instance.task_id: str(instance.state) for instance in finished.get_task_instances()}
@@ -94,3 +95,22 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
     assert [kind for kind, _ in load_incidents("orders")] == ["check_failed", "partition_quarantined"]
     held = facts.states[1].quarantine
     assert held is not None and held.branch in facts.branches
+    assert published_to(finished.run_id) == [{"0": RECORDS}]
+    sent = dict(line.split(":", 1) for line in statsd.cleantail())
+    assert sent["max-dirty-percent.orders"] == "100.0|g"
+    assert sent["rounds.orders.0.compact.passed"] == sent["rounds.orders.1.compact.held_back"] == "1|c"
+    assert sent["checks-failed.orders.1.critical"] == "1|c"
+    assert sent["records-dropped.orders.0.superseded"] == f"{RECORDS - KEYS}|c"
+    assert float(sent["max-clean-time-secs.orders"].removesuffix("|g")) > 0
+    assert not [name for name in sent if name.startswith("records-dropped.orders.1")]
+    assert facts.last_compaction is not None
+    assert facts.last_compaction.records_in == 2 * RECORDS
+
+
+def published_to(run_id: str) -> list[dict[str, int]]:
+    """The clean points that the run's events of the topic's asset say."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return [event.extra["checkpoints"] for event in session.query(AssetEvent).filter_by(source_run_id=run_id)]

@@ -336,6 +336,7 @@ def test_reclaim_rewrites_and_merges_files_and_the_state_stays_true(workshop, ta
     workshop.ok("ingest", topic, "--file", workshop.file("later.jsonl", [record(30, "k9", "w")]))
     result = workshop.json("reclaim", topic)
     assert (result["rewritten_files"], result["new_files"]) == (3, 1)
+    assert result["reclaimed_bytes"] > 0
     assert workshop.read(topic) == [*before, *workshop.read(topic, "--from-offset", 30)]
     [after] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     same = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons")
