@@ -76,8 +76,8 @@ def resolve_log_state(
 ) -> LogState:
     """LogCleanerManager.grabFilthiestCompactedLog's numbers for one log.
 
-    `files` are the log's data files, `arrived` those with records that the last round had not seen. A file whose records
-    are all deleted is part of no segment, as Kafka drops a segment that is cleaned empty; it still tells the log end.
+    `files` are the log's data files, `arrived` those with records that the last round had not seen. A file whose
+    records are all deleted is part of no segment, as Kafka drops one that is cleaned empty; it still tells the log end.
     """
     late_offset = _late_offset(arrived, state)
     segment_ms = configs.effective_segment_ms

@@ -56,8 +56,8 @@ class PartitionState:
 
     `known_sequence_number`: Iceberg data sequence number of the snapshot that the last round read; a file above it
     came later. `head_tombstones`: live tombstones at or above the checkpoint in the files known then. `proven_ms`: when
-    the uniqueness of all keys was last proven from nothing. `retained_from`: where retention has moved the log start to;
-    None where it never has, and a backfill may still lower it.
+    the uniqueness of all keys was last proven from nothing. `retained_from`: where retention has moved the log start
+    to; None where it never has, and a backfill may still lower it.
     """
 
     checkpoint: int | None = None

@@ -275,6 +275,12 @@ def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     return snapshot
 
 
+def arrivals(table: Table, snapshot_id: int | None = None) -> dict[str, int]:
+    """Data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md 3.5)."""
+    snapshot = _snapshot(table, snapshot_id)
+    return {f.path: f.data_sequence_number for f in _live_files(table, snapshot)} if snapshot else {}
+
+
 def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
     """Partition -> next offset, for every log at a snapshot, the current one when None.
 

@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -143,7 +144,8 @@ def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> Data
         flagged = placed.withColumn(KEEP, F.lit(None).cast("bigint"))
     else:
         records = base.select(*columns_of(configs), ROW_ID)
-        copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID), works)
+        arrivals = partial(table.arrivals_at, unit.base_snapshot_id)
+        copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID, "_file"), works, arrivals)
         if copies is not None:
             records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")
             later = copies.select(ROW_ID, F.lit(True).alias("later"))

@@ -47,8 +47,9 @@ def latest_sql(table: str, ledger: str, configs: KafkaConfigs) -> str:
     """The view's query. `table` and `ledger` are quoted names."""
     columns = ", ".join(f"`{name}`" for name in COLUMNS)
     rank = rank_sql(configs, latest_timestamp_sql(configs))
-    keyed = f"SELECT {columns}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL"
-    order = f"row_number() OVER (PARTITION BY `{PARTITION}`, `{KEY}` ORDER BY `rank` DESC) AS `nth`"
+    first = "`_last_updated_sequence_number`, `_row_id`"  # of copies of one record, the one that a round keeps (3.5)
+    keyed = f"SELECT {columns}, {first}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL"
+    order = f"row_number() OVER (PARTITION BY `{PARTITION}`, `{KEY}` ORDER BY `rank` DESC, {first}) AS `nth`"
     winners = f"SELECT *, {order} FROM ({keyed})"
     state = f"`nth` = 1 AND `{VALUE}` IS NOT NULL"
     if not configs.cleantail_tombstone_lateness_ms:

@@ -1,5 +1,6 @@
 """Which record of each key is the current state (semantics.md 2), on Arrow tables."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,8 +67,19 @@ def test_a_log_without_records_has_an_empty_state():
     assert [kept([], configs) for configs in (OFFSET, STAMP, LAST)] == [[], [], []]
 
 
-def test_of_the_same_offset_twice_one_is_the_state():
-    assert kept([(1, b"a", b"x", 1, []), (1, b"a", b"x", 1, [])], OFFSET) == [1]
+@pytest.mark.parametrize("configs", [OFFSET, STAMP, LAST], ids=["offset", "timestamp", "header"])
+def test_of_the_same_offset_twice_the_first_that_came_is_the_state(configs):
+    rows = [(1, b"a", b"first", 1, []), (0, b"a", b"old", 1, []), (1, b"a", b"later", 1, [])]
+    assert winners(records(*rows), configs, NOW, {})["value"].to_pylist() == [b"first"]
+
+
+def test_the_first_that_came_is_by_commit_whatever_the_order_of_the_files(orders_table):
+    for value in (b"first", b"second", b"third"):
+        orders_table.append((0, 5, 50, b"a", value))
+    state = loaded(orders_table)
+    assert state.to_arrow()["value"].to_pylist() == [b"first"]
+    turned = {path: -number for path, number in state.arrivals.items()}
+    assert replace(state, arrivals=turned).to_arrow()["value"].to_pylist() == [b"third"]
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,21 @@ def test_of_the_same_offset_twice_one_copy_survives(workshop):
     assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
 
 
+def test_a_late_copy_does_not_beat_the_known_one_whose_file_was_rewritten_while_it_waited(workshop):
+    topic = workshop.topic("late-copies", {"cleantail.reclaim.min.merge.files": 2})
+    for n in range(2):
+        lines = [record(10 * n + i, f"k{n}{i}", "known") for i in range(3)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    workshop.ok("ingest", topic, "--file", workshop.file("late.jsonl", [record(1, "k01", "late")]))
+    assert workshop.json("reclaim", topic, "--now", NOW)["rewritten_files"] == 2
+    shown = [json.loads(line) for line in workshop.ok("latest", topic, "--now", NOW).splitlines()]
+    assert [r["payload"] for r in shown] == ["known"] * 6
+    result = workshop.json("compact", topic, "--now", NOW, "--force")
+    assert result["compacted"]["measures"][0]["deleted"]["copies"] == 1
+    assert [(r["offset"], r["payload"]) for r in workshop.read(topic)] == [(r["offset"], "known") for r in shown]
+
+
 @pytest.mark.parametrize("policy", ["fail", "drop", "quarantine"])
 def test_records_without_a_key_go_by_policy(workshop, spark, table_of, policy):
     topic = workshop.topic(f"keyless-{policy}", {"cleantail.keyless.policy": policy})
