@@ -304,7 +304,14 @@ def read(arguments: argparse.Namespace, platform: Platform) -> int:
     """kcat -J lines on stdout, with and without --json."""
     from cleantail.kcat import format_record
     from cleantail.reading import read_records
-    from cleantail.table_metadata import live_partitions, load_table, log_ends, open_catalog, require_partition
+    from cleantail.table_metadata import (
+        live_partitions,
+        load_table,
+        log_ends,
+        log_starts,
+        open_catalog,
+        require_partition,
+    )
 
     topic = _named(arguments)
     table = load_table(open_catalog(platform, os.environ), topic, platform)
@@ -312,7 +319,8 @@ def read(arguments: argparse.Namespace, platform: Platform) -> int:
         raise CleantailError(f"topic {topic.topic} has no table yet: ingest something first")
     require_partition(topic, arguments.partition, log_ends(table))
     wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, arguments.as_of)
-    for record in read_records(table, wanted, arguments.from_offset, arguments.as_of):
+    starts = log_starts(table, topic.config, arguments.as_of)
+    for record in read_records(table, wanted, arguments.from_offset, arguments.as_of, starts):
         sys.stdout.write(format_record(topic.topic, record) + "\n")
     return 0
 

@@ -16,7 +16,7 @@ from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.ranking import VERSION_BYTES, latest_timestamp_ms, strategy_text
-from cleantail.table_metadata import arrivals, load_table, log_ends, open_catalog
+from cleantail.table_metadata import arrivals, load_table, log_ends, log_starts, open_catalog
 from cleantail.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Latest:
     positions: Mapping[int, int]
     remembered: Mapping[tuple[int, bytes], Rank]
     now_ms: int
+    starts: Mapping[int, int]
+    """Partition -> the first offset that a reader may see, where retention has moved it."""
     arrivals: Mapping[str, int]
     """Data file -> data sequence number: the order in which records came."""
 
@@ -54,9 +56,10 @@ class Latest:
         return pa.concat_tables(logs) if logs else self.table.schema().as_arrow().empty_table()
 
     def _log(self, partition: int) -> pa.Table:
-        from pyiceberg.expressions import And, EqualTo, NotNull
+        from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, NotNull
 
-        rows = And(EqualTo(PARTITION, partition), NotNull(KEY))
+        inside = GreaterThanOrEqual(OFFSET, self.starts.get(partition, 0))
+        rows = And(EqualTo(PARTITION, partition), NotNull(KEY), inside)
         records = _in_order_of_arrival(self.table.scan(row_filter=rows, snapshot_id=self.snapshot_id), self.arrivals)
         remembered = {key: rank for (p, key), rank in self.remembered.items() if p == partition}
         return winners(records, self.topic.config, self.now_ms, remembered)
@@ -74,9 +77,8 @@ def load_latest(topic: Topic, platform: Platform, now_ms: int, snapshot_id: int 
     positions = log_ends(table, snapshot_id)
     current = table.current_snapshot()
     at = snapshot_id if snapshot_id is not None else current.snapshot_id if current else None
-    return Latest(
-        table, topic, at, positions, _remembered(catalog, topic, now_ms), now_ms, arrivals(table, snapshot_id)
-    )
+    starts, order = log_starts(table, topic.config, snapshot_id), arrivals(table, snapshot_id)
+    return Latest(table, topic, at, positions, _remembered(catalog, topic, now_ms), now_ms, starts, order)
 
 
 def _in_order_of_arrival(scan: DataScan, arrivals: Mapping[str, int]) -> pa.Table:

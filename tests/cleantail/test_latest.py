@@ -9,6 +9,7 @@ import pytest
 from cleantail.errors import CleantailError, TableError
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.latest import load_latest, winners
+from cleantail.partition_state import PartitionState
 
 NOW = 1_000_000
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -244,6 +245,13 @@ def with_ledger(orders_table, *entries):
 )
 def test_a_ledger_in_force_counts(orders_table, entries, expected):
     assert rows(loaded(with_ledger(orders_table, *entries), **REMEMBERS).to_arrow()) == expected
+
+
+def test_a_late_record_below_the_log_start_is_no_part_of_the_state(orders_table):
+    orders_table.append((0, 5, 50, b"a", b"x"), (1, 5, 50, b"a", b"x")).append((0, 3, 50, b"b", b"y"))
+    state = PartitionState(log_start_offset=5, retained_from=5)
+    orders_table.set_properties(**{"cleantail.partition.0": state.as_json()})
+    assert rows(loaded(orders_table).to_arrow()) == [(0, 5), (1, 5)]
 
 
 def test_without_a_lateness_or_a_ledger_nothing_is_remembered(orders_table):

@@ -14,6 +14,7 @@ from demo.sabotage import delete_where
 from spark_jobs import compact, rounds
 from spark_jobs.compact import compact_unit
 from spark_jobs.keyless import side_table
+from spark_jobs.latest_view import view_name
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -280,7 +281,7 @@ def test_the_evidence_of_every_round_is_kept(workshop, spark):
     }
 
 
-def test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest(workshop):
+def test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest(workshop, spark, table_of):
     config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
     topic = workshop.topic("retention", config)
     for n, age in enumerate((20 * HOUR, 5 * HOUR, 3 * HOUR)):
@@ -290,6 +291,14 @@ def test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest(works
     assert offsets(workshop.read(topic)) == [2, 4, 5]
     [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert (log["log_start_offset"], log["checkpoint"], log["log_end_offset"]) == (2, 6, 6)
+    workshop.ok("ingest", topic, "--file", workshop.file("late.jsonl", [record(1, "late", "x")]))
+    workshop.topic("retention", config | {"cleanup.policy": "compact"})  # what retention left, it left for good
+    assert offsets(workshop.read(topic)) == [2, 4, 5]
+    assert offsets(map(json.loads, workshop.ok("latest", topic).splitlines())) == [2, 4, 5]
+    assert sorted(r.offset for r in spark.table(view_name(table_of(topic))).collect()) == [2, 4, 5]
+    assert workshop.json("check", topic)["ok"]
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert (log["log_start_offset"], log["first_dirty_offset"]) == (2, 2)
 
 
 def test_a_file_of_nothing_but_tombstones_is_swept_by_deletion_vectors(workshop):
