@@ -266,7 +266,7 @@ def check(arguments: argparse.Namespace, platform: Platform) -> int:
         step("starting Spark")
         spark = start_session(platform, f"cleantail check {topic.topic}")
         step("proving")
-        result = prove_topic(TopicTable.of(spark, topic, platform))
+        result = prove_topic(TopicTable.of(spark, topic, platform), platform)
     report.proven(topic, result, arguments.json)
     return 0 if result["ok"] else 1
 
