@@ -43,10 +43,14 @@ Progress = Callable[[str], None]
 
 
 def run_plan(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:
-    """A whole run: the plan's units, then the tombstones that are due, also those of logs without new data."""
+    """A whole run: the plan's units, then the tombstones that are due, also those of logs without new data.
+
+    A person calls it, so logs in quarantine are tried at once, but not one that this very run has held back.
+    """
     write_back(table, plan)
     compacted = compact_round(table, platform, plan, progress)
-    expired = expire_round(table, platform, plan.now_ms, plan.sweep, progress, plan.fresh_from)
+    sweep = [p for p in plan.sweep if p not in compacted["held_back"]]
+    expired = expire_round(table, platform, plan.now_ms, sweep, progress, plan.fresh_from, retry_quarantined=True)
     table.drop_stale_branches()
     return {"ok": compacted["ok"] and expired["ok"], "compacted": compacted, "expired": expired}
 
@@ -145,12 +149,14 @@ def expire_round(
     partitions: Collection[int],
     progress: Progress,
     fresh_from: Mapping[int, int] = NONE_FRESH,
+    retry_quarantined: bool = False,
 ) -> dict[str, Any]:
-    """Expires, checks and publishes; starts over after a conflict."""
+    """Expires, checks and publishes; starts over after a conflict. `retry_quarantined`: without waiting for the pause
+    of a quarantine to end."""
     for attempt in range(1, ATTEMPTS + 1):
         if not partitions:
             return NOTHING | {"expired": 0}
-        plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from)
+        plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from, retry_quarantined)
         if not unit.partitions:
             return NOTHING | {"expired": 0}
         progress("expiring tombstones")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from cleantail.errors import ConflictError
 from cleantail.evaluate import evaluate_topic
 from cleantail.join_plans import BROADCAST, HASH, MERGE, JoinPlan
-from cleantail.partition_state import PROPERTY_PARTITION, PartitionState
+from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine
 from demo.sabotage import delete_where
 from spark_jobs import compact, rounds
 from spark_jobs.compact import compact_unit
@@ -264,6 +265,21 @@ def test_a_check_whose_column_does_not_exist_is_an_error_and_not_published(works
     code, _, err = workshop.run("compact", topic, "--now", NOW)
     assert code == 1 and "could not be evaluated" in err
     assert offsets(workshop.read(topic)) == [0, 1]
+
+
+def test_an_expiry_in_quarantine_is_tried_at_once_by_a_person_and_not_by_the_scheduler(workshop, table_of):
+    topic = workshop.topic("quarantined-expiry")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", None), record(1, "b", "y")]))
+    workshop.ok("compact", topic, "--now", NOW)
+    table, due = table_of(topic), NOW + 1000
+    [log] = evaluate_topic(table.topic, workshop.platform(), now_ms=due).logs
+    held = Quarantine(due - 1, "expire", "check failed: x", 1, due + HOUR)
+    table.set_properties({f"{PROPERTY_PARTITION}0": replace(log.state, quarantine=held).as_json()})
+    assert rounds.expire_round(table, workshop.platform(), due, [0], lambda _: None)["expired"] == 0
+    assert offsets(workshop.read(topic)) == [0, 1]
+    assert workshop.json("compact", topic, "--now", due)["expired"]["expired"] == 1
+    [log] = workshop.json("status", topic, "--now", due)["topics"][topic]
+    assert (log["state"]["quarantine"], offsets(workshop.read(topic))) == (None, [1])
 
 
 def test_the_evidence_of_every_round_is_kept(workshop, spark):
