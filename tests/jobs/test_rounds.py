@@ -131,6 +131,8 @@ def test_records_without_a_key_go_by_policy(workshop, spark, table_of, policy):
     topic = workshop.topic(f"keyless-{policy}", {"cleantail.keyless.policy": policy})
     lines = [record(0, "a", "x"), record(1, None, "no key"), record(2, "", "empty key"), record(3, "a", "")]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    if policy == "quarantine":  # the same record twice is one row of the side table
+        workshop.ok("ingest", topic, "--file", workshop.file("again.jsonl", [record(1, None, "no key")]))
     code, _, err = workshop.run("compact", topic, "--now", NOW)
     if policy == "fail":
         assert code == 2 and "offset 1" in err and "cleantail.keyless.policy" in err
