@@ -3,7 +3,8 @@
     spark-submit spark_jobs/publish.py --config config --topic orders --checked '{"round": …, "verdicts": […]}'
 
 A log whose check failed is held back and quarantined with its reason; the others publish. Appends to `main`
-meanwhile do not matter. Where another writer rewrote or deleted what the round had read, the round starts over on
+meanwhile do not matter. Checkpoints that lay outside their log are written back, also of logs that no unit
+touches. Where another writer rewrote or deleted what the round had read, the round starts over on
 the table as it is now; after that many conflicts the exit code is 3. Nothing is ever half published.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 from cleantail.config import Platform
 from cleantail.errors import ConflictError
+from cleantail.evaluate import evaluate_topic
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.round_state import EXPIRE, after_expiry, after_failure, after_round
 from cleantail.work_units import WorkUnit
@@ -104,11 +106,14 @@ def _commit(
 
 
 def _work(job: Job) -> dict[str, Any]:
-    from spark_jobs.rounds import publish_or_start_over
+    from spark_jobs.rounds import publish_or_start_over, write_back
 
+    checked = json.loads(job.arguments.checked)
     spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
-    return publish_or_start_over(table, job.platform, json.loads(job.arguments.checked))
+    published = publish_or_start_over(table, job.platform, checked)
+    write_back(table, evaluate_topic(job.topic, job.platform, now_ms=checked["units"][0]["now_ms"]))
+    return published
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

@@ -157,6 +157,7 @@ def expire_round(
         if not partitions:
             return NOTHING | {"expired": 0}
         plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from, retry_quarantined)
+        write_back(table, plan)
         if not unit.partitions:
             return NOTHING | {"expired": 0}
         progress("expiring tombstones")

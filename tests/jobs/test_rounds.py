@@ -12,7 +12,7 @@ from cleantail.evaluate import evaluate_topic
 from cleantail.join_plans import BROADCAST, HASH, MERGE, JoinPlan
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine
 from demo.sabotage import delete_where
-from spark_jobs import compact, rounds
+from spark_jobs import compact, publish, rounds
 from spark_jobs.compact import compact_unit
 from spark_jobs.keyless import side_table
 from spark_jobs.latest_view import view_name
@@ -282,6 +282,29 @@ def test_an_expiry_in_quarantine_is_tried_at_once_by_a_person_and_not_by_the_sch
     assert workshop.json("compact", topic, "--now", due)["expired"]["expired"] == 1
     [log] = workshop.json("status", topic, "--now", due)["topics"][topic]
     assert (log["state"]["quarantine"], offsets(workshop.read(topic))) == (None, [1])
+
+
+def test_publish_and_expiry_write_back_a_misplaced_checkpoint_of_a_log_that_no_unit_touches(workshop, table_of):
+    topic = workshop.topic("misplaced", {"min.cleanable.dirty.ratio": 1.0})
+    lines = [record(i, "a", "x", partition=p) for p in (0, 1) for i in (5, 6)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    table, platform = table_of(topic), workshop.platform()
+
+    def misplace(checkpoint):
+        state = PartitionState(checkpoint=checkpoint, log_start_offset=5, log_end_offset=7)
+        table.set_properties({f"{PROPERTY_PARTITION}1": state.as_json()})
+
+    def stored():
+        return workshop.json("status", topic, "--now", NOW)["topics"][topic][1]["checkpoint"]
+
+    plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True, partition=0)
+    checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    misplace(200)
+    assert publish.main(["--config", str(workshop.config), "--topic", topic, "--checked", json.dumps(checked)]) == 0
+    assert (stored(), offsets(workshop.read(topic))) == (5, [6, 5, 6])
+    misplace(3)
+    rounds.expire_round(table, platform, NOW, [0], lambda _: None)
+    assert stored() == 5
 
 
 def test_the_evidence_of_every_round_is_kept(workshop, spark):
