@@ -284,7 +284,7 @@ def check(arguments: argparse.Namespace, platform: Platform) -> int:
         step("starting Spark")
         spark = start_session(platform, f"cleantail check {topic.topic}")
         step("proving")
-        result = prove_topic(TopicTable.of(spark, topic, platform))
+        result = prove_topic(TopicTable.of(spark, topic, platform), platform)
     report.proven(topic, result, arguments.json)
     return 0 if result["ok"] else 1
 
@@ -351,6 +351,7 @@ def read(arguments: argparse.Namespace, platform: Platform) -> int:
         live_partitions,
         load_table,
         log_ends,
+        log_starts,
         open_catalog,
         require_partition,
         snapshot_id_of,
@@ -363,7 +364,8 @@ def read(arguments: argparse.Namespace, platform: Platform) -> int:
     require_partition(topic, arguments.partition, log_ends(table))
     as_of = snapshot_id_of(table, arguments.as_of) if arguments.as_of is not None else None
     wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, as_of)
-    for record in read_records(table, wanted, arguments.from_offset, as_of):
+    starts = log_starts(table, topic.config, as_of)
+    for record in read_records(table, wanted, arguments.from_offset, as_of, starts):
         sys.stdout.write(format_record(topic.topic, record) + "\n")
     return 0
 

@@ -16,13 +16,13 @@ from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.ranking import VERSION_BYTES, latest_timestamp_ms, strategy_text
-from cleantail.table_metadata import load_table, log_ends, open_catalog
+from cleantail.table_metadata import arrivals, load_table, log_ends, log_starts, open_catalog
 from cleantail.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.table import DataScan, Table
 
 Rank = tuple[bool, int, int]
 """(has a version, version, offset): the highest wins."""
@@ -38,6 +38,10 @@ class Latest:
     positions: Mapping[int, int]
     remembered: Mapping[tuple[int, bytes], Rank]
     now_ms: int
+    starts: Mapping[int, int]
+    """Partition -> the first offset that a reader may see, where retention has moved it."""
+    arrivals: Mapping[str, int]
+    """Data file -> data sequence number: the order in which records came."""
 
     def batches(self, partition: int | None = None) -> Iterator[pa.RecordBatch]:
         """The topic table's columns in offset order, one log after another; one log at a time is in memory."""
@@ -52,10 +56,11 @@ class Latest:
         return pa.concat_tables(logs) if logs else self.table.schema().as_arrow().empty_table()
 
     def _log(self, partition: int) -> pa.Table:
-        from pyiceberg.expressions import And, EqualTo, NotNull
+        from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, NotNull
 
-        rows = And(EqualTo(PARTITION, partition), NotNull(KEY))
-        records = self.table.scan(row_filter=rows, snapshot_id=self.snapshot_id).to_arrow()
+        inside = GreaterThanOrEqual(OFFSET, self.starts.get(partition, 0))
+        rows = And(EqualTo(PARTITION, partition), NotNull(KEY), inside)
+        records = _in_order_of_arrival(self.table.scan(row_filter=rows, snapshot_id=self.snapshot_id), self.arrivals)
         remembered = {key: rank for (p, key), rank in self.remembered.items() if p == partition}
         return winners(records, self.topic.config, self.now_ms, remembered)
 
@@ -72,7 +77,16 @@ def load_latest(topic: Topic, platform: Platform, now_ms: int, snapshot_id: int 
     positions = log_ends(table, snapshot_id)
     current = table.current_snapshot()
     at = snapshot_id if snapshot_id is not None else current.snapshot_id if current else None
-    return Latest(table, topic, at, positions, _remembered(catalog, topic, now_ms), now_ms)
+    starts, order = log_starts(table, topic.config, snapshot_id), arrivals(table, snapshot_id)
+    return Latest(table, topic, at, positions, _remembered(catalog, topic, now_ms), now_ms, starts, order)
+
+
+def _in_order_of_arrival(scan: DataScan, arrivals: Mapping[str, int]) -> pa.Table:
+    """The records of a scan, file after file: of the same (partition, offset) twice the first is what a round keeps."""
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    files = sorted(scan.plan_files(), key=lambda task: arrivals[task.file.file_path])
+    return ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(files)
 
 
 def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, bytes], Rank]:
@@ -99,7 +113,8 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
 def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: Mapping[bytes, Rank]) -> pa.Table:
     """One record a key in offset order: the winner, unless it is a tombstone or older than a remembered deletion.
 
-    `records`: the topic table's columns, one log, no null keys.
+    `records`: the topic table's columns, one log, no null keys, in the order in which they came: of copies of one
+    record the first is shown, as it is the one that a round keeps (semantics.md 3.5).
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -108,7 +123,7 @@ def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: M
     ranks = pa.table(
         {"key": records[KEY], "has_version": has_version, "version": version, "offset": records[OFFSET]}
     ).append_column("row", pa.array(range(len(records)), pa.int64()))
-    order = [(name, "ascending") for name in ("has_version", "version", "offset")]
+    order = [*((name, "ascending") for name in ("has_version", "version", "offset")), ("row", "descending")]
     best = ranks.sort_by(order).group_by("key", use_threads=False).aggregate([("row", "last")])
     kept = records.take(best["row_last"]).filter(pc.is_valid(records.take(best["row_last"])[VALUE]))
     if remembered:

@@ -61,7 +61,8 @@ class PartitionState:
     came later. `earlier_rounds`: (end offset, the same number) of rounds that had ended above the checkpoint, before
     late records moved it back; ends ascend. `guards`: due tombstones that stay until records which they beat are
     cleaned. `head_tombstones`: live tombstones at or above the checkpoint in the files known then. `proven_ms`: when
-    the uniqueness of all keys was last proven from nothing.
+    the uniqueness of all keys was last proven from nothing. `retained_from`: where retention has moved the log start
+    to; None where it never has, and a backfill may still lower it.
     """
 
     checkpoint: int | None = None
@@ -72,6 +73,7 @@ class PartitionState:
     head_tombstones: int = 0
     last_round_ms: int | None = None
     proven_ms: int | None = None
+    retained_from: int | None = None
     quarantine: Quarantine | None = None
     earlier_rounds: tuple[tuple[int, int], ...] = ()
     guards: int = 0

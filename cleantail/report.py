@@ -142,6 +142,14 @@ def plan(planned: RunPlan, joins: Sequence[str], for_machines: bool) -> None:
     for number, join in enumerate(joins):
         _console().print(f"unit {number}: {join}", markup=False)
     _console().print(f"sweep: {planned.sweep_reason}\nreclaim: {planned.reclaim.reason}", markup=False)
+    _print_warnings(planned)
+
+
+def _print_warnings(planned: RunPlan) -> None:
+    """Repaired checkpoints and late records: on stderr, one line each."""
+    for log in planned.logs:
+        for text in log.warnings:
+            print(f"warning: partition {log.partition}: {text}", file=sys.stderr)
 
 
 def ingested(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
@@ -158,6 +166,7 @@ def compacted(planned: RunPlan, result: dict[str, Any], for_machines: bool) -> N
     if for_machines:
         _print_json({"plan": planned.as_json(), **result})
         return
+    _print_warnings(planned)
     if not planned.due:
         print(f"{planned.topic}: {planned.reason}\nsweep: {planned.sweep_reason}")
         return

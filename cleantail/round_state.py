@@ -22,7 +22,8 @@ def after_round(
 ) -> PartitionState:
     """The state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
 
-    `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to], `head_tombstones`, `proven_ms`;
+    `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to], `head_tombstones`, `proven_ms`,
+    and may have `deleted`: records by reason, of which `retention` says that the log start was moved for good;
     `sequence_number` is that of the snapshot which the round read. A round that only drops what is past retention
     says nothing about the records that a check held back: it does not lift their quarantine.
     """
@@ -36,6 +37,7 @@ def after_round(
         head_tombstones=measure["head_tombstones"],
         last_round_ms=now_ms,
         proven_ms=measure["proven_ms"],
+        retained_from=work.log_start_offset if measure.get("deleted", {}).get("retention") else state.retained_from,
         quarantine=_outlasting(state.quarantine) if work.only_retention else None,
     )
 

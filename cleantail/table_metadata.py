@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.errors import TableError
+from cleantail.kafka_configs import KafkaConfigs
 from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.locks import exclusive
+from cleantail.log_state import kept_log_start
 from cleantail.partition_state import (
     PROPERTY_INGESTED,
     PROPERTY_TOPIC,
@@ -306,6 +308,26 @@ def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     if snapshot is None and snapshot_id is not None:
         raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
     return snapshot
+
+
+def arrivals(table: Table, snapshot_id: int | None = None) -> dict[str, int]:
+    """Data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md 3.5)."""
+    snapshot = _snapshot(table, snapshot_id)
+    return {f.path: f.data_sequence_number for f in _live_files(table, snapshot)} if snapshot else {}
+
+
+def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
+    """Partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
+
+    A late record below it is in a file, but not in the log. The properties say what is so now: an older snapshot is
+    read as it was.
+    """
+    current = table.current_snapshot()
+    if snapshot_id is not None and not (current and snapshot_id == current.snapshot_id):
+        return {}
+    states = states_of_properties(table.properties, ".".join(table.name()))
+    starts = {p: kept_log_start(state, configs) for p, state in states.items()}
+    return {p: start for p, start in starts.items() if start > 0}
 
 
 def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:

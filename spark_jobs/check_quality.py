@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any
 
@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config import Platform
+from cleantail.evaluate import log_states, read_facts
 from cleantail.join_plans import resolve_join
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.kcat import LONG_MAX
@@ -55,7 +56,16 @@ from spark_jobs.transforms.audit import (
     tombstones_in,
 )
 from spark_jobs.transforms.guards import GUARDS, with_guards
-from spark_jobs.transforms.winners import KEEP, ROW_ID, below_end, columns_of, copies_of, offset_map, with_winner
+from spark_jobs.transforms.winners import (
+    KEEP,
+    ROW_ID,
+    below_end,
+    columns_of,
+    copies_of,
+    offset_map,
+    span_condition,
+    with_winner,
+)
 from spark_jobs.vectors import with_place
 
 COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
@@ -159,7 +169,8 @@ def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> Data
         flagged = placed.withColumn(KEEP, F.lit(None).cast("bigint"))
     else:
         records = base.select(*columns_of(configs), ROW_ID)
-        copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID), works)
+        arrivals = partial(table.arrivals_at, unit.base_snapshot_id)
+        copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID, "_file"), works, arrivals)
         if copies is not None:
             records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")
             later = copies.select(ROW_ID, F.lit(True).alias("later"))
@@ -287,15 +298,23 @@ def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, sta
     return sorted(row[OFFSET] for row in rows)
 
 
-def prove_topic(table: TopicTable) -> dict[str, Any]:
-    """Every key below the clean point of every log, counted anew on `main`."""
-    states = states_of_properties(dict(table.load().properties()), table.name)
-    ends = {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
-    with grouped_by_log(table.spark, True):
-        found = _rows(full_proof(table.spark.table(table.name), ends)) if ends else {}
+def prove_topic(table: TopicTable, platform: Platform) -> dict[str, Any]:
+    """Every key below the clean point of every log, counted anew on `main`.
+
+    The clean point is the one that evaluate derives: below the checkpoint where a late record waits (3.5).
+    """
+    facts = read_facts(table.topic, platform)
+    logs = [log for log in log_states(table.topic, facts, now_ms=0) if log.checkpoint is not None]
+    spans = {log.partition: (log.log_start_offset, log.first_dirty_offset) for log in logs}
+    ends = {p: end for p, (_, end) in spans.items()}
+    found: dict[int, dict[str, int]] = {}
+    if facts is not None and facts.snapshot_id is not None and ends:
+        inside = table.at_snapshot(facts.snapshot_id).where(span_condition(spans))
+        with grouped_by_log(table.spark, True):
+            found = _rows(full_proof(inside, ends))
     none = {"keys": 0, "duplicate_keys": 0}
-    logs = [{PARTITION: p, "end_offset": end} | none | found.get(p, {}) for p, end in ends.items()]
-    return {"ok": not any(log["duplicate_keys"] for log in logs), "partitions": logs}
+    proven = [{PARTITION: p, "end_offset": end} | none | found.get(p, {}) for p, end in ends.items()]
+    return {"ok": not any(log["duplicate_keys"] for log in proven), "partitions": proven}
 
 
 def _verdict(partition: int, findings: Sequence[Finding]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -80,7 +81,8 @@ def removals(table: TopicTable, unit: WorkUnit, keyless: bool, hint: str) -> dic
     if configs.deletes and spans:  # whole segments that `delete` in the policy lets go: the log start is past them
         found["retention"] = base.where(span_condition(spans))
     records = base.select(*columns_of(configs), ROW_ID)
-    copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID, "_file", "_pos"), works)
+    placed = base.select(PARTITION, OFFSET, ROW_ID, "_file", "_pos")
+    copies = copies_of(placed, works, partial(table.arrivals_at, unit.base_snapshot_id))
     if copies is not None:
         found["copies"] = copies
         records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")

@@ -91,10 +91,15 @@ def _left_behind(
 
 
 def plan_expiry(
-    table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int], fresh_from: Mapping[int, int]
+    table: TopicTable,
+    platform: Platform,
+    now_ms: int,
+    partitions: Collection[int],
+    fresh_from: Mapping[int, int],
+    retry_quarantined: bool = False,
 ) -> tuple[RunPlan, WorkUnit]:
     """The ledgers as they are now, and the unit for those of the logs that have something due."""
-    plan = evaluate_topic(table.topic, platform, now_ms=now_ms)
+    plan = evaluate_topic(table.topic, platform, now_ms=now_ms, retry_quarantined=retry_quarantined)
     base = int(table.load().currentSnapshot().snapshotId()) if plan.sweep else 0
     cap_ms = table.topic.config.cleantail_readers_hold_cap_ms
     return plan, expiry_unit(plan, partitions, base, cap_ms, fresh_from)

@@ -3,9 +3,9 @@
     spark-submit spark_jobs/publish.py --config config --topic orders --checked '{"round": …, "verdicts": […]}'
 
 A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
-branch for a while; the others publish. Appends to `main`
-meanwhile do not matter. Where another writer rewrote or deleted what the round had read, the round starts over on
-the table as it is now; after that many conflicts the exit code is 3. Nothing is ever half published.
+branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
+unit touches. Appends to `main` meanwhile do not matter. Where another writer rewrote or deleted what the round had
+read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever half published.
 
 A round that waits for approval is published with --approved-by NAME, exactly as it was checked or not at all (exit
 code 5), and dropped with --rejected '{"by": NAME or null, "at_ms": …}'.
@@ -23,6 +23,7 @@ from typing import Any
 from cleantail.approval import Rejection, held_message
 from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
+from cleantail.evaluate import evaluate_topic
 from cleantail.failed_branches import failed_name, replaced
 from cleantail.history import OPERATION
 from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
@@ -175,18 +176,22 @@ def _commit(
 
 
 def _work(job: Job) -> dict[str, Any]:
-    from spark_jobs.rounds import publish_or_start_over
+    from spark_jobs.rounds import publish_or_start_over, write_back
 
+    checked = json.loads(job.arguments.checked)
     spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
-    checked, approved_by = json.loads(job.arguments.checked), job.arguments.approved_by
+    approved_by = job.arguments.approved_by
     if job.arguments.rejected:
         rejection = Rejection(**json.loads(job.arguments.rejected))
         append_rejection(table, job.platform, checked, rejection)
         return set_aside(table, job.platform, checked, rejection)
     if approved_by is None:
-        return publish_or_start_over(table, job.platform, checked)
-    return publish_approved(table, job.platform, checked, approved_by)
+        published = publish_or_start_over(table, job.platform, checked)
+    else:
+        published = publish_approved(table, job.platform, checked, approved_by)
+    write_back(table, evaluate_topic(job.topic, job.platform, now_ms=checked["units"][0]["now_ms"]))
+    return published
 
 
 def publish_approved(

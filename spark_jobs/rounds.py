@@ -52,10 +52,14 @@ def run_plan(
     """A whole run: the plan's units, then the tombstones that are due, also those of logs without new data.
 
     A round that waits for approval is dropped, unless `approved_by` says who has given it for whatever this run finds.
+    A person calls it, so logs in quarantine are tried at once, but not one that this very run has held back.
     """
     write_back(table, plan)
     compacted = _dropped_if_held(table, platform, compact_round(table, platform, plan, progress, approved_by))
-    expired = expire_round(table, platform, plan.now_ms, plan.sweep, progress, plan.fresh_from, approved_by)
+    sweep = [p for p in plan.sweep if p not in compacted["held_back"]]
+    expired = expire_round(
+        table, platform, plan.now_ms, sweep, progress, plan.fresh_from, approved_by, retry_quarantined=True
+    )
     expired = _dropped_if_held(table, platform, expired)
     table.drop_stale_branches()
     return {"ok": compacted["ok"] and expired["ok"], "compacted": compacted, "expired": expired}
@@ -202,12 +206,15 @@ def expire_round(
     progress: Progress,
     fresh_from: Mapping[int, int] = NONE_FRESH,
     approved_by: str | None = None,
+    retry_quarantined: bool = False,
 ) -> dict[str, Any]:
-    """Expires, checks and publishes; starts over after a conflict. One that waits for approval is not published."""
+    """Expires, checks and publishes; starts over after a conflict. One that waits for approval is not published.
+    `retry_quarantined`: without waiting for the pause of a quarantine to end."""
     for attempt in range(1, ATTEMPTS + 1):
         if not partitions:
             return NOTHING | {"expired": 0}
-        plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from)
+        plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from, retry_quarantined)
+        write_back(table, plan)
         if not unit.partitions:
             return NOTHING | {"expired": 0}
         progress("expiring tombstones")

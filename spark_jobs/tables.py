@@ -304,6 +304,13 @@ class TopicTable:
             if partition_of(file) == partition and int(file.dataSequenceNumber()) > sequence_number
         ]
 
+    def arrivals_at(self, snapshot_id: int) -> DataFrame:
+        """(_file, arrived): the data sequence number of every data file of a snapshot."""
+        files = [
+            (str(f.location()), int(f.dataSequenceNumber())) for f, _ in files_with_deletes(self.load(), snapshot_id)
+        ]
+        return self.spark.createDataFrame(files, "_file string, arrived bigint")
+
     def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:
         """What the branch changed since the base snapshot, net over its commits."""
         return branch_change(self.load(), branch, base_snapshot_id)

@@ -47,7 +47,7 @@ def test_the_text_is_one_line_with_sorted_keys():
     assert PartitionState(checkpoint=5, horizons=(Horizon(5, 9),)).as_json() == (
         '{"checkpoint":5,"earlier_rounds":[],"guards":0,"head_tombstones":0,"horizons":[{"end_offset":5,"horizon_ms":9,"swept_to":0,"tombstones":0}],'
         '"known_sequence_number":0,"last_round_ms":null,"log_end_offset":null,"log_start_offset":null,'
-        '"proven_ms":null,"quarantine":null,"version":1}'
+        '"proven_ms":null,"quarantine":null,"retained_from":null,"version":1}'
     )
 
 

@@ -11,6 +11,8 @@ from cleantail import report
 from cleantail.config import Topic
 from cleantail.evaluate import plan_run
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.retention import Retention
+from cleantail.triggers import decide
 
 TOPIC = Topic(topic="orders", table="n.orders")
 
@@ -182,3 +184,18 @@ def test_progress_goes_to_stderr_a_line_a_step(capsys):
         step("two")
     out, err = capsys.readouterr()
     assert (out, re.sub(r"[\d.]+s", "0s", err).split()) == ("", ["0s", "one", "[step]", "0s", "two"])
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        pytest.param(lambda plan: report.plan(plan, [], for_machines=False), id="plan"),
+        pytest.param(lambda plan: report.compacted(plan, {"ok": True}, for_machines=False), id="compact"),
+    ],
+)
+def test_a_repaired_checkpoint_is_warned_of_by_plan_and_by_compact(capsys, printed):
+    log = log_state(partition=3, warnings=("checkpoint 200 is above the log end 30: reset to the log start 0",))
+    decided = {"decisions": (decide(log, TOPIC.config, 0),), "retentions": (Retention(0, False, "none"),)}
+    printed(replace(EMPTY, logs=(log,), **decided))
+    expected = "warning: partition 3: checkpoint 200 is above the log end 30: reset to the log start 0\n"
+    assert capsys.readouterr().err == expected

@@ -65,6 +65,20 @@ def test_a_log_that_never_had_a_record_ends_at_0():
     assert after_round(PartitionState(), empty, MEASURE, 7, 1_000).log_end_offset == 0
 
 
+@pytest.mark.parametrize(
+    ("deleted", "known", "expected"),
+    [
+        pytest.param({}, None, None, id="no retention: a backfill may still lower the log start"),
+        pytest.param({"retention": 0}, 2, 2, id="nothing was past retention"),
+        pytest.param({"retention": 1}, None, 3, id="retention moved it"),
+        pytest.param({"retention": 1}, 2, 3, id="and moved it again"),
+    ],
+)
+def test_where_retention_has_moved_the_log_start_to_is_remembered(deleted, known, expected):
+    before = PartitionState(log_start_offset=2, retained_from=known)
+    assert after_round(before, WORK, MEASURE | {"deleted": deleted}, 7, 1_000).retained_from == expected
+
+
 # ---- expired
 
 LEDGER = (Horizon(10, 500, 2), Horizon(15, 600, 1), Horizon(20, 700, 3))

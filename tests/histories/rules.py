@@ -150,9 +150,10 @@ class Log:
 
 
 def segments_of(files: Iterable[File], config: dict[str, Any]) -> list[Segment]:
-    """3.1: data files in offset order; a file that would pass segment.bytes or the segment's span starts a new one."""
+    """3.1: data files in offset order; a file that would pass segment.bytes or the segment's span starts a new one. A
+    file of which no record is left is in none."""
     segments: list[Segment] = []
-    for file in sorted(files, key=lambda f: (min(f.offsets), max(f.offsets))):
+    for file in sorted((f for f in files if f.live), key=lambda f: (min(f.offsets), max(f.offsets))):
         last = segments[-1] if segments else None
         too_big = last and last.bytes + file.bytes > config["segment.bytes"]
         too_old = last and max(file.timestamps) - last.first_ts > segment_ms(config)
