@@ -53,8 +53,8 @@ def checkpoints(workshop, table_of, topic, monkeypatch):
     seen = []
     publish = rounds.publish_round
 
-    def watched(table, platform, checked):
-        result = publish(table, platform, checked)
+    def watched(*arguments):
+        result = publish(*arguments)
         seen.append((dict(result["ends"]), offsets(workshop.read(topic))))
         return result
 
