@@ -49,13 +49,16 @@ class Measured:
 
 
 def run(options: Options) -> Table:
-    """Steady state, 20 % dirty, and a first clean with 50 % duplicates."""
-    rows: list[tuple[Value, ...]] = []
-    for shape in (Shape(options.records, 0.2), Shape(options.records, 0.5, first_clean=True)):
-        rows += _rows(list(_measured(options, shape)))
-        options.forget(shape)
+    """Steady state: 20 % dirty."""
+    return compared("compare", Shape(options.records, 0.2), options)
+
+
+def compared(name: str, shape: Shape, options: Options) -> Table:
+    """All systems on one data set."""
+    rows = tuple(_rows(list(_measured(options, shape))))
+    options.forget(shape)
     title = f"One round on {options.records:,} records of 256 B, against other ways to do its work"
-    return Table("compare", title, COLUMNS, tuple(rows), (*NOTES, options.text))
+    return Table(name, title, COLUMNS, rows, (*NOTES, options.text))
 
 
 def _measured(options: Options, shape: Shape) -> Iterator[Measured]:

@@ -5,7 +5,8 @@
 A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
 branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
 unit touches. Appends to `main` meanwhile do not matter. Where another writer rewrote or deleted what the round had
-read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever half published.
+read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever
+half published.
 
 A round that waits for approval is published with --approved-by NAME, exactly as it was checked or not at all (exit
 code 5), and dropped with --rejected '{"by": NAME or null, "at_ms": …}'.
