@@ -40,7 +40,8 @@ from spark_jobs.transforms.winners import (
     span_condition,
     where_full,
 )
-from spark_jobs.vectors import positions_in, together, with_place, without
+from spark_jobs.trickle import touched_keys
+from spark_jobs.vectors import FilesOf, positions_in, together, with_place, without
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
     plan = resolve_join(unit, platform, table.topic.config)
     found: dict[str, Any] = {}
     with grouped_by_log(table.spark, plan.grouped):
-        for reason, records in removals(table, unit, keyless > 0, plan.hint).items():
+        for reason, records in removals(table, unit, files, keyless > 0, plan.hint).items():
             found[reason] = without(positions_in(records), found.values())
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, together(found.values()))
@@ -72,7 +73,7 @@ def _as_text(by_log: dict[int, int]) -> dict[str, int]:
     return {str(p): n for p, n in sorted(by_log.items())}
 
 
-def removals(table: TopicTable, unit: WorkUnit, keyless: bool, hint: str) -> dict[str, DataFrame]:
+def removals(table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, hint: str) -> dict[str, DataFrame]:
     """The records to remove, by reason; one that has several goes by the first. Columns: ct_file and _pos, and more."""
     works, configs = unit.partitions, table.topic.config
     base = table.at_snapshot(unit.base_snapshot_id)
@@ -90,6 +91,9 @@ def removals(table: TopicTable, unit: WorkUnit, keyless: bool, hint: str) -> dic
     if keyless:
         found["invalid"] = below.where(F.col(KEY).isNull())
     found = {reason: with_place(gone) for reason, gone in found.items()}
+    touched = touched_keys(records, unit, files)
+    if touched is not None:
+        records, below = records.where(touched), below.where(touched)
     winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
     return found | {"superseded": losers(with_place(below, PARTITION, OFFSET, KEY), winners, configs, hint)}
 

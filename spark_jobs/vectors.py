@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.errors import TableError
+from cleantail.topic_table import KEY
 from spark_jobs.changes import files_with_deletes, partition_of
 from spark_jobs.positions import file_hash, positions_by_file, positions_of, vector_blob
 
@@ -57,6 +58,20 @@ class FilesOf:
         """Whether a record of the logs can be without the column, by the files' metadata."""
         field = self._table.schema().findField(column).fieldId()
         return any(partition_of(file) in logs and _nulls(file, field) != 0 for file, _ in self._files.values())
+
+    def record_count(self, logs: Collection[int]) -> int:
+        """Records in the files of the logs, deleted ones included."""
+        return sum(int(file.recordCount()) for file, _ in self._files.values() if partition_of(file) in logs)
+
+    def share_with_keys(self, low: bytes, high: bytes) -> float:
+        """Of the bytes of all files the share of those that can hold a key in [low, high], by their bounds."""
+        expressions, wrap = self._jvm.org.apache.iceberg.expressions.Expressions, self._jvm.java.nio.ByteBuffer.wrap
+        scan = self._table.newScan().useSnapshot(self.snapshot_id)
+        scan = scan.filter(expressions.greaterThanOrEqual(KEY, wrap(low)))
+        tasks = scan.filter(expressions.lessThanOrEqual(KEY, wrap(high))).planFiles()
+        inside = sum(int(task.file().fileSizeInBytes()) for task in tasks.iterator())
+        tasks.close()
+        return inside / max(sum(int(file.fileSizeInBytes()) for file, _ in self._files.values()), 1)
 
     def count_by_log(self, found: Mapping[int, BitMap64]) -> dict[int, int]:
         """How many records of each log are among the positions."""
