@@ -8,7 +8,7 @@ as in Airflow's own names.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
@@ -28,20 +28,19 @@ logger = logging.getLogger(__name__)
 
 def send_plan(topic: Topic, run: RunPlan) -> None:
     """The gauges that evaluate knows."""
-    found = log_samples(topic.topic, run.logs, topic.config, run.now_ms)
-    _send([sample for sample in found if sample.metric.sent_by])
+    _send(lambda: [s for s in log_samples(topic.topic, run.logs, topic.config, run.now_ms) if s.metric.sent_by])
 
 
 def send_result(job: str, topic: str, result: Mapping[str, Any]) -> None:
     """What a Spark job said at its end, red or green."""
-    _send(job_samples(job, topic, result))
+    _send(lambda: job_samples(job, topic, result))
 
 
-def _send(samples: Iterable[Sample]) -> None:
+def _send(samples: Callable[[], Iterable[Sample]]) -> None:
     """Nothing that goes wrong here is a reason for a task to fail: the data is what it is."""
     try:
         names_only = _names_only()
-        for sample in samples:
+        for sample in samples():
             _send_one(sample, names_only)
     except Exception as error:
         logger.warning("metrics were not sent: %s: %s", type(error).__name__, error)

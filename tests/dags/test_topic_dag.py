@@ -131,9 +131,9 @@ def test_a_topic_that_can_be_held_asks_before_each_publish_without_a_slot_of_the
     path = ["check_quality", "approve", "publish", "expire_tombstones", "approve_expiry", "publish_expiry", "reclaim"]
     for before, after in itertools.pairwise(path):
         assert before in dag.get_task(after).upstream_task_ids
-    for name in ("approve", "approve_expiry"):
+    for name, rule in {"approve": "one_done", "approve_expiry": "all_done"}.items():
         task = dag.get_task(name)
-        assert (task.pool, task.trigger_rule, task.defaults) == ("default_pool", "one_done", ["Reject"])
+        assert (task.pool, task.trigger_rule, task.defaults) == ("default_pool", rule, ["Reject"])
         assert task.response_timeout.total_seconds() == 86_400
         assert [user["id"] for user in task.assigned_users] == ["anna", "b@example.org"]
         assert f"`{name}`" in dag.doc_md

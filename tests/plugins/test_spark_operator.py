@@ -127,7 +127,7 @@ def test_a_red_check_is_pushed_and_then_raised_with_every_failed_expectation(
     task = FakeTask()
     with pytest.raises(RedCheck, match="^orders: the check is red, partitions held back: 1, 3\n") as caught:
         execute(operator, task)
-    assert task.pushed == {"return_value": result}
+    assert task.pushed["return_value"] == result
     assert len(caught.value.failures) == 3
     assert "orders partition 3: expect_column_values_to_not_be_null (critical): observed 7" in str(caught.value)
 
