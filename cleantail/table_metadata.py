@@ -131,7 +131,7 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
     """Everything evaluate and status need, in one pass over the current snapshot's manifests."""
     snapshot = table.current_snapshot()
     states = states_of_properties(table.properties, ".".join(table.name()))
-    files = _live_files(table, snapshot) if snapshot else ()
+    files = live_files(table, snapshot) if snapshot else ()
     return TableFacts(
         table=".".join(table.name()[-2:]),
         snapshot_id=snapshot.snapshot_id if snapshot else None,
@@ -147,7 +147,8 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
     )
 
 
-def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
+def live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
+    """The data files of a snapshot, with how many of their records are deleted there."""
     manifests = snapshot.manifests(table.io)
     data = [m for m in manifests if m.content.value == 0]
     deleted: dict[str, int] = {}
@@ -251,10 +252,7 @@ def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
     by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
     snapshot = table.current_snapshot()
     while snapshot is not None and (snapshot.sequence_number or 0) > sequence_number:
-        if snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite"):
-            own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
-            mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
-            added += [_data_file(table, e, 0) for e in mine if e.data_file.content.value == 0]
+        added += files_added_by(table, snapshot)
         parent = snapshot.parent_snapshot_id
         if parent is not None and parent not in by_id:
             return None
@@ -262,10 +260,19 @@ def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
     return added
 
 
+def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
+    """Data files with new records: those of an append. What a rewrite adds was there before."""
+    if not snapshot.summary or snapshot.summary.operation.value not in ("append", "overwrite"):
+        return []
+    own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
+    mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
+    return [_data_file(table, e, 0) for e in mine if e.data_file.content.value == 0]
+
+
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
     """Partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown one."""
     snapshot = _snapshot(table, snapshot_id)
-    return sorted({f.partition for f in _live_files(table, snapshot)}) if snapshot else []
+    return sorted({f.partition for f in live_files(table, snapshot)}) if snapshot else []
 
 
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
@@ -283,7 +290,7 @@ def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
     """
     snapshot = _snapshot(table, snapshot_id)
     ends: dict[int, int] = {}
-    for file in _live_files(table, snapshot) if snapshot else ():
+    for file in live_files(table, snapshot) if snapshot else ():
         ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
     if snapshot_id is None:
         for partition, state in states_of_properties(table.properties, ".".join(table.name())).items():
