@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
+from cleantail.columns import Columns
 from cleantail.config_row import Model
 from cleantail.expectation_names import EXPECTATION_NAMES, expectation_name
 from cleantail.kafka_configs import KafkaConfigs
@@ -179,6 +180,9 @@ class Topic(TopicDefaults):
         "character outside a-z A-Z 0-9 _."
     )
     source: Source = Field(default=Source(), description="Where records come from.")
+    columns: Columns | None = Field(
+        default=None, description="Of an adopted table: which of its columns hold what (`cleantail adopt`)."
+    )
 
     @property
     def compacts(self) -> bool:
