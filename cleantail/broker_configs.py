@@ -140,7 +140,8 @@ def _is_wanted(config: Described, without: KafkaConfigs) -> bool:
         return True
     if config.source == KAFKA_DEFAULT or config.name == "cleanup.policy":
         return False
-    return _typed(config.value or "") != getattr(without, config.name.replace(".", "_"))
+    differs: bool = _typed(config.value or "") != getattr(without, config.name.replace(".", "_"))
+    return differs
 
 
 def _policies(text: str) -> frozenset[str]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cleantail import import_command, what_if_command
+from cleantail import adopt_command, import_command, what_if_command
 from cleantail.config import Platform, Topic, find_topic, load_platform
 from cleantail.errors import CleantailError, ConfigError, Problem
 from cleantail.outside import explained
@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add("check-config", check_config, "validate the whole configuration")
     import_command.add_arguments(add("import-config", import_command.run, "write topic YAML from what Kafka says"))
+    adopt_command.add_arguments(add("adopt", adopt_command.run, "take over an existing table of a sink, in place"))
     _clock(_optional_topic(add("status", status, "the state of every log, from metadata")))
     _ingest_arguments(_topic(add("ingest", ingest, "append files of kcat -J lines, each exactly once")))
     planning = _decisions(_clock(_optional_topic(add("plan", plan, "what a run would do and why; changes nothing"))))

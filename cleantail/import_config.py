@@ -55,7 +55,7 @@ def import_topics(
             texts[file], notes = _checked(topic, file, config_dir, table)
         found.append(Imported(topic.topic, status, file.name, notes))
     for file, text in texts.items():
-        _write(file, text)
+        write_file(file, text)
     return found
 
 
@@ -99,9 +99,14 @@ def _checked(topic: DescribedTopic, file: Path, config_dir: Path, table: str | N
 
 
 def _load(data: Mapping[str, object], file: Path, config_dir: Path) -> Topic:
+    return validated(yaml.safe_dump(dict(data)), file, config_dir)
+
+
+def validated(text: str, file: Path, config_dir: Path) -> Topic:
+    """The topic that `file` would be. Raises ConfigError as if it were."""
     with tempfile.TemporaryDirectory() as directory:
         written = Path(directory) / "topic.yaml"
-        written.write_text(yaml.safe_dump(dict(data)))
+        written.write_text(text, encoding="utf-8")
         try:
             return load_topic(written, config_dir)
         except ConfigError as e:
@@ -115,8 +120,9 @@ def _plain(value: str) -> str:
     return value if value.isprintable() else value.encode("unicode_escape").decode("ascii")
 
 
-def _write(file: Path, text: str) -> None:
+def write_file(file: Path, text: str) -> None:
     """All or nothing, also where the disk fills."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         part.write_text(text, encoding="utf-8")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.log_records import log_records
 from cleantail.ranking import VERSION_BYTES, latest_timestamp_ms, strategy_text
 from cleantail.table_metadata import load_table, log_ends, open_catalog
 from cleantail.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
@@ -52,10 +53,7 @@ class Latest:
         return pa.concat_tables(logs) if logs else self.table.schema().as_arrow().empty_table()
 
     def _log(self, partition: int) -> pa.Table:
-        from pyiceberg.expressions import And, EqualTo, NotNull
-
-        rows = And(EqualTo(PARTITION, partition), NotNull(KEY))
-        records = self.table.scan(row_filter=rows, snapshot_id=self.snapshot_id).to_arrow()
+        records = log_records(self.table, partition, self.snapshot_id, keyed=True)
         remembered = {key: rank for (p, key), rank in self.remembered.items() if p == partition}
         return winners(records, self.topic.config, self.now_ms, remembered)
 

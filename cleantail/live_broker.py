@@ -68,7 +68,7 @@ def _described(admin: Any, names: Sequence[str]) -> list[DescribedTopic]:
 
 
 def _config(entry: Any) -> Described:
-    from confluent_kafka.admin import ConfigSource
+    from confluent_kafka.admin import ConfigSource  # type: ignore[attr-defined]
 
     return Described(entry.name, None if entry.is_sensitive else entry.value, ConfigSource(entry.source).name)
 

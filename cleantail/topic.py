@@ -69,7 +69,7 @@ TopicName = Annotated[
     _text("[a-zA-Z0-9._-]{1,249}", "1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or .."),
 ]
 TableName = Annotated[
-    str, _text(r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+", "namespace.name, each of the characters a-z A-Z 0-9 _")
+    str, _text(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", "namespace.name, each of the characters a-z A-Z 0-9 _ -")
 ]
 Schedule = Annotated[
     str,

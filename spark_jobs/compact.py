@@ -38,7 +38,7 @@ from spark_jobs.transforms.winners import (
     span_condition,
     where_full,
 )
-from spark_jobs.vectors import positions_in, together, with_place, without
+from spark_jobs.vectors import count_by_log, positions_in, together, with_place, without
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
             found[reason] = without(positions_in(records), found.values())
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, together(found.values()))
-    deleted = {reason: _as_text(files.count_by_log(gone)) for reason, gone in found.items()}
+    deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
     return unit.as_json() | {"counts": {"deleted": deleted, "plan": plan.reason}}
 
 
@@ -78,7 +78,7 @@ def removals(table: TopicTable, unit: WorkUnit, keyless: bool, hint: str) -> dic
     below = base.where(span_condition({w.partition: (0, w.end_offset) for w in works}))
     if keyless:
         found["invalid"] = below.where(F.col(KEY).isNull())
-    found = {reason: with_place(gone) for reason, gone in found.items()}
+    found = {reason: with_place(gone, PARTITION) for reason, gone in found.items()}
     winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
     return found | {"superseded": losers(with_place(below, PARTITION, OFFSET, KEY), winners, configs, hint)}
 

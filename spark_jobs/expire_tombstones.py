@@ -27,7 +27,7 @@ from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable, branch_name
 from spark_jobs.transforms.winners import span_condition
-from spark_jobs.vectors import positions_in, with_place
+from spark_jobs.vectors import count_by_log, positions_in, with_place
 
 NONE_FRESH: Mapping[int, int] = {}
 
@@ -64,10 +64,10 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, A
     due = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found)
     files = table.files_at(unit.base_snapshot_id)
     tombstones = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({due})")
-    found = positions_in(with_place(tombstones))
+    found = positions_in(with_place(tombstones, PARTITION))
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, found)
-    counts = {"deleted": {"expired": {str(p): n for p, n in files.count_by_log(found).items()}}}
+    counts = {"deleted": {"expired": {str(p): n for p, n in count_by_log(found).items()}}}
     behind = [asdict(reader) for reader in _left_behind(table, plan, unit, spans)]
     return unit.as_json() | {"counts": counts, "left_behind": behind}
 

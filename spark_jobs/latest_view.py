@@ -16,6 +16,7 @@ from cleantail.ranking import latest_timestamp_sql, rank_sql, strategy_text
 from cleantail.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, PARTITION, VALUE
 from spark_jobs.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.tables import TopicTable
+from spark_jobs.transforms.mapping import topic_columns_sql
 
 logger = logging.getLogger("cleantail.latest_view")
 
@@ -29,7 +30,7 @@ def view_name(table: TopicTable) -> str:
 
 def ensure_latest_view(table: TopicTable) -> None:
     """Makes the view, or makes it anew after the topic's strategy changed. A catalog without views is no error."""
-    text = latest_sql(table.name, ledger_table(table), table.topic.config)
+    text = latest_sql(_source(table), ledger_table(table), table.topic.config)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     if dict(table.load().properties()).get(PROPERTY_VIEW) == digest:
         return
@@ -43,8 +44,15 @@ def ensure_latest_view(table: TopicTable) -> None:
     table.set_properties({PROPERTY_VIEW: digest})
 
 
+def _source(table: TopicTable) -> str:
+    """The table, or, where it was adopted, a query with a topic table's columns over it."""
+    if table.topic.columns is None:
+        return table.name
+    return f"(SELECT {topic_columns_sql(table.spark.table(table.name), table.topic.columns)} FROM {table.name})"
+
+
 def latest_sql(table: str, ledger: str, configs: KafkaConfigs) -> str:
-    """The view's query. `table` and `ledger` are quoted names."""
+    """The view's query. `table`: a quoted name, or a query; `ledger`: a quoted name."""
     columns = ", ".join(f"`{name}`" for name in COLUMNS)
     rank = rank_sql(configs, latest_timestamp_sql(configs))
     keyed = f"SELECT {columns}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL"

@@ -34,6 +34,10 @@ def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]
     """Commits the green logs of a checked round. Raises ConflictError when the table changed under the round."""
     green = {v["partition"] for v in checked["verdicts"] if v["passed"]}
     red = {v["partition"]: v for v in checked["verdicts"] if not v["passed"]}
+    for waiting in (v for v in red.values() if "waits_for" in v):
+        logger.warning(
+            "partition %s waits: logs %s failed, and share files", waiting["partition"], waiting["waits_for"]
+        )
     units = [WorkUnit.from_json(unit) for unit in checked["units"]]
     if table.topic.config.cleantail_keyless_policy == "quarantine" and checked["kind"] == "compact":
         move_keyless(table, units, green)
@@ -89,6 +93,8 @@ def _commit(
         for work in unit.partitions:
             state = states.get(work.partition, PartitionState())
             measure, failed = measures[work.partition], red.get(work.partition)
+            if failed and "waits_for" in failed:
+                continue
             if failed:
                 backoff_ms = platform.cleaner.log_cleaner_backoff_ms
                 names = [f["expectation"] for f in failed["failures"]]

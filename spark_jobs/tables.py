@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config import Platform, Topic
@@ -22,7 +21,8 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.table_metadata import require_ours
 from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, table_properties
 from spark_jobs.changes import BranchChange, added_data_files, branch_change, files_with_deletes, partition_of
-from spark_jobs.vectors import FilesOf
+from spark_jobs.transforms.mapping import as_topic_table
+from spark_jobs.vectors import FilesOf, Found
 
 BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 """Branches of ours: a round, an ingestion, a rewrite."""
@@ -101,11 +101,22 @@ class TopicTable:
             f"TBLPROPERTIES ({properties})"
         )
 
+    def current(self) -> DataFrame:
+        """The records that readers see, in a topic table's columns, as the next two give theirs."""
+        return self._as_topic_table(self.spark.table(self.name))
+
     def at_branch(self, branch: str) -> DataFrame:
-        return self.spark.table(f"{self.name}.`branch_{branch}`")
+        return self._as_topic_table(self.spark.table(f"{self.name}.`branch_{branch}`"))
 
     def at_snapshot(self, snapshot_id: int) -> DataFrame:
+        return self._as_topic_table(self.stored_at(snapshot_id))
+
+    def stored_at(self, snapshot_id: int) -> DataFrame:
+        """The table's own columns: what a rewrite copies."""
         return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
+
+    def _as_topic_table(self, stored: DataFrame) -> DataFrame:
+        return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
         """A branch at `snapshot_id` (at nothing when None), replacing one that a killed run left behind."""
@@ -158,7 +169,7 @@ class TopicTable:
         """The data files of a snapshot, for the positions that are to go."""
         return FilesOf(self._jvm, self.load(), snapshot_id)
 
-    def delete_positions(self, branch: str, files: FilesOf, found: Mapping[int, BitMap64]) -> None:
+    def delete_positions(self, branch: str, files: FilesOf, found: Found) -> None:
         """Commits deletion vectors onto the branch, which is at the snapshot of `files`, where anything is found."""
         if not found:
             return
@@ -198,9 +209,14 @@ class TopicTable:
     ) -> int:
         """Replays the deletion vectors of the given partitions onto `main`; returns the new snapshot's id.
 
+        A deletion vector of an adopted table may be of several logs: there the partitions are all or none.
+
         Raises ConflictError when a data file was rewritten, or got other deletes, since the base snapshot.
         """
-        changes = [change.of_partitions(partitions) for change in changes]
+        if self.topic.columns is None:
+            changes = [change.of_partitions(partitions) for change in changes]
+        elif not partitions:
+            changes = []
         transaction = self.load().newTransaction()
         try:
             if any(change.added for change in changes):
@@ -257,7 +273,8 @@ class TopicTable:
         update.commit()
 
     def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
-        """Data files of a log whose records came after a round that had read up to `sequence_number`.
+        """Data files of a log whose records came after a round that had read up to `sequence_number`; of an adopted
+        table, of any log.
 
         By the file's data sequence number, which a rewrite keeps: the one of a row (row lineage) does not survive it.
         """
@@ -265,7 +282,8 @@ class TopicTable:
         return [
             str(file.location())
             for file in files
-            if partition_of(file) == partition and int(file.dataSequenceNumber()) > sequence_number
+            if (self.topic.columns is not None or partition_of(file) == partition)
+            and int(file.dataSequenceNumber()) > sequence_number
         ]
 
     def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:

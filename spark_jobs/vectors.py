@@ -14,11 +14,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.errors import TableError
-from spark_jobs.changes import files_with_deletes, partition_of
-from spark_jobs.positions import file_hash, positions_by_file, positions_of, vector_blob
+from cleantail.topic_table import PARTITION
+from spark_jobs.changes import files_with_deletes
+from spark_jobs.positions import file_hash, positions_by_log, positions_of, vector_blob
 
 FILE = "ct_file"
 WORD = "ct_word"
+Found = Mapping[tuple[int, int], BitMap64]
+"""Positions of records by log and hash of the file's name."""
 
 
 def with_place(records: DataFrame, *columns: str) -> DataFrame:
@@ -35,11 +38,11 @@ def bit() -> Column:
     return F.expr("shiftleft(1L, cast(_pos & 63 AS int))")
 
 
-def positions_in(records: DataFrame) -> dict[int, BitMap64]:
-    """Runs the plan; the positions of its records by hash of the file's name. `records`: with ct_file and _pos."""
-    words = records.groupBy(FILE, word()).agg(F.bit_or(bit()).alias("bits")).toArrow()
-    columns = (words.column(name).to_numpy() for name in (FILE, WORD, "bits"))
-    return positions_by_file(*columns)
+def positions_in(records: DataFrame) -> Found:
+    """Runs the plan; the positions of its records. `records`: with partition, ct_file and _pos."""
+    words = records.groupBy(PARTITION, FILE, word()).agg(F.bit_or(bit()).alias("bits")).toArrow()
+    columns = (words.column(name).to_numpy() for name in (PARTITION, FILE, WORD, "bits"))
+    return positions_by_log(*columns)
 
 
 class FilesOf:
@@ -53,17 +56,10 @@ class FilesOf:
         if len(self._files) < len(files):
             raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
 
-    def count_by_log(self, found: Mapping[int, BitMap64]) -> dict[int, int]:
-        """How many records of each log are among the positions."""
-        counts: dict[int, int] = {}
-        for key, positions in found.items():
-            log = partition_of(self._files[key][0])
-            counts[log] = counts.get(log, 0) + len(positions)
-        return counts
-
-    def write(self, found: Mapping[int, BitMap64]) -> tuple[list[Any], list[Any]]:
+    def write(self, positions_found: Found) -> tuple[list[Any], list[Any]]:
         """Delete files to add, of the positions and of what was deleted before, and those whose place they take."""
         iceberg, table = self._jvm.org.apache.iceberg, self._table
+        found = _by_file(positions_found)
         factory = iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(iceberg.FileFormat.PUFFIN).build()
         place = factory.newOutputFile().encryptingOutputFile()
         writer = iceberg.puffin.Puffin.write(place).createdBy("Cleantail").build()
@@ -109,7 +105,23 @@ def _read(table: Any, delete_file: Any) -> BitMap64:
         stream.close()
 
 
-def without(found: Mapping[int, BitMap64], others: Iterable[Mapping[int, BitMap64]]) -> dict[int, BitMap64]:
+def _by_file(found: Found) -> dict[int, BitMap64]:
+    """An adopted table's file may hold several logs; it has one deletion vector all the same."""
+    whole: dict[int, BitMap64] = {}
+    for (_, file), positions in found.items():
+        whole[file] = whole.get(file, BitMap64()) | positions
+    return whole
+
+
+def count_by_log(found: Found) -> dict[int, int]:
+    """How many records of each log are among the positions."""
+    counts: dict[int, int] = {}
+    for (log, _), positions in found.items():
+        counts[log] = counts.get(log, 0) + len(positions)
+    return counts
+
+
+def without(found: Found, others: Iterable[Found]) -> Found:
     """The positions that are in none of the others."""
     left = {key: positions.copy() for key, positions in found.items()}
     for other in others:
@@ -118,9 +130,9 @@ def without(found: Mapping[int, BitMap64], others: Iterable[Mapping[int, BitMap6
     return {key: positions for key, positions in left.items() if positions}
 
 
-def together(found: Iterable[Mapping[int, BitMap64]]) -> dict[int, BitMap64]:
+def together(found: Iterable[Found]) -> Found:
     """The positions that are in any."""
-    whole: dict[int, BitMap64] = {}
+    whole: dict[tuple[int, int], BitMap64] = {}
     for each in found:
         for key, positions in each.items():
             whole[key] = whole.get(key, BitMap64()) | positions
