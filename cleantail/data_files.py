@@ -143,8 +143,11 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
         found = [(side or {}).get(field.field_id) if field else None for side in sides]
         return [None if b is None or field is None else from_bytes(field.field_type, b) for b in found]
 
+    counts = file.null_value_counts or {}
+    if any(counts.get(fields[name].field_id) for name in (PARTITION, OFFSET)):
+        return None  # the records tell which they are
     sides = (file.lower_bounds, file.upper_bounds)
-    nulls = (file.null_value_counts or {}).get(fields[VALUE].field_id, 0) if VALUE in fields else 0
+    nulls = counts.get(fields[VALUE].field_id, 0) if VALUE in fields else 0
     scale = _scale(table, columns)
     ranges = {name: bounds(name, sides) for name in (PARTITION, OFFSET, TIMESTAMP)}
     return _one_log(ranges, file.record_count, nulls, scale)
@@ -181,7 +184,7 @@ def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
         for column in _each(footer.row_group(group)):
             name, known = wanted.get(column.path_in_schema), column.statistics
             if name in found:
-                if known is None or not known.has_min_max:
+                if known is None or not known.has_min_max or (name != TIMESTAMP and known.null_count):
                     return None
                 found[name] = _wider(found[name], known.min_raw, known.max_raw)
             if name == VALUE:
