@@ -27,7 +27,7 @@ def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History 
     if not chain:
         return None
     oldest = chain[0]
-    arrivals = [Arrival(oldest.timestamp_ms, file) for file in live_files(table, oldest)]
+    arrivals = [Arrival(oldest.timestamp_ms, file) for file in live_files(table, oldest.snapshot_id)]
     for snapshot in chain[1:]:
         arrivals += [Arrival(snapshot.timestamp_ms, file) for file in files_added_by(table, snapshot)]
     end_ms = max(now_ms, chain[-1].timestamp_ms)

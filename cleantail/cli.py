@@ -1,7 +1,7 @@
 """`cleantail`: the platform without a scheduler, by the same code as the DAGs.
 
 Exit codes: 0 fine, also when nothing was due; 1 a check failed; 2 wrong input, configuration or table; 3 conflict;
-4 something outside failed (disk, network, Java).
+4 something outside failed (disk, network, Java); 5 a round waits for approval.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from cleantail import adopt_command, import_command, what_if_command
 from cleantail.config import Platform, Topic, find_topic, load_platform
-from cleantail.errors import CleantailError, ConfigError, Problem
+from cleantail.errors import CleantailError, ConfigError, HeldError, Problem
 from cleantail.outside import explained
 
 Command = Callable[[argparse.Namespace, Platform], int]
@@ -77,10 +77,11 @@ def _parser() -> argparse.ArgumentParser:
     _ingest_arguments(_topic(add("ingest", ingest, "append files of kcat -J lines, each exactly once")))
     planning = _decisions(_clock(_optional_topic(add("plan", plan, "what a run would do and why; changes nothing"))))
     what_if_command.add_arguments(planning)
-    _decisions(_clock(_topic(add("compact", compact, "evaluate, compact, check, publish, expire"))))
+    _approve_argument(_decisions(_clock(_topic(add("compact", compact, "evaluate, compact, check, publish, expire")))))
     _topic(add("check", check, "prove that all keys below the clean points are unique, whatever was proven before"))
     _clock(_topic(add("reclaim", reclaim, "rewrite files, expire snapshots, remove orphans, where due")))
     _release_arguments(_topic(add("release", release, "take a partition out of quarantine: the next run tries it")))
+    _rollback_arguments(_topic(add("rollback", rollback, "undo published rounds; what was appended since stays")))
     _read_arguments(_topic(add("read", read, "records as kcat -J lines, in offset order")))
     _latest_arguments(_clock(_topic(add("latest", latest, "the current state as kcat -J lines: one record a key"))))
     _reader_arguments(add("reader", reader, "positions of readers, for which tombstones wait"), common)
@@ -108,6 +109,15 @@ def _decisions(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return made
 
 
+def _approve_argument(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--approve", action="store_true", help="publish also what would wait for approval")
+
+
+def _rollback_arguments(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--to", type=_natural, metavar="SNAPSHOT", help="default: before the last published round")
+    made.add_argument("--dry-run", action="store_true", help="say what it would do; changes nothing")
+
+
 def _ingest_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--file", type=Path, action="append", required=True, metavar="F", help=".jsonl or .jsonl.gz")
     made.add_argument("--encoding", choices=["text", "base64"], help="of keys, payloads and header values")
@@ -120,7 +130,7 @@ def _release_arguments(made: argparse.ArgumentParser) -> None:
 def _read_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--partition", type=_natural, metavar="N")
     made.add_argument("--from-offset", type=_natural, default=0, metavar="N")
-    made.add_argument("--as-of", type=int, metavar="SNAPSHOT", help="an Iceberg snapshot id")
+    made.add_argument("--as-of", metavar="SNAPSHOT", help="an Iceberg snapshot id, or the name of a branch or tag")
 
 
 def _latest_arguments(made: argparse.ArgumentParser) -> None:
@@ -233,7 +243,8 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def compact(arguments: argparse.Namespace, platform: Platform) -> int:
-    """A whole run of one topic. Starts Spark only when something is due."""
+    """A whole run of one topic. Starts Spark only when something is due. Exit code 5 where a round waits for approval:
+    it is dropped, and --approve makes and publishes it."""
     from cleantail import report
     from cleantail.locks import exclusive
 
@@ -241,12 +252,18 @@ def compact(arguments: argparse.Namespace, platform: Platform) -> int:
     with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
         step("evaluating")
         planned = _planned(arguments, platform)
-        result = _run(topic, platform, planned, step) if planned.due or planned.repairs else {"ok": True}
+        approved_by = getpass.getuser() if arguments.approve else None
+        due = planned.due or planned.repairs
+        result = _run(topic, platform, planned, step, approved_by) if due else {"ok": True}
     report.compacted(planned, result, arguments.json)
+    if approved_by is None and report.held(topic, result, arguments.json):
+        return HeldError.exit_code
     return 0 if result["ok"] else 1
 
 
-def _run(topic: Topic, platform: Platform, planned: Any, step: Callable[[str], None]) -> dict[str, Any]:
+def _run(
+    topic: Topic, platform: Platform, planned: Any, step: Callable[[str], None], approved_by: str | None
+) -> dict[str, Any]:
     from spark_jobs.expectations import preload
     from spark_jobs.rounds import run_plan
     from spark_jobs.session import start_session
@@ -254,8 +271,9 @@ def _run(topic: Topic, platform: Platform, planned: Any, step: Callable[[str], N
 
     preload()
     step("starting Spark")
-    spark = start_session(platform, f"cleantail compact {topic.topic}")
-    result: dict[str, Any] = run_plan(TopicTable.of(spark, topic, platform), platform, planned, step)
+    spark = start_session(platform, f"cleantail compact {topic.topic}", planned.records)
+    table = TopicTable.of(spark, topic, platform)
+    result: dict[str, Any] = run_plan(table, platform, planned, step, approved_by)
     return result
 
 
@@ -273,7 +291,7 @@ def check(arguments: argparse.Namespace, platform: Platform) -> int:
         step("starting Spark")
         spark = start_session(platform, f"cleantail check {topic.topic}")
         step("proving")
-        result = prove_topic(TopicTable.of(spark, topic, platform))
+        result = prove_topic(TopicTable.of(spark, topic, platform), platform)
     report.proven(topic, result, arguments.json)
     return 0 if result["ok"] else 1
 
@@ -307,19 +325,54 @@ def release(arguments: argparse.Namespace, platform: Platform) -> int:
     return 0
 
 
+def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Undoes rounds; shows what first, and only that with --dry-run."""
+    from cleantail import report
+    from cleantail.locks import exclusive
+    from cleantail.rolling_back import preview
+
+    topic = _named(arguments)
+    with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
+        planned, logs = preview(topic, platform, arguments.to)
+        if arguments.dry_run:
+            report.rollback(topic, planned, logs, None, arguments.json)
+            return 0
+        from spark_jobs.rollback import rollback_topic
+        from spark_jobs.session import start_session
+        from spark_jobs.tables import TopicTable
+
+        step("starting Spark")
+        spark = start_session(platform, f"cleantail rollback {topic.topic}")
+        step("rolling back")
+        table = TopicTable.of(spark, topic, platform)
+        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    report.rollback(topic, planned, logs, done["snapshot_id"], arguments.json)
+    return 0
+
+
 def read(arguments: argparse.Namespace, platform: Platform) -> int:
     """kcat -J lines on stdout, with and without --json."""
     from cleantail.kcat import format_record
     from cleantail.reading import read_records
-    from cleantail.table_metadata import live_partitions, load_table, log_ends, open_catalog, require_partition
+    from cleantail.table_metadata import (
+        live_partitions,
+        load_table,
+        log_ends,
+        log_starts,
+        open_catalog,
+        require_partition,
+        snapshot_id_of,
+    )
 
     topic = _named(arguments)
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: ingest something first")
     require_partition(topic, arguments.partition, log_ends(table))
-    wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, arguments.as_of)
-    for record in read_records(table, wanted, arguments.from_offset, arguments.as_of):
+    as_of = snapshot_id_of(table, arguments.as_of) if arguments.as_of is not None else None
+    wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, as_of)
+    starts = log_starts(table, topic.config, as_of)
+    for record in read_records(table, wanted, arguments.from_offset, as_of, starts):
         sys.stdout.write(format_record(topic.topic, record) + "\n")
     return 0
 

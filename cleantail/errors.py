@@ -1,7 +1,7 @@
 """All errors that Cleantail raises on purpose; anything else that escapes is a defect.
 
 `exit_code` is what a job or the command line exits with: 2 for input, configuration or table, 3 for a conflict, 4 for
-what failed outside (disk, network, Java) and may be tried again.
+what failed outside (disk, network, Java) and may be tried again, 5 for what a person has to decide.
 """
 
 from __future__ import annotations
@@ -129,6 +129,12 @@ class ConflictError(CleantailError):
     """Another writer changed the table in a way that makes this result void; the round starts over."""
 
     exit_code = 3
+
+
+class HeldError(CleantailError):
+    """A round that waits for a person's approval, or whose approval is void since the table has changed."""
+
+    exit_code = 5
 
 
 class OutsideError(CleantailError):

@@ -38,6 +38,8 @@ class RunPlan:
     readers: tuple[Reader, ...] = ()
     fresh_from: Mapping[int, int] = field(default_factory=dict)
     """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
+    records: int = 0
+    """Of the whole table: what a run reads at most, by which its Spark application is set up."""
 
     @property
     def due(self) -> bool:
@@ -68,6 +70,7 @@ class RunPlan:
             "topic": self.topic,
             "round": self.round,
             "now_ms": self.now_ms,
+            "records": self.records,
             "reason": self.reason,
             "partitions": [self._row(i) for i in range(len(self.logs))],
             "units": [unit.as_json() for unit in self.units],
@@ -143,7 +146,7 @@ def plan_run(
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
     decisions = tuple(decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
-    retentions = tuple(_retention(s, topic, now_ms, pauses.get(s.partition)) for s in logs)
+    retentions = tuple(resolve_retention(s, topic.config, now_ms) for s in logs)  # a quarantine does not stop it
     works = _works(logs, decisions, retentions, facts)
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
     unit_bytes = LONG_MAX if topic.columns else UNIT_BYTES  # an adopted table's file may hold several logs
@@ -169,11 +172,8 @@ def plan_run(
         reclaim=resolve_reclaim(facts, topic.config, now_ms),
         readers=readers,
         fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
+        records=sum(file.live_records for file in facts.files) if facts else 0,
     )
-
-
-def _retention(log: LogState, topic: Topic, now_ms: int, pause: str | None) -> Retention:
-    return Retention(log.log_start_offset, False, pause) if pause else resolve_retention(log, topic.config, now_ms)
 
 
 def _works(
@@ -218,6 +218,8 @@ def _held_back(count: int) -> str:
 def _sweep_reason(logs: Sequence[LogState], due: dict[int, int]) -> str:
     if sum(due.values()):
         return f"{sum(due.values())} tombstones are past their horizon"
+    if guards := sum(s.state.guards for s in logs):
+        return f"{guards} tombstones past their horizon stay: they beat records that no round has cleaned yet"
     horizons = [s.next_horizon_ms for s in logs if s.next_horizon_ms is not None]
     if horizons:
         return f"no tombstone is due before {min(horizons)} ms"

@@ -228,6 +228,47 @@ class KafkaConfigs(Model):
         low=0,
         high=LONG_MAX,
     )
+    cleantail_max_drop_ratio: float = config(
+        "cleantail.max.drop.ratio",
+        1.0,
+        "A round that would remove more than this share of a log's records waits for approval; 1.0 switches it off.",
+        CLEANTAIL,
+        low=0.0,
+        high=1.0,
+    )
+    cleantail_approval_timeout_ms: int = config(
+        "cleantail.approval.timeout.ms",
+        86_400_000,
+        "How long a round waits for approval under Airflow; then it counts as rejected.",
+        CLEANTAIL,
+        low=1000,
+        high=31_536_000_000,
+    )
+    cleantail_approval_pause_ms: int = config(
+        "cleantail.approval.pause.ms",
+        86_400_000,
+        "How long the logs of a rejected round rest before a run tries them again, unless they are released.",
+        CLEANTAIL,
+        low=0,
+        high=LONG_MAX,
+    )
+
+    cleantail_failed_branch_retention_ms: int = config(
+        "cleantail.failed.branch.retention.ms",
+        604_800_000,
+        "How long the branch of a round whose check failed is kept for inspection; 0 keeps none.",
+        CLEANTAIL,
+        low=0,
+        high=LONG_MAX,
+    )
+    cleantail_erasure_grace_ms: int = config(
+        "cleantail.erasure.grace.ms",
+        86_400_000,
+        "How long after it was due a tombstone may still be there before the alert erasure_overdue is sent.",
+        CLEANTAIL,
+        low=0,
+        high=LONG_MAX,
+    )
 
     @model_validator(mode="after")
     def _lags_in_order(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cleantail.columns import Columns, columns_of_properties
@@ -11,13 +11,20 @@ from cleantail.topic_table import COLUMNS, HEADERS, KEY, OFFSET, PARTITION, TIME
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.expressions import BooleanExpression
-    from pyiceberg.table import Table
+    from pyiceberg.table import DataScan, Table
 
 
 def log_records(
-    table: Table, partition: int, snapshot_id: int | None = None, *, from_offset: int | None = None, keyed: bool = False
+    table: Table,
+    partition: int,
+    snapshot_id: int | None = None,
+    *,
+    from_offset: int = 0,
+    keyed: bool = False,
+    arrivals: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    """Live records of one log at a snapshot, in no order: from an offset on, or only those with a key.
+    """Live records of one log at a snapshot: from an offset on, or only those with a key. In no order, or, with
+    `arrivals` (data file -> data sequence number), file after file in the order in which they came.
 
     Of an adopted table all columns of the mapping are read and then chosen from, where they are fields of structs:
     no filter reaches the files.
@@ -26,21 +33,32 @@ def log_records(
 
     columns = columns_of_properties(table.properties)
     if columns is not None:
-        return _chosen(adopted_records(table, columns, snapshot_id, partition), partition, from_offset, keyed)
-    rows: BooleanExpression = EqualTo(PARTITION, partition)
-    rows = rows if from_offset is None else And(rows, GreaterThanOrEqual(OFFSET, from_offset))
+        return _chosen(adopted_records(table, columns, snapshot_id, partition, arrivals), partition, from_offset, keyed)
+    rows: BooleanExpression = And(EqualTo(PARTITION, partition), GreaterThanOrEqual(OFFSET, from_offset))
     rows = And(rows, NotNull(KEY)) if keyed else rows
-    return table.scan(row_filter=rows, snapshot_id=snapshot_id).to_arrow()
+    return _scanned(table.scan(row_filter=rows, snapshot_id=snapshot_id), arrivals)
 
 
-def adopted_records(table: Table, columns: Columns, snapshot_id: int | None, partition: int) -> pa.Table:
+def adopted_records(
+    table: Table, columns: Columns, snapshot_id: int | None, partition: int, arrivals: Mapping[str, int] | None = None
+) -> pa.Table:
     """Live records of an adopted table, at least those of a log."""
     from pyiceberg.expressions import AlwaysTrue, EqualTo
 
     plain = "." not in columns.partition
     rows = EqualTo(columns.partition, partition) if plain else AlwaysTrue()
     found = table.scan(row_filter=rows, selected_fields=tuple(columns.paths.values()), snapshot_id=snapshot_id)
-    return as_topic_columns(found.to_arrow(), columns, list(COLUMNS))
+    return as_topic_columns(_scanned(found, arrivals), columns, list(COLUMNS))
+
+
+def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
+    """The records of a scan; by arrival, of the same (partition, offset) twice the first is what a round keeps."""
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    if arrivals is None:
+        return scan.to_arrow()
+    files = sorted(scan.plan_files(), key=lambda task: arrivals[task.file.file_path])
+    return ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(files)
 
 
 def stored_records(table: Table, columns: Columns, names: Sequence[str], files: Iterable[Any]) -> pa.Table:
@@ -54,12 +72,11 @@ def stored_records(table: Table, columns: Columns, names: Sequence[str], files: 
     return as_topic_columns(scan.to_table([FileScanTask(file) for file in files]), columns, names)
 
 
-def _chosen(records: pa.Table, partition: int, from_offset: int | None, keyed: bool) -> pa.Table:
+def _chosen(records: pa.Table, partition: int, from_offset: int, keyed: bool) -> pa.Table:
     import pyarrow.compute as pc
 
     rows = pc.equal(records[PARTITION], partition)
-    if from_offset is not None:
-        rows = pc.and_(rows, pc.greater_equal(records[OFFSET], from_offset))
+    rows = pc.and_(rows, pc.greater_equal(records[OFFSET], from_offset))
     return records.filter(pc.and_(rows, pc.is_valid(records[KEY])) if keyed else rows)
 
 

@@ -15,6 +15,7 @@ from cleantail.errors import CleantailError, Problem
 from cleantail.evaluate import log_states
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.past_rounds import EVIDENCE, Round, read_evidence
+from cleantail.run_schedule import parts_of
 from cleantail.table_metadata import load_table, open_catalog, table_facts
 from cleantail.ticks import run_times
 from cleantail.triggers import decide
@@ -103,7 +104,8 @@ def _rounds(catalog: Any, platform: Platform, topic: Topic) -> list[Round]:
 
 
 def _policy(topic: Topic, history: History, logs: Sequence[Any], now_ms: int) -> Policy:
-    ticks = run_times(topic.schedule, history.start_ms, history.end_ms, (a.at_ms for a in history.arrivals))
+    cron, _ = parts_of(topic.schedule)  # when assets are updated is not known
+    ticks = run_times(cron, history.start_ms, history.end_ms, (a.at_ms for a in history.arrivals))
     decisions = [decide(log, topic.config, now_ms) for log in logs]
     due = tuple(d.partition for d in decisions if d.compact)
     reasons = [d.reason for d in decisions if d.compact == bool(due)]

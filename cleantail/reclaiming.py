@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cleantail.failed_branches import past_their_time
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.segments import DataFile
 from cleantail.table_metadata import TableFacts
@@ -13,15 +14,17 @@ from cleantail.table_metadata import TableFacts
 
 @dataclass(frozen=True, slots=True)
 class ReclaimPlan:
-    """Groups of files to rewrite into one each (neighbours in offset order), snapshots past retention, and why."""
+    """Groups of files to rewrite into one each (neighbours in offset order), snapshots past retention, branches of
+    failed rounds past their time, and why."""
 
     groups: tuple[tuple[DataFile, ...], ...]
     expired_snapshots: int
     reason: str
+    branches: tuple[str, ...] = ()
 
     @property
     def due(self) -> bool:
-        return bool(self.groups or self.expired_snapshots)
+        return bool(self.groups or self.expired_snapshots or self.branches)
 
 
 def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
@@ -41,7 +44,8 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
         groups += rewrite_groups(files, configs)
     oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
     expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)
-    return ReclaimPlan(tuple(groups), expired, _reason(groups, expired))
+    branches = past_their_time(facts.branches, configs.cleantail_failed_branch_retention_ms, now_ms)
+    return ReclaimPlan(tuple(groups), expired, _reason(groups, expired, branches), tuple(branches))
 
 
 def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tuple[DataFile, ...]]:
@@ -64,10 +68,12 @@ def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
     return too_dead or len(group) >= configs.cleantail_reclaim_min_merge_files
 
 
-def _reason(groups: Sequence[Sequence[DataFile]], expired: int) -> str:
+def _reason(groups: Sequence[Sequence[DataFile]], expired: int, branches: Sequence[str]) -> str:
     parts = []
     if groups:
         parts.append(f"{sum(len(g) for g in groups)} files to rewrite into {len(groups)}")
     if expired:
         parts.append(f"{expired} snapshots are past cleantail.snapshot.retention.ms")
+    if branches:
+        parts.append(f"{len(branches)} branches of failed rounds are past cleantail.failed.branch.retention.ms")
     return "; ".join(parts) or "no file is over the deleted share, nothing to merge, no snapshot to expire"

@@ -16,12 +16,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cleantail.approval import held_message
+from cleantail.approval_text import sample_lines
 from cleantail.config import ConfigError, Topic
 from cleantail.evaluate import RunPlan
 from cleantail.latest import Latest
 from cleantail.log_state import LogState
 from cleantail.partition_state import Quarantine
 from cleantail.readers import Reader
+from cleantail.rollback import RollbackPlan
+from cleantail.rolling_back import LogUndo
+from cleantail.run_schedule import schedule_words
 from cleantail.words import instant, size
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
@@ -65,7 +70,8 @@ def configuration(found: Sequence[tuple[Path, Topic | ConfigError]], for_machine
     for file, topic in found:
         if isinstance(topic, Topic):
             policy = ",".join(sorted(topic.config.cleanup_policy))
-            row = (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, topic.schedule or "-")
+            when = schedule_words(topic.schedule)
+            row = (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when)
             table.add_row(*(escape(text) for text in row))
         else:
             table.add_row(escape(file.name), "[red]wrong[/red]", "", "", "", "")
@@ -89,13 +95,6 @@ def status(topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_
 
 
 def _status_row(log: LogState) -> list[str]:
-    note = (
-        log.warnings[0]
-        if log.warnings
-        else f"quarantined: {log.state.quarantine.reason}"
-        if log.state.quarantine
-        else ""
-    )
     return [
         str(log.partition),
         str(log.log_start_offset),
@@ -109,8 +108,16 @@ def _status_row(log: LogState) -> list[str]:
         f"{log.dirty_ratio:.3f}",
         str(log.pending_tombstones),
         "-" if log.next_horizon_ms is None else instant(log.next_horizon_ms),
-        note,
+        _note(log),
     ]
+
+
+def _note(log: LogState) -> str:
+    if log.warnings:
+        return log.warnings[0]
+    held = log.state.quarantine
+    branch = f"; branch {held.branch}" if held and held.branch else ""
+    return f"quarantined: {held.reason}{branch}" if held else ""
 
 
 def log_json(log: LogState) -> dict[str, Any]:
@@ -135,6 +142,14 @@ def plan(planned: RunPlan, joins: Sequence[str], for_machines: bool) -> None:
     for number, join in enumerate(joins):
         _console().print(f"unit {number}: {join}", markup=False)
     _console().print(f"sweep: {planned.sweep_reason}\nreclaim: {planned.reclaim.reason}", markup=False)
+    _print_warnings(planned)
+
+
+def _print_warnings(planned: RunPlan) -> None:
+    """Repaired checkpoints and late records: on stderr, one line each."""
+    for log in planned.logs:
+        for text in log.warnings:
+            print(f"warning: partition {log.partition}: {text}", file=sys.stderr)
 
 
 def ingested(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
@@ -151,6 +166,7 @@ def compacted(planned: RunPlan, result: dict[str, Any], for_machines: bool) -> N
     if for_machines:
         _print_json({"plan": planned.as_json(), **result})
         return
+    _print_warnings(planned)
     if not planned.due:
         print(f"{planned.topic}: {planned.reason}\nsweep: {planned.sweep_reason}")
         return
@@ -198,6 +214,41 @@ def _print_checks(result: dict[str, Any]) -> None:
         print(f"data docs: {docs}")
 
 
+def held(topic: Topic, result: dict[str, Any], for_machines: bool) -> bool:
+    """Whether a round of the run waits for approval; for people with counts, a sample, and what to do (stderr)."""
+    stages = [result[name] for name in ("compacted", "expired") if result.get(name, {}).get("holds")]
+    for stage in stages:
+        print(f"error: {held_message(topic.topic, stage['holds'])}", file=sys.stderr)
+        if not for_machines:
+            print("\n".join(sample_lines(stage["sample"]) or ["nothing would go"]), file=sys.stderr)
+            print(f"cleantail compact {topic.topic} --approve makes the round anew and publishes it", file=sys.stderr)
+    return bool(stages)
+
+
+def rollback(
+    topic: Topic, planned: RollbackPlan, logs: Sequence[LogUndo], snapshot_id: int | None, for_machines: bool
+) -> None:
+    """What a rollback does, or has done where there is its snapshot."""
+    if for_machines:
+        document = {"topic": topic.topic, **planned.as_json(), "partitions": [asdict(log) for log in logs]}
+        _print_json(document | {"ok": True, "snapshot_id": snapshot_id})
+        return
+    for undone in planned.undone:
+        print(f"{topic.topic}: undoes {undone.kind} round {undone.round} of {instant(undone.at_ms)} UTC")
+    rewrites = f", undoes {planned.rewrites} rewrites of files" if planned.rewrites else ""
+    print(f"  back to snapshot {planned.to_snapshot_id} of {instant(planned.to_at_ms)} UTC{rewrites}")
+    print(f"  keeps what {len(planned.appends)} commits have appended since")
+    table = Table("partition", "checkpoint", "checkpoint after", "records", "records after")
+    for log in logs:
+        checkpoints = ("-" if c is None else str(c) for c in (log.checkpoint, log.checkpoint_after))
+        table.add_row(str(log.partition), *checkpoints, str(log.records), str(log.records_after))
+    _console().print(table)
+    if snapshot_id is None:
+        print("nothing was changed: --dry-run")
+    else:
+        print(f"done, as snapshot {snapshot_id}; the next run compacts anew by the policy in force")
+
+
 def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
     """The keys below every clean point, and how many of them are there more than once."""
     if for_machines:
@@ -214,7 +265,7 @@ def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         _print_json({"topic": topic.topic, **result})
         return
     print(f"{topic.topic}: {'; '.join(result['reasons'])}")
-    for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed"):
+    for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed", "failed_branches_dropped"):
         print(f"  {name.replace('_', ' ')}: {result[name]}")
 
 

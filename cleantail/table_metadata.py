@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from cleantail.columns import PROPERTY_COLUMNS
 from cleantail.data_files import data_files_of
 from cleantail.errors import TableError
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.locks import exclusive
+from cleantail.log_state import kept_log_start
 from cleantail.partition_state import (
     PROPERTY_INGESTED,
     PROPERTY_TOPIC,
@@ -42,7 +45,7 @@ ENTRY_DELETED = 2
 class TableFacts:
     """One moment of a topic table: its snapshot, live data files, what arrived since each log's last round, state.
 
-    `snapshot_id` is None for a table without data.
+    `snapshot_id` is None for a table without data; `snapshots` (id, Unix ms) are those that no other branch is at.
     """
 
     table: str
@@ -54,6 +57,8 @@ class TableFacts:
     ingested: frozenset[str]
     snapshots: tuple[tuple[int, int], ...]
     readers: tuple[Reader, ...] = ()
+    branches: tuple[str, ...] = ()
+    last_compaction: LastCompaction | None = None
 
     @property
     def partitions(self) -> list[int]:
@@ -137,9 +142,12 @@ def require_ours(properties: Mapping[str, str], topic: Topic) -> None:
 
 def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
     """Everything evaluate and status need, in one pass over the current snapshot's manifests."""
+    from pyiceberg.table.refs import MAIN_BRANCH
+
     snapshot = table.current_snapshot()
     states = states_of_properties(table.properties, ".".join(table.name()))
-    files = live_files(table, snapshot) if snapshot else ()
+    files = _live_files(table, snapshot) if snapshot else ()
+    held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
     return TableFacts(
         table=".".join(table.name()[-2:]),
         snapshot_id=snapshot.snapshot_id if snapshot else None,
@@ -150,12 +158,14 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
         ingested=frozenset(
             name[len(PROPERTY_INGESTED) :] for name in table.properties if name.startswith(PROPERTY_INGESTED)
         ),
-        snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots),
+        snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots if s.snapshot_id not in held),
         readers=readers,
+        branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
+        last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
     )
 
 
-def live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
+def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
     """The data files of a snapshot, with how many of their records are deleted there."""
     manifests = snapshot.manifests(table.io)
     data = [m for m in manifests if m.content.value == 0]
@@ -241,11 +251,20 @@ def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
 
 def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
     """Data files with new records: those of an append. What a rewrite adds was there before."""
-    if not snapshot.summary or snapshot.summary.operation.value not in ("append", "overwrite"):
-        return []
+    appends = snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite")
+    return _added_by(table, snapshot) if appends else []
+
+
+def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
     own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
     mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
     return [log for e in mine if e.data_file.content.value == 0 for log in data_files_of(table, e, 0)]
+
+
+def added_files(table: Table, snapshot_id: int) -> list[DataFile]:
+    """Data files that a snapshot's own commit added. Raises TableError for an unknown one."""
+    snapshot = _snapshot(table, snapshot_id)
+    return _added_by(table, snapshot) if snapshot else []
 
 
 def has_row_ids(table: Table) -> bool:
@@ -254,10 +273,25 @@ def has_row_ids(table: Table) -> bool:
     return snapshot is None or getattr(snapshot, "first_row_id", None) is not None
 
 
+def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
+    """Data files of a snapshot, the current one when None. Raises TableError for an unknown one."""
+    snapshot = _snapshot(table, snapshot_id)
+    return _live_files(table, snapshot) if snapshot else ()
+
+
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
     """Partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown one."""
-    snapshot = _snapshot(table, snapshot_id)
-    return sorted({f.partition for f in live_files(table, snapshot)}) if snapshot else []
+    return sorted({f.partition for f in live_files(table, snapshot_id)})
+
+
+def snapshot_id_of(table: Table, text: str) -> int:
+    """The snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for neither."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    if (ref := table.metadata.refs.get(text)) is None:
+        names = ", ".join(sorted(table.metadata.refs)) or "none"
+        raise TableError(f"{'.'.join(table.name())} has no branch or tag {text}; it has {names}")
+    return int(ref.snapshot_id)
 
 
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
@@ -265,6 +299,26 @@ def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     if snapshot is None and snapshot_id is not None:
         raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
     return snapshot
+
+
+def arrivals(table: Table, snapshot_id: int | None = None) -> dict[str, int]:
+    """Data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md 3.5)."""
+    snapshot = _snapshot(table, snapshot_id)
+    return {f.path: f.data_sequence_number for f in _live_files(table, snapshot)} if snapshot else {}
+
+
+def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
+    """Partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
+
+    A late record below it is in a file, but not in the log. The properties say what is so now: an older snapshot is
+    read as it was.
+    """
+    current = table.current_snapshot()
+    if snapshot_id is not None and not (current and snapshot_id == current.snapshot_id):
+        return {}
+    states = states_of_properties(table.properties, ".".join(table.name()))
+    starts = {p: kept_log_start(state, configs) for p, state in states.items()}
+    return {p: start for p, start in starts.items() if start > 0}
 
 
 def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
@@ -275,7 +329,7 @@ def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
     """
     snapshot = _snapshot(table, snapshot_id)
     ends: dict[int, int] = {}
-    for file in live_files(table, snapshot) if snapshot else ():
+    for file in _live_files(table, snapshot) if snapshot else ():
         ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
     if snapshot_id is None:
         for partition, state in states_of_properties(table.properties, ".".join(table.name())).items():

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cleantail.rollback import Commit
+
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
@@ -68,6 +70,22 @@ def partition_of(file: Any) -> int:
 def added_data_files(table: Any, branch: str) -> list[Any]:
     """The files of the branch's last commit, which is the one append that was staged there."""
     return list(_each(table.snapshot(branch).addedDataFiles(table.io())))
+
+
+def added_by(table: Any, snapshot_id: int) -> list[Any]:
+    """The data files that a snapshot's own commit added."""
+    return list(_each(table.snapshot(snapshot_id).addedDataFiles(table.io())))
+
+
+def history(table: Any) -> Iterator[Commit]:
+    """The ancestry of `main`, newest first, as far as it is kept."""
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        parent = snapshot.parentId()
+        summary = {str(k): str(v) for k, v in dict(snapshot.summary()).items()}
+        at_ms, operation = int(snapshot.timestampMillis()), str(snapshot.operation())
+        yield Commit(int(snapshot.snapshotId()), None if parent is None else int(parent), at_ms, operation, summary)
+        snapshot = table.snapshot(parent) if parent is not None else None
 
 
 def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:

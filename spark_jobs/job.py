@@ -23,6 +23,9 @@ logger = logging.getLogger("cleantail.job")
 RED = 1
 """Exit code of a job whose check failed or that held partitions back; errors have their own (2, 3)."""
 
+NOT_LOGGED = ("units", "verdicts", "checked", "sample")
+"""Of a result: what is long, or holds data."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -65,7 +68,7 @@ def run_job(arguments: argparse.Namespace, work: Callable[[Job], dict[str, Any]]
         logger.exception("%s", known)
     if arguments.result:
         arguments.result.write_text(json.dumps(result))
-    logger.info("result: %s", json.dumps({k: v for k, v in result.items() if k not in ("units", "verdicts")}))
+    logger.info("result: %s", json.dumps({k: v for k, v in result.items() if k not in NOT_LOGGED}))
     return code
 
 

@@ -2,9 +2,14 @@
 
     spark-submit spark_jobs/publish.py --config config --topic orders --checked '{"round": …, "verdicts": […]}'
 
-A log whose check failed is held back and quarantined with its reason; the others publish. Appends to `main`
-meanwhile do not matter. Where another writer rewrote or deleted what the round had read, the round starts over on
-the table as it is now; after that many conflicts the exit code is 3. Nothing is ever half published.
+A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
+branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
+unit touches. Appends to `main` meanwhile do not matter. Where another writer rewrote or deleted what the round had
+read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever
+half published.
+
+A round that waits for approval is published with --approved-by NAME, exactly as it was checked or not at all (exit
+code 5), and dropped with --rejected '{"by": NAME or null, "at_ms": …}'.
 """
 
 from __future__ import annotations
@@ -13,14 +18,23 @@ import argparse
 import json
 import logging
 import sys
+from collections.abc import Iterable
 from typing import Any
 
+from cleantail.approval import Rejection, held_message
 from cleantail.config import Platform
-from cleantail.errors import ConflictError
+from cleantail.errors import ConflictError, HeldError
+from cleantail.evaluate import evaluate_topic
+from cleantail.failed_branches import failed_name, replaced
+from cleantail.history import OPERATION
+from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.round_state import EXPIRE, after_expiry, after_failure, after_round
+from cleantail.rollback import APPROVED_BY, BEFORE, ROUND, packed
+from cleantail.round_state import EXPIRE, RETAIN, after_expiry, after_failure, after_round
 from cleantail.work_units import WorkUnit
+from spark_jobs.approvals import set_aside
 from spark_jobs.deleted_versions import remember
+from spark_jobs.evidence import append_rejection
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.keyless import move_keyless
 from spark_jobs.latest_view import ensure_latest_view
@@ -30,8 +44,13 @@ from spark_jobs.tables import TopicTable
 logger = logging.getLogger("cleantail.publish")
 
 
-def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any]:
-    """Commits the green logs of a checked round. Raises ConflictError when the table changed under the round."""
+def publish_round(
+    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None = None
+) -> dict[str, Any]:
+    """Commits the green logs of a checked round. Raises ConflictError when the table changed under the round, and
+    HeldError when it waits for approval and nobody has given it."""
+    if checked["holds"] and approved_by is None:
+        raise HeldError(held_message(checked["topic"], checked["holds"]))
     green = {v["partition"] for v in checked["verdicts"] if v["passed"]}
     red = {v["partition"]: v for v in checked["verdicts"] if not v["passed"]}
     for waiting in (v for v in red.values() if "waits_for" in v):
@@ -44,9 +63,15 @@ def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]
     if checked["kind"] == EXPIRE:
         remember(table, units, green)
     _require_as_checked(table, checked)
-    snapshot_id = _commit(table, platform, checked, units, green, red)
-    for unit in units:
-        table.drop_branch(unit.branch)
+    kept = keep_failed(table, checked, units, red)
+    before = states_of_properties(dict(table.load().properties()), table.name)
+    properties, after = _next_states(table, platform, checked, units, red, before, kept)
+    try:
+        snapshot_id = _commit(table, checked, units, green, before, properties, approved_by)
+    except ConflictError:
+        _drop(table, kept.values())
+        raise
+    _drop(table, [*(unit.branch for unit in units), *replaced(before, after)])
     ensure_latest_view(table)
     return {
         "ok": not red,
@@ -54,9 +79,16 @@ def publish_round(table: TopicTable, platform: Platform, checked: dict[str, Any]
         "published": sorted(green),
         "held_back": sorted(red),
         "snapshot_id": snapshot_id,
+        "checkpoints": _checkpoints(table),
         "ends": {w.partition: w.end_offset for u in units for w in u.partitions if w.partition in green},
         "left_behind": [r for u in checked["units"] for r in u.get("left_behind", []) if r["partition"] in green],
     }
+
+
+def _checkpoints(table: TopicTable) -> dict[int, int]:
+    """The clean point of every log of the topic, also of those that this round did not touch."""
+    states = states_of_properties(dict(table.load().properties()), table.name)
+    return {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
 
 
 def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
@@ -75,19 +107,40 @@ def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
                 raise ConflictError(f"partition {work['partition']} had a later round than {checked['round']}")
 
 
-def _commit(
+def keep_failed(
+    table: TopicTable, checked: dict[str, Any], units: list[WorkUnit], red: dict[int, dict[str, Any]]
+) -> dict[int, str]:
+    """Partition -> branch under which its failed try can be looked at; the branches are made. Empty: none is kept."""
+    if not table.topic.config.cleantail_failed_branch_retention_ms:
+        return {}
+    kept = {}
+    for unit in units:
+        failed = [w.partition for w in unit.partitions if w.partition in red and "waits_for" not in red[w.partition]]
+        if failed:
+            name = failed_name(checked["round"], unit.unit, "x" if checked["kind"] == EXPIRE else "u", unit.now_ms)
+            table.create_branch(name, table.head_of(unit.branch))
+            kept |= dict.fromkeys(failed, name)
+    return kept
+
+
+def _drop(table: TopicTable, branches: Iterable[str]) -> None:
+    for branch in dict.fromkeys(branches):
+        table.drop_branch(branch)
+
+
+def _next_states(
     table: TopicTable,
     platform: Platform,
     checked: dict[str, Any],
     units: list[WorkUnit],
-    green: set[int],
     red: dict[int, dict[str, Any]],
-) -> int:
-    """One transaction: deletion vectors of all green logs, their new state, the quarantine of the red ones."""
+    states: dict[int, PartitionState],
+    kept: dict[int, str],
+) -> tuple[dict[str, str], dict[int, PartitionState]]:
+    """The state of every log of the round after it, as table properties and as they are."""
     iceberg = table.load()
-    states = states_of_properties(dict(iceberg.properties()), table.name)
     measures = {m["partition"]: m for m in checked["measures"]}
-    properties: dict[str, str] = {}
+    after: dict[int, PartitionState] = {}
     for unit in units:
         sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())
         for work in unit.partitions:
@@ -98,28 +151,76 @@ def _commit(
             if failed:
                 backoff_ms = platform.cleaner.log_cleaner_backoff_ms
                 names = [f["expectation"] for f in failed["failures"]]
-                new = after_failure(state, checked["kind"], names, unit.now_ms, backoff_ms)
+                branch = kept.get(work.partition, "")
+                kind = RETAIN if work.only_retention and checked["kind"] != EXPIRE else checked["kind"]
+                new = after_failure(state, kind, names, unit.now_ms, backoff_ms, branch)
             elif checked["kind"] == EXPIRE:
                 new = after_expiry(state, work, measure, unit.now_ms)
             else:
                 new = after_round(state, work, measure, sequence_number, unit.now_ms)
-            properties[f"{PROPERTY_PARTITION}{work.partition}"] = new.as_json()
+            after[work.partition] = new
+    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in after.items()}
+    if checked["kind"] != EXPIRE:
+        properties[PROPERTY_COMPACTION] = LastCompaction.of_round(checked["units"], checked["measures"]).as_json()
+    return properties, after
+
+
+def _commit(
+    table: TopicTable,
+    checked: dict[str, Any],
+    units: list[WorkUnit],
+    green: set[int],
+    states: dict[int, PartitionState],
+    properties: dict[str, str],
+    approved_by: str | None,
+) -> int:
+    """One transaction: deletion vectors of all green logs, their new state, the quarantine of the red ones."""
     changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
-    summary = {"cleantail.operation": checked["kind"], "cleantail.round": checked["round"]}
+    before = {p: states.get(p) for p in sorted(green)}
+    summary = {OPERATION: checked["kind"], ROUND: checked["round"], BEFORE: packed(before)}
+    summary |= {APPROVED_BY: approved_by} if approved_by and checked["holds"] else {}
     return table.publish_deletes(changes, green, units[0].base_snapshot_id, properties, summary)
 
 
 def _work(job: Job) -> dict[str, Any]:
-    from spark_jobs.rounds import publish_or_start_over
+    from spark_jobs.rounds import publish_or_start_over, write_back
 
+    checked = json.loads(job.arguments.checked)
     spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
-    return publish_or_start_over(table, job.platform, json.loads(job.arguments.checked))
+    approved_by = job.arguments.approved_by
+    if job.arguments.rejected:
+        rejection = Rejection(**json.loads(job.arguments.rejected))
+        append_rejection(table, job.platform, checked, rejection)
+        return set_aside(table, job.platform, checked, rejection)
+    if approved_by is None:
+        published = publish_or_start_over(table, job.platform, checked)
+    else:
+        published = publish_approved(table, job.platform, checked, approved_by)
+    write_back(table, evaluate_topic(job.topic, job.platform, now_ms=checked["units"][0]["now_ms"]))
+    return published
+
+
+def publish_approved(
+    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str
+) -> dict[str, Any]:
+    """Exactly what the person saw, or nothing: a round that started over would be another one. Raises HeldError."""
+    try:
+        return publish_round(table, platform, checked, approved_by) | {"verdicts": checked["verdicts"]}
+    except ConflictError as e:
+        set_aside(table, platform, checked, None)
+        raise HeldError(
+            f"{checked['topic']}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
+            f"{e}. The next run makes the round anew and asks again"
+        ) from None
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--checked", required=True, help="JSON: the result of check_quality")
+    answer = arguments.add_mutually_exclusive_group()
+    answer.add_argument("--approved-by", metavar="NAME", help="who has approved exactly this round")
+    answer.add_argument("--rejected", metavar="JSON", help="who said no, and when: the round is dropped")
     return arguments.parse_args(argv)
 
 

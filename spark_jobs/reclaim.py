@@ -39,14 +39,21 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     facts = read_facts(table.topic, platform)
     plan = resolve_reclaim(facts, table.topic.config, now_ms)
     result = {"ok": True, "rewritten_files": 0, "new_files": 0, "expired_snapshots": 0, "orphans_removed": 0}
+    result["reclaimed_bytes"] = 0
     result["reasons"] = [plan.reason]  # type: ignore[assignment]
+    result["failed_branches_dropped"] = len(plan.branches)
     if facts is None or not plan.due:
         return result
     table.drop_stale_branches()
+    for branch in plan.branches:
+        table.drop_branch(branch)
     for number, group in enumerate(plan.groups):
         new = rewrite_group(table, group, number)
-        result["rewritten_files"] += len(group) if new is not None else 0
-        result["new_files"] += new or 0
+        if new is None:
+            continue
+        result["rewritten_files"] += len(group)
+        result["new_files"] += new
+        result["reclaimed_bytes"] += table.freed_bytes("reclaim")
     result["expired_snapshots"] = expire_snapshots(table, now_ms - table.topic.config.cleantail_snapshot_retention_ms)
     result["orphans_removed"] = remove_orphans(table, now_ms)
     return result

@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from cleantail.config import Platform
-from cleantail.errors import ConflictError
+from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import RunPlan, evaluate_topic
 from cleantail.partition_state import PROPERTY_PARTITION
+from spark_jobs.approvals import set_aside
 from spark_jobs.check_quality import check_round
 from spark_jobs.compact import compact_unit
 from spark_jobs.expire_tombstones import NONE_FRESH, expire_unit, plan_expiry
@@ -30,6 +31,7 @@ NOTHING: dict[str, Any] = {
     "published": [],
     "held_back": [],
     "snapshot_id": None,
+    "checkpoints": {},
     "ends": {},
     "left_behind": [],
     "verdicts": [],
@@ -37,18 +39,42 @@ NOTHING: dict[str, Any] = {
     "checks_passed": 0,
     "checks_total": 0,
     "data_docs": None,
+    "holds": [],
+    "sample": [],
 }
 """The result of a stage that had nothing to do."""
 Progress = Callable[[str], None]
 
 
-def run_plan(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:
-    """A whole run: the plan's units, then the tombstones that are due, also those of logs without new data."""
+def run_plan(
+    table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress, approved_by: str | None = None
+) -> dict[str, Any]:
+    """A whole run: the plan's units, then the tombstones that are due, also those of logs without new data.
+
+    A round that waits for approval is dropped, unless `approved_by` says who has given it for whatever this run finds.
+    A person calls it, so logs in quarantine are tried at once, but not one that this very run has held back.
+    """
     write_back(table, plan)
-    compacted = compact_round(table, platform, plan, progress)
-    expired = expire_round(table, platform, plan.now_ms, plan.sweep, progress, plan.fresh_from)
+    compacted = _dropped_if_held(table, platform, compact_round(table, platform, plan, progress, approved_by))
+    sweep = [p for p in plan.sweep if p not in compacted["held_back"]]
+    expired = expire_round(
+        table, platform, plan.now_ms, sweep, progress, plan.fresh_from, approved_by, retry_quarantined=True
+    )
+    expired = _dropped_if_held(table, platform, expired)
     table.drop_stale_branches()
     return {"ok": compacted["ok"] and expired["ok"], "compacted": compacted, "expired": expired}
+
+
+def _dropped_if_held(table: TopicTable, platform: Platform, result: dict[str, Any]) -> dict[str, Any]:
+    if checked := result.pop("checked", None):
+        set_aside(table, platform, checked, None)
+    return result
+
+
+def _held(checked: dict[str, Any]) -> dict[str, Any]:
+    """The result of a round that waits for approval: its branches stay, and `checked` is what may be published."""
+    red = sorted(v["partition"] for v in checked["verdicts"] if not v["passed"])
+    return NOTHING | _numbers(checked) | {"ok": checked["ok"], "held_back": red, "checked": checked}
 
 
 def write_back(table: TopicTable, plan: RunPlan) -> None:
@@ -57,7 +83,9 @@ def write_back(table: TopicTable, plan: RunPlan) -> None:
         table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in plan.repairs.items()})
 
 
-def compact_round(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:
+def compact_round(
+    table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress, approved_by: str | None = None
+) -> dict[str, Any]:
     """Compacts, checks and publishes a plan's units. Returns publish's result with the check's numbers.
 
     Where the memory budget ends a round early (1.4.1), further rounds follow up to the ends that were planned.
@@ -66,8 +94,10 @@ def compact_round(table: TopicTable, platform: Platform, plan: RunPlan, progress
     ends = {w.partition: w.end_offset for u in plan.units for w in u.partitions}
     while plan.units:
         checked = _compact_and_check(table, platform, plan, progress)
+        if checked["holds"] and approved_by is None:
+            return joined(result, _held(checked))
         progress("publishing")
-        published = publish_or_start_over(table, platform, checked)
+        published = publish_or_start_over(table, platform, checked, approved_by)
         result = joined(result, published)
         unfinished = {p for p, end in published["ends"].items() if end < ends[p]}
         if not unfinished:
@@ -91,6 +121,7 @@ def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         "verdicts": [verdicts[p] for p in sorted(verdicts)],
         "measures": [m for _, m in sorted((before | after | both).items())],
         "left_behind": first["left_behind"] + second["left_behind"],
+        "snapshot_id": second["snapshot_id"] or first["snapshot_id"],
         "checks_passed": first["checks_passed"] + second["checks_passed"],
         "checks_total": first["checks_total"] + second["checks_total"],
     }
@@ -112,13 +143,20 @@ def _compact_and_check(table: TopicTable, platform: Platform, plan: RunPlan, pro
     return check_round(table, platform, plan.round, done)
 
 
-def publish_or_start_over(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any]:
-    """Publishes; where the table changed under the round, the same logs are compacted and checked anew."""
+def publish_or_start_over(
+    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None = None
+) -> dict[str, Any]:
+    """Publishes; where the table changed under the round, the same logs are compacted and checked anew. Raises
+    HeldError, with the round dropped, when it then waits for approval."""
     partitions = {v["partition"] for v in checked["verdicts"]}
     now_ms = checked["units"][0]["now_ms"]
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return publish_round(table, platform, checked) | _numbers(checked)
+            published = publish_round(table, platform, checked, approved_by) | _numbers(checked)
+            return published | {"retained": retain_held_back(table, platform, now_ms, published["held_back"])}
+        except HeldError:
+            set_aside(table, platform, checked, None)
+            raise
         except ConflictError as e:
             _drop_branches(table, checked)
             if attempt == ATTEMPTS:
@@ -130,6 +168,28 @@ def publish_or_start_over(table: TopicTable, platform: Platform, checked: dict[s
             return dict(NOTHING)
         checked = _compact_and_check(table, platform, plan, lambda _: None)
     raise AssertionError("unreachable: the last attempt raises")
+
+
+def retain_held_back(table: TopicTable, platform: Platform, now_ms: int, held_back: Collection[int]) -> list[int]:
+    """A quarantine never stops retention: what is past it goes from logs that were held back, by a round of its own.
+
+    Returns the logs whose start has moved. A conflict leaves it to the next run.
+    """
+    if not (held_back and table.topic.deletes):
+        return []
+    plan = evaluate_topic(table.topic, platform, now_ms=now_ms)
+    due = {w.partition for u in plan.units for w in u.partitions if w.only_retention and w.partition in held_back}
+    plan = plan.restricted_to(due)
+    if not plan.units:
+        return []
+    checked = _compact_and_check(table, platform, plan, lambda _: None)
+    try:
+        retained: list[int] = publish_round(table, platform, checked)["published"]
+    except ConflictError as e:
+        _drop_branches(table, checked)
+        logger.warning("retention of %s is left to the next run: %s", sorted(due), e)
+        return []
+    return retained
 
 
 def _again(table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int]) -> RunPlan:
@@ -145,20 +205,26 @@ def expire_round(
     partitions: Collection[int],
     progress: Progress,
     fresh_from: Mapping[int, int] = NONE_FRESH,
+    approved_by: str | None = None,
+    retry_quarantined: bool = False,
 ) -> dict[str, Any]:
-    """Expires, checks and publishes; starts over after a conflict."""
+    """Expires, checks and publishes; starts over after a conflict. One that waits for approval is not published.
+    `retry_quarantined`: without waiting for the pause of a quarantine to end."""
     for attempt in range(1, ATTEMPTS + 1):
         if not partitions:
             return NOTHING | {"expired": 0}
-        plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from)
+        plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from, retry_quarantined)
+        write_back(table, plan)
         if not unit.partitions:
             return NOTHING | {"expired": 0}
         progress("expiring tombstones")
         done = expire_unit(table, plan, unit)
         progress("checking the expiry")
         checked = check_round(table, platform, plan.round, [done], expiring=True)
+        if checked["holds"] and approved_by is None:
+            return _held(checked) | {"expired": 0}
         try:
-            published = publish_round(table, platform, checked)
+            published = publish_round(table, platform, checked, approved_by)
         except ConflictError as e:
             _drop_branches(table, checked)
             if attempt == ATTEMPTS:
@@ -171,7 +237,8 @@ def expire_round(
 
 
 def _numbers(checked: dict[str, Any]) -> dict[str, Any]:
-    return {name: checked[name] for name in ("verdicts", "measures", "checks_passed", "checks_total", "data_docs")}
+    names = ("verdicts", "measures", "checks_passed", "checks_total", "data_docs", "holds", "sample")
+    return {name: checked[name] for name in names}
 
 
 def _drop_branches(table: TopicTable, checked: dict[str, Any]) -> None:

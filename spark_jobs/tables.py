@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
+from cleantail.approval import can_be_held
 from cleantail.config import Platform, Topic
 from cleantail.errors import ConflictError, TableError
+from cleantail.rollback import Commit, own_entries
 from cleantail.table_metadata import require_ours
 from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, table_properties
-from spark_jobs.changes import BranchChange, added_data_files, branch_change, files_with_deletes, partition_of
+from spark_jobs.changes import (
+    BranchChange,
+    added_by,
+    added_data_files,
+    branch_change,
+    files_with_deletes,
+    history,
+    partition_of,
+)
 from spark_jobs.transforms.mapping import as_topic_table
 from spark_jobs.vectors import FilesOf, Found
 
@@ -29,9 +40,21 @@ BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 
 PROPERTY_SIDE_OF = "cleantail.side-of"
 """Whose side table it is, so that none is taken for another topic's table."""
+NOT_ANCESTOR = "is not an ancestor"
+"""What Iceberg says of a commit whose base is not in main's history any more."""
 REF_ATTEMPTS = 20
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """What `main` becomes: a snapshot of its history, an empty commit with `summary`, the appends again."""
+
+    to_snapshot_id: int
+    appends: tuple[int, ...]
+    properties: Mapping[str, str]
+    summary: Mapping[str, str]
 
 
 def branch_name(stem: str) -> str:
@@ -147,7 +170,8 @@ class TopicTable:
 
     def drop_stale_branches(self) -> list[str]:
         """Branches of ours that were made long ago, by the real clock: killed runs left them."""
-        older_than_s = time.time() - STALE_BRANCH_S
+        waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if can_be_held(self.topic) else 0
+        older_than_s = time.time() - STALE_BRANCH_S - waits_s
         stale = [name for name in list(self.load().refs().keySet()) if _made_at_s(name) < older_than_s]
         for name in stale:
             self.drop_branch(name)
@@ -167,7 +191,7 @@ class TopicTable:
 
     def files_at(self, snapshot_id: int) -> FilesOf:
         """The data files of a snapshot, for the positions that are to go."""
-        return FilesOf(self._jvm, self.load(), snapshot_id)
+        return FilesOf(self._jvm, self.load(), snapshot_id, self.topic.columns)
 
     def delete_positions(self, branch: str, files: FilesOf, found: Found) -> None:
         """Commits deletion vectors onto the branch, which is at the snapshot of `files`, where anything is found."""
@@ -188,6 +212,13 @@ class TopicTable:
     def added_records(self, branch: str) -> int:
         """Records that the branch's last commit appended."""
         return int(self.load().snapshot(branch).summary().get("added-records") or 0)
+
+    def freed_bytes(self, operation: str) -> int:
+        """By how much the last commit of this `cleantail.operation` made the data files smaller; 0 where it did not."""
+        summaries = [snapshot.summary() for snapshot in self.load().snapshots()]
+        last = [s for s in summaries if s.get("cleantail.operation") == operation][-1]
+        sizes = [int(last.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
+        return max(sizes[0] - sizes[1], 0)
 
     def append_files(self, branch: str, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
         """Replays the data files that were appended to the branch onto `main`, with the properties, in one commit."""
@@ -211,21 +242,24 @@ class TopicTable:
 
         A deletion vector of an adopted table may be of several logs: there the partitions are all or none.
 
-        Raises ConflictError when a data file was rewritten, or got other deletes, since the base snapshot.
+        A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
+        a data file was rewritten, or got other deletes, since the base snapshot, or when that was rolled back.
         """
         if self.topic.columns is None:
             changes = [change.of_partitions(partitions) for change in changes]
-        elif not partitions:
-            changes = []
         transaction = self.load().newTransaction()
         try:
-            if any(change.added for change in changes):
+            if partitions:
                 delta = transaction.newRowDelta().validateFromSnapshot(base_snapshot_id).validateDeletedFiles()
                 self._replay(delta, changes)
                 _with_summary(delta, summary).commit()
             self._commit(transaction, properties)
         except Py4JJavaError as e:
             raise _conflict(e) from None
+        except IllegalArgumentException as e:  # PySpark's word for the same of Java
+            if NOT_ANCESTOR not in str(e):
+                raise
+            raise ConflictError(f"what the round read was rolled back, which makes its result void: {e}") from None
         return int(self.load().currentSnapshot().snapshotId())
 
     def _replay(self, delta: Any, changes: Iterable[BranchChange]) -> None:
@@ -286,16 +320,57 @@ class TopicTable:
             and int(file.dataSequenceNumber()) > sequence_number
         ]
 
+    def arrivals_at(self, snapshot_id: int) -> DataFrame:
+        """(_file, arrived): the data sequence number of every data file of a snapshot."""
+        files = [
+            (str(f.location()), int(f.dataSequenceNumber())) for f, _ in files_with_deletes(self.load(), snapshot_id)
+        ]
+        return self.spark.createDataFrame(files, "_file string, arrived bigint")
+
     def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:
         """What the branch changed since the base snapshot, net over its commits."""
         return branch_change(self.load(), branch, base_snapshot_id)
 
+    def roll_back(self, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
+        """Makes `main` the snapshot that `plan` names, with the appends that it keeps; returns the new snapshot's id.
+
+        `plan` gets main's history, newest first, and the table's properties. One commit, and only onto the metadata
+        that was planned on: with whatever another writer commits meanwhile it is planned anew. Raises ConflictError
+        when others were faster every time.
+        """
+        for attempt in range(1, REF_ATTEMPTS + 1):
+            transaction = self.load().newTransaction()
+            table = transaction.table()
+            wanted = plan(list(history(table)), dict(table.properties()))
+            appends = [(table.snapshot(s), added_by(table, s)) for s in wanted.appends]
+            transaction.manageSnapshots().setCurrentSnapshot(wanted.to_snapshot_id).commit()
+            _with_summary(transaction.newFastAppend(), wanted.summary).commit()
+            for snapshot, files in appends:
+                append = transaction.newFastAppend()
+                for file in files:
+                    append.appendFile(file)
+                _with_summary(append, own_entries(dict(snapshot.summary()))).commit()
+            self._set(transaction, wanted.properties)
+            try:
+                # not commitTransaction: that would lay the change onto whatever came in between
+                transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
+            except Py4JJavaError as e:
+                if attempt == REF_ATTEMPTS or not _lost(e):
+                    raise _conflict(e) from None
+            else:
+                return int(transaction.currentMetadata().currentSnapshot().snapshotId())
+            time.sleep(random.uniform(0.02, 0.1) * attempt)
+        raise AssertionError("unreachable: the last attempt raises")
+
     def _commit(self, transaction: Any, properties: Mapping[str, str]) -> None:
+        self._set(transaction, properties)
+        transaction.commitTransaction()
+
+    def _set(self, transaction: Any, properties: Mapping[str, str]) -> None:
         update = transaction.updateProperties()
         for key, value in properties.items():
             update.set(key, value)
         update.commit()
-        transaction.commitTransaction()
 
     @property
     def _jvm(self) -> Any:

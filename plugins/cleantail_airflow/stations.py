@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from cleantail.approval import heads_of
+from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
+from cleantail_airflow.assets import announce, asset_of
 from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform
 from cleantail_airflow.red_check import failures_of
 
 COMPACT = "compact"
 CHECK_QUALITY = "check_quality"
+EXPIRE_TOMBSTONES = "expire_tombstones"
 NO_PLAN = "evaluate made no plan"
+NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
 
 class IngestOperator(CleantailSparkOperator):
@@ -25,6 +30,8 @@ class IngestOperator(CleantailSparkOperator):
     def arguments(self, context: Context) -> list[str]:
         from cleantail_airflow.landing import new_files
 
+        if context["params"].get(ROLLBACK_TO):
+            self.skip("the run is a rollback")
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         found, new = new_files(topic, platform)
         if not new:
@@ -67,22 +74,57 @@ class CheckQualityOperator(CleantailSparkOperator):
         return ["--round", json.dumps(round_), "--now", str(plan["now_ms"])]
 
 
-class PublishOperator(CleantailSparkOperator):
-    """Publishes the partitions that passed, also when others did not."""
+class PublishingOperator(CleantailSparkOperator):
+    """Its success updates the topic's asset, so where nothing was published it is skipped, and starts no other DAG."""
+
+    operation: str
+
+    def __init__(self, *, topic: str, **kwargs: Any) -> None:
+        super().__init__(topic=topic, outlets=[asset_of(topic)], **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        result = super().execute(context)
+        if not result.get("published"):
+            context["ti"].xcom_push("return_value", result)
+            self.skip(NOTHING_PUBLISHED)
+        announce(context, self.topic, self.operation, result)
+        return result
+
+
+class PublishOperator(PublishingOperator):
+    """Publishes the partitions of `source` that passed, also when others did not; where the round waited for a person,
+    as the answer of `approval` says."""
 
     job = "publish"
 
+    def __init__(self, *, source: str = CHECK_QUALITY, approval: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.approval = approval
+        self.operation = "expire" if source == EXPIRE_TOMBSTONES else "compact"
+
     def arguments(self, context: Context) -> list[str]:
-        plan, checked = plan_of(context), context["ti"].xcom_pull(task_ids=CHECK_QUALITY)
+        plan, checked = plan_of(context), checked_of(context, self.source)
         if not (plan and checked):
-            self.skip("check_quality came to no verdict, so nothing is published")
-        return ["--checked", json.dumps(checked), "--now", str(plan["now_ms"])]
+            self.skip(f"{self.source} came to no verdict, so nothing is published")
+        return ["--checked", json.dumps(checked), "--now", str(plan["now_ms"]), *self._answer(context, checked)]
+
+    def _answer(self, context: Context, checked: dict[str, Any]) -> list[str]:
+        """Nobody's yes is for another round than the one that was shown."""
+        if not checked.get("holds"):
+            return []
+        answer = context["ti"].xcom_pull(task_ids=self.approval) if self.approval else None
+        if not answer or answer["heads"] != heads_of(checked):
+            raise AirflowFailException("nobody has approved this round: nothing is published. Clear the whole run")
+        if answer["approved"]:
+            return ["--approved-by", str(answer["by"])]
+        return ["--rejected", json.dumps({"by": answer["by"], "at_ms": answer["at_ms"]})]
 
     def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
         """Held back as check_quality said is not this task's failure; red anew, after the round started over, is."""
         if "published" not in result:
             return super().failed(context, result, error)
-        checked = context["ti"].xcom_pull(task_ids=CHECK_QUALITY)
+        checked = checked_of(context, self.source) or {"verdicts": []}
         known = {verdict["partition"] for verdict in checked["verdicts"] if not verdict["passed"]}
         new = [verdict for verdict in result["verdicts"] if verdict["partition"] not in known]
         if failures_of(self.topic, {"verdicts": new}):
@@ -91,10 +133,11 @@ class PublishOperator(CleantailSparkOperator):
         return result
 
 
-class ExpireTombstonesOperator(CleantailSparkOperator):
+class ExpireTombstonesOperator(PublishingOperator):
     """Removes tombstones past their horizon, through branch, check and publish of its own."""
 
     job = "expire_tombstones"
+    operation = "expire"
 
     def arguments(self, context: Context) -> list[str]:
         plan = plan_of(context)
@@ -104,15 +147,11 @@ class ExpireTombstonesOperator(CleantailSparkOperator):
             self.skip(plan["sweep_reason"])
         return ["--round", json.dumps(plan["sweep"]), "--now", str(plan["now_ms"])]
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        result = super().execute(context)
-        if behind := result.get("left_behind"):
-            from cleantail_airflow.notifiers import CleantailAlert, readers_left_behind
-
-            topic, _ = topic_and_platform(self.topic, self.config_dir)
-            message = readers_left_behind(self.topic, context, behind)
-            self.log.warning("%s", message.text)
-            CleantailAlert(topic=topic, config_dir=self.config_dir).send(message, context)
+    def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Readers whose hold was overrun are in the result; the task `alert` tells of them."""
+        for reader in super().succeeded(result).get("left_behind") or ():
+            where = (reader["name"], reader["offset"], reader["partition"])
+            self.log.warning("reader %s is at offset %s of partition %s, before tombstones that have gone", *where)
         return result
 
 

@@ -70,7 +70,7 @@ def usage(capsys):
             ["read", "orders", "--from-offset", "x"], "argument --from-offset: 'x' is not", id="offset in words"
         ),
         pytest.param(
-            ["read", "orders", "--as-of", "x"], "argument --as-of: invalid int value: 'x'", id="snapshot in words"
+            ["latest", "orders", "--as-of", "x"], "argument --as-of: invalid int value: 'x'", id="snapshot in words"
         ),
         pytest.param(["ingest", "orders"], "the following arguments are required: --file", id="nothing to ingest"),
         pytest.param(

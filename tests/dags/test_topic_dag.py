@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.airflow_site import Site
 
-SPARK_TASKS = ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim"]
+SPARK_TASKS = ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "rollback"]
 
 
 @pytest.fixture
@@ -28,7 +29,9 @@ def test_the_tasks_follow_the_way_of_the_data(dag: Any) -> None:
         "publish": ["check_quality"],
         "expire_tombstones": ["publish"],
         "reclaim": ["expire_tombstones", "publish"],
+        "rollback": ["evaluate"],
         "outcome": sorted([*SPARK_TASKS, "evaluate"]),
+        "alert": sorted([*SPARK_TASKS, "evaluate"]),
     }
 
 
@@ -49,7 +52,9 @@ def test_a_topic_without_a_source_path_has_no_ingest_task(site: Site) -> None:
         ("publish", "one_done"),
         ("expire_tombstones", "all_done"),
         ("reclaim", "all_done"),
+        ("rollback", "all_success"),
         ("outcome", "one_failed"),
+        ("alert", "all_done"),
     ],
 )
 def test_each_task_starts_by_its_own_rule(dag: Any, task: str, rule: str) -> None:
@@ -64,11 +69,6 @@ def test_compact_is_mapped_over_the_units_and_labelled_by_partition(dag: Any) ->
     compact = dag.get_task("compact")
     assert compact.is_mapped
     assert compact.map_index_template == "{{ task.partitions }}"
-
-
-def test_every_task_alerts_but_the_one_that_repeats_the_others(dag: Any) -> None:
-    silent = [task.task_id for task in dag.tasks if not task.has_on_failure_callback]
-    assert silent == ["outcome"]
 
 
 def test_the_yaml_decides_schedule_owner_description_and_tags(site: Site) -> None:
@@ -117,5 +117,23 @@ def test_the_same_yaml_gives_the_same_dag_so_that_airflow_keeps_one_version(site
     assert first == second
 
 
-def test_a_run_can_be_forced_bounded_and_dated_by_hand(dag: Any) -> None:
-    assert {name: dag.params[name] for name in dag.params} == {"force": False, "partition": None, "now_ms": None}
+def test_a_run_can_be_forced_bounded_and_dated_by_hand_or_undo_rounds(dag: Any) -> None:
+    none = dict.fromkeys(("partition", "now_ms", "rollback_to"))
+    assert {name: dag.params[name] for name in dag.params} == {"force": False, **none}
+
+
+@pytest.mark.parametrize(
+    "yaml", [{"publish": "approve"}, {"config": {"cleantail.max.drop.ratio": 0.5}}], ids=["approve", "limit"]
+)
+def test_a_topic_that_can_be_held_asks_before_each_publish_without_a_slot_of_the_pool(site: Site, yaml: Any) -> None:
+    site.topic("orders", approvers=["anna", "b@example.org"], **yaml)
+    dag = site.dag("orders")
+    path = ["check_quality", "approve", "publish", "expire_tombstones", "approve_expiry", "publish_expiry", "reclaim"]
+    for before, after in itertools.pairwise(path):
+        assert before in dag.get_task(after).upstream_task_ids
+    for name in ("approve", "approve_expiry"):
+        task = dag.get_task(name)
+        assert (task.pool, task.trigger_rule, task.defaults) == ("default_pool", "one_done", ["Reject"])
+        assert task.response_timeout.total_seconds() == 86_400
+        assert [user["id"] for user in task.assigned_users] == ["anna", "b@example.org"]
+        assert f"`{name}`" in dag.doc_md

@@ -1,0 +1,107 @@
+"""The tasks that wait for a person, and the one that undoes a round: only topics that can be held have the first.
+
+While a round waits it holds no process and no slot of the pool: Airflow parks the task, and wakes it with the answer,
+from the page Required Actions, the task's own tab or the REST API, or with the refusal when the time to answer is over.
+What a person is shown holds data, so it is set in `execute` and never rendered as a template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import Context
+
+from cleantail import approval_text
+from cleantail.approval import heads_of
+from cleantail.topic import Topic
+from cleantail_airflow.operators import CleantailSparkOperator, topic_and_platform
+
+APPROVE, REJECT = "Approve", "Reject"
+ASKED = "asked"
+"""XCom of a task that waits: the snapshots that were shown. Only they may be published by its answer."""
+ROLLBACK_TO = "rollback_to"
+"""Param of a run that undoes rounds instead of doing one."""
+
+
+class ApproveOperator(HITLOperator):
+    """Asks whether what `source` has checked may be published; goes on at once where nothing has to be asked.
+
+    The answer is the task's XCom: {"approved", "by" (None: nobody in time), "at_ms", "heads"}, None where nothing was
+    asked.
+    """
+
+    template_fields: Sequence[str] = ("topic", "source")
+
+    def __init__(self, *, topic: Topic, config_dir: str, source: str, **kwargs: Any) -> None:
+        super().__init__(
+            subject=f"{topic.topic}: a round waits for approval",
+            options=[APPROVE, REJECT],
+            defaults=[REJECT],
+            assigned_users=[{"id": name, "name": name} for name in topic.approvers] or None,
+            response_timeout=timedelta(milliseconds=topic.config.cleantail_approval_timeout_ms),
+            **kwargs,
+        )
+        self.topic = topic.topic
+        self.config_dir = config_dir
+        self.source = source
+
+    def execute(self, context: Context) -> None:
+        checked = checked_of(context, self.source)
+        if not checked or not checked.get("holds"):
+            self.log.info("nothing waits for approval")
+            return
+        self.subject = approval_text.subject(checked)
+        self.body = approval_text.body(checked)
+        context["ti"].xcom_push(ASKED, heads_of(checked))
+        self.log.info("%s", self.body)
+        self._tell(checked, context)
+        super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        answer = super().execute_complete(context, event)
+        user = answer["responded_by_user"]
+        approved = answer["chosen_options"] == [APPROVE]
+        by = (user["name"] or user["id"]) if user else None
+        self.log.info("%s by %s", "approved" if approved else "rejected", by or "nobody: the time to answer is over")
+        at_ms = int(answer["responded_at"].timestamp() * 1000)
+        heads = context["ti"].xcom_pull(task_ids=self.task_id, key=ASKED)
+        return {"approved": approved, "by": by, "at_ms": at_ms, "heads": heads}
+
+    def _tell(self, checked: dict[str, Any], context: Context) -> None:
+        """One alert: somebody has to look."""
+        from cleantail_airflow.alerting import announce, place_of
+        from cleantail_airflow.messages import round_waits
+
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        message = round_waits(checked, place_of(self.topic, context), context["ti"].log_url)
+        announce(topic, platform.home, message, context)
+
+
+class RollbackOperator(CleantailSparkOperator):
+    """Undoes rounds where the run was triggered with `rollback_to`; the rest of such a run is skipped."""
+
+    job = "rollback"
+
+    def arguments(self, context: Context) -> list[str]:
+        to = context["params"].get(ROLLBACK_TO)
+        if not to:
+            self.skip("the run was not triggered with rollback_to")
+        return ["--to", to, "--by", _triggered_by(context)]
+
+
+def _triggered_by(context: Context) -> str:
+    """The user who has triggered the run, where Airflow says so; the run's id in any case."""
+    run: Any = context["dag_run"]
+    user = getattr(run, "triggering_user_name", None)
+    return f"{user} ({run.run_id})" if user else str(run.run_id)
+
+
+def checked_of(context: Context, source: str) -> dict[str, Any] | None:
+    """The checked round that a task has left: check_quality's result is one, expire_tombstones' has one if it waits."""
+    result: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=source)
+    if result and "published" in result:  # an expiry publishes by itself what need not wait
+        return result.get("checked")
+    return result

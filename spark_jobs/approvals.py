@@ -1,0 +1,108 @@
+"""What a checked round needs where it waits for a person: why, a sample of what would go, and what a "no" leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from cleantail.approval import Rejection, after_rejection, holds_of
+from cleantail.approval_text import KEY_CHARS, VALUE_CHARS, shown
+from cleantail.config import Platform
+from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.round_state import after_failure
+from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
+from cleantail.work_units import WorkUnit
+from spark_jobs.tables import TopicTable
+from spark_jobs.transforms.winners import ROW_ID
+
+SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
+BYTES_A_CHAR = 4
+"""Of UTF-8, at most: so many bytes surely hold a character."""
+
+
+def with_holds(table: TopicTable, checked: dict[str, Any], units: Sequence[WorkUnit]) -> dict[str, Any]:
+    """The checked round with `holds` and `sample`; both are empty where it may be published at once."""
+    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
+    holds = [asdict(hold) for hold in holds_of(table.topic, checked["measures"], passed)]
+    return checked | {"holds": holds, "sample": sample_of(table, units, passed) if holds else []}
+
+
+def sample_of(table: TopicTable, units: Sequence[WorkUnit], partitions: set[int]) -> list[dict[str, Any]]:
+    """Records that the branches remove, the lowest offsets of each log, with key and value cut short."""
+    rows: list[dict[str, Any]] = []
+    for unit in units:
+        logs = [w.partition for w in unit.partitions if w.partition in partitions]
+        if logs and len(rows) < SAMPLE_RECORDS:
+            rows += [_record(row) for row in _removed(table, unit, logs).limit(SAMPLE_RECORDS - len(rows)).collect()]
+    return sorted(rows, key=lambda r: (r["partition"], r["offset"]))
+
+
+def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
+    """Which they are is found without values; those are read of the sample alone."""
+    base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
+    inside = F.col(PARTITION).isin(logs)
+    left = branch.where(inside).select(ROW_ID)
+    gone = base.where(inside).select(PARTITION, OFFSET, ROW_ID).join(left, ROW_ID, "left_anti")
+    rank = F.row_number().over(Window.partitionBy(PARTITION).orderBy(OFFSET, ROW_ID))
+    found = gone.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank").collect()
+    rows = [r[ROW_ID] for r in found][:SAMPLE_RECORDS]
+    offsets = sorted({r[OFFSET] for r in found})
+    return base.where(inside & F.col(OFFSET).isin(offsets) & F.col(ROW_ID).isin(rows)).select(
+        PARTITION,
+        OFFSET,
+        *(
+            column
+            for name, chars in ((KEY, KEY_CHARS), (VALUE, VALUE_CHARS))
+            for column in (
+                F.substring(name, 1, chars * BYTES_A_CHAR).alias(name),
+                F.length(name).alias(f"{name}_length"),
+            )
+        ),
+    )
+
+
+def _record(row: Any) -> dict[str, Any]:
+    key, value = row[KEY], row[VALUE]
+    return {
+        "partition": row[PARTITION],
+        "offset": row[OFFSET],
+        "key": shown(None if key is None else bytes(key), row[f"{KEY}_length"], KEY_CHARS),
+        "value": shown(None if value is None else bytes(value), row[f"{VALUE}_length"], VALUE_CHARS),
+    }
+
+
+def set_aside(
+    table: TopicTable, platform: Platform, checked: dict[str, Any], rejection: Rejection | None
+) -> dict[str, Any]:
+    """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
+    where a person said no. Nothing else of any log's state changes."""
+    states = states_of_properties(dict(table.load().properties()), table.name)
+    now_ms, kind = checked["units"][0]["now_ms"], checked["kind"]
+    new: dict[int, PartitionState] = {}
+    for verdict in checked["verdicts"]:
+        partition = verdict["partition"]
+        state = states.get(partition, PartitionState())
+        if verdict.get("waits_for"):
+            continue
+        if not verdict["passed"]:
+            names = [f["expectation"] for f in verdict["failures"]]
+            new[partition] = after_failure(state, kind, names, now_ms, platform.cleaner.log_cleaner_backoff_ms)
+        elif rejection:
+            new[partition] = after_rejection(state, kind, rejection, table.topic.config.cleantail_approval_pause_ms)
+    table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
+    for unit in checked["units"]:
+        table.drop_branch(unit["branch"])
+    green = sorted(v["partition"] for v in checked["verdicts"] if v["passed"])
+    return {
+        "ok": len(green) == len(checked["verdicts"]),
+        "round": checked["round"],
+        "published": [],
+        "held_back": sorted(v["partition"] for v in checked["verdicts"] if not v["passed"]),
+        "rejected": green if rejection else [],
+        "reason": rejection.reason if rejection else "",
+        "verdicts": checked["verdicts"],
+    }

@@ -1,0 +1,96 @@
+"""Undo published rounds: table and state as before them, in one commit, with everything appended since.
+
+    spark-submit spark_jobs/rollback.py --config config --topic orders --to last --by anna
+
+`--to` is `last` (before the last published round) or the id of a snapshot in main's history. The rounds after it are
+undone, appends are kept, files rewritten since are as they were. Where another round is published meanwhile nothing
+is done (exit code 3); appends meanwhile are kept as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cleantail.config import Platform
+from cleantail.errors import ConflictError
+from cleantail.history import OPERATION
+from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.rollback import BY, ROLLBACK, UNDONE, Commit, RollbackPlan, plan_rollback, restored
+from cleantail.rolling_back import LogUndo, preview
+from spark_jobs.evidence import append_rollback
+from spark_jobs.job import Job, parser, run_job
+from spark_jobs.session import start_session
+from spark_jobs.tables import Rollback, TopicTable
+
+LAST = "last"
+
+
+def roll_back(table: TopicTable, expected: RollbackPlan, by: str) -> int:
+    """Does what was planned on the table as it is now; gives the new snapshot. Raises ConflictError when other rounds
+    than those of the plan would be undone."""
+
+    def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
+        found = plan_rollback(history, expected.to_snapshot_id, table.topic.table)
+        if found.undone != expected.undone:
+            raise ConflictError(f"{table.topic.topic}: another round was published meanwhile; nothing was undone")
+        states = states_of_properties(properties, table.name)
+        new = {p: restored(before, states.get(p, PartitionState())) for p, before in found.states.items()}
+        names = ",".join(u.round for u in found.undone)
+        return Rollback(
+            found.to_snapshot_id,
+            found.appends,
+            {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()},
+            {OPERATION: ROLLBACK, UNDONE: names, BY: by},
+        )
+
+    return table.roll_back(plan)
+
+
+def rollback_topic(
+    table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int
+) -> dict[str, Any]:
+    """The rollback and its row of evidence for each log. A crash between the two leaves the row out, no more: what
+    was undone, and by whom, is in the snapshot's summary."""
+    snapshot_id = roll_back(table, planned, by)
+    append_rollback(table, platform, planned, logs, now_ms)
+    return {
+        "ok": True,
+        **planned.as_json(),
+        "partitions": [asdict(log) for log in logs],
+        "snapshot_id": snapshot_id,
+    }
+
+
+def target(text: str) -> int | None:
+    """None for `last`. Raises ArgumentTypeError for what is neither that nor a snapshot's id."""
+    if text == LAST:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither {LAST} nor the id of a snapshot")
+    return int(text)
+
+
+def _work(job: Job) -> dict[str, Any]:
+    planned, logs = preview(job.topic, job.platform, job.arguments.to)
+    spark = start_session(job.platform, f"cleantail rollback {job.topic.topic}")
+    table = TopicTable.of(spark, job.topic, job.platform)
+    return rollback_topic(table, job.platform, planned, logs, job.arguments.by, job.now_ms)
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    arguments = parser(__doc__)
+    arguments.add_argument("--to", type=target, default=LAST, help="last, or a snapshot's id")
+    arguments.add_argument("--by", required=True, help="who asked for it; recorded in the snapshot")
+    return arguments.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    return run_job(parse_args(argv), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""When a round waits for a person: the rule as a table, and what a "no" leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleantail.approval import Rejection, after_rejection, can_be_held, heads_of, held_message, holds_of
+from cleantail.config_row import LONG_MAX
+from cleantail.partition_state import PartitionState, Quarantine
+from cleantail.topic import Topic
+
+
+def topic(ratio=1.0, publish="auto"):
+    config = {"cleantail.max.drop.ratio": ratio}
+    return Topic.model_validate({"topic": "orders", "table": "c.orders", "publish": publish, "config": config})
+
+
+def measure(records, partition=0, **deleted):
+    return {"partition": partition, "records_in": records, "deleted": deleted}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "publish", "records", "deleted", "held"),
+    [
+        pytest.param(1.0, "auto", 10, {"superseded": 10}, "", id="1.0 is off, even when all goes"),
+        pytest.param(0.3, "auto", 10, {"superseded": 3}, "", id="equal to the limit"),
+        pytest.param(0.3, "auto", 10, {"superseded": 4}, "4 of 10 records would go", id="above the limit"),
+        pytest.param(0.3, "auto", 10, {"superseded": 2, "expired": 2}, "4 of 10", id="all reasons count together"),
+        pytest.param(0.3, "auto", 10, {"retention": 4}, "4 of 10", id="retention counts"),
+        pytest.param(0.0, "auto", 10, {"superseded": 1}, "1 of 10", id="0 holds whatever removes something"),
+        pytest.param(0.0, "auto", 10, {"superseded": 0}, "", id="0 does not hold what removes nothing"),
+        pytest.param(0.0, "auto", 0, {}, "", id="an empty log has no share"),
+        pytest.param(1.0, "approve", 10, {"superseded": 1}, "publish: approve", id="approve holds below any limit"),
+        pytest.param(1.0, "approve", 10, {}, "publish: approve", id="approve holds every publish"),
+        pytest.param(0.3, "approve", 10, {"superseded": 4}, "cleantail.max.drop.ratio 0.3", id="the limit says more"),
+    ],
+)
+def test_a_round_waits_where_it_would_remove_more_than_the_limit(ratio, publish, records, deleted, held):
+    found = holds_of(topic(ratio, publish), [measure(records, **deleted)], {0})
+    assert len(found) == bool(held)
+    assert all(held in hold.reason for hold in found)
+
+
+def test_a_log_whose_check_failed_is_no_reason_to_wait_since_nothing_of_it_is_published():
+    measures = [measure(10, partition=p, superseded=9) for p in (2, 1, 0)]
+    assert [h.partition for h in holds_of(topic(0.5), measures, {0, 2})] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "publish", "can"), [(1.0, "auto", False), (0.9, "auto", True), (1.0, "approve", True)]
+)
+def test_only_a_topic_that_can_be_held_has_tasks_for_it(ratio, publish, can):
+    assert can_be_held(topic(ratio, publish)) is can
+
+
+@pytest.mark.parametrize(
+    ("by", "pause_ms", "reason", "retry_at_ms"),
+    [("anna", 50, "rejected by anna", 150), (None, LONG_MAX, "not approved in time", LONG_MAX)],
+)
+def test_a_rejected_log_rests_for_the_pause(by, pause_ms, reason, retry_at_ms):
+    state = PartitionState(checkpoint=7, log_end_offset=9)
+    after = after_rejection(state, "compact", Rejection(by, 100), pause_ms)
+    assert after.quarantine == Quarantine(100, "compact", reason, 1, retry_at_ms)
+    assert (after.checkpoint, after.log_end_offset) == (7, 9)
+    again = after_rejection(after, "compact", Rejection(by, 200), 5)
+    assert (again.quarantine.since_ms, again.quarantine.attempts, again.quarantine.retry_at_ms) == (100, 2, 205)
+
+
+def test_an_approval_is_for_the_snapshots_that_were_checked():
+    assert heads_of({"units": [{"head_snapshot_id": 4}, {"head_snapshot_id": 9}]}) == [4, 9]
+
+
+def test_the_message_names_every_log_and_why():
+    holds = [{"partition": 0, "reason": "publish: approve"}, {"partition": 3, "reason": "4 of 5 records would go"}]
+    text = held_message("orders", holds)
+    assert "waits for approval" in text and "partition 0: publish: approve; partition 3: 4 of 5" in text

@@ -1,0 +1,121 @@
+"""Which commits a rollback undoes and which it keeps, and what the states become: from histories as tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleantail.errors import CleantailError, TableError
+from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.rollback import Commit, own_entries, packed, plan_rollback, restored, unpacked
+
+S0 = PartitionState(checkpoint=4, log_end_offset=9, horizons=(Horizon(4, 100, 2, 1),), known_sequence_number=3)
+S1 = PartitionState(checkpoint=8, log_end_offset=9, known_sequence_number=5)
+
+
+def commit(snapshot_id, iceberg, /, **summary):
+    entries = {f"cleantail.{name}": value for name, value in summary.items()}
+    return Commit(snapshot_id, snapshot_id - 1 or None, 1000 * snapshot_id, iceberg, entries)
+
+
+def ingest(snapshot_id):
+    return commit(snapshot_id, "append", operation="ingest")
+
+
+def a_round(snapshot_id, states, kind="compact", iceberg="delete"):
+    return commit(snapshot_id, iceberg, operation=kind, round=f"r{snapshot_id}", before=packed(states))
+
+
+def newest_first(*commits):
+    return list(reversed(commits))
+
+
+HISTORY = newest_first(
+    ingest(1), a_round(2, {0: None}), ingest(3), a_round(4, {0: S0, 1: None}, "expire"),
+    commit(5, "replace", operation="reclaim"), commit(6, "append"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("to", "target", "undone", "appends", "rewrites", "states"),
+    [
+        pytest.param(None, 3, [4], (6,), 1, {0: S0, 1: None}, id="before the last round"),
+        pytest.param(3, 3, [4], (6,), 1, {0: S0, 1: None}, id="the same by its id"),
+        pytest.param(2, 2, [4], (3, 6), 1, {0: S0, 1: None}, id="to a round is after it"),
+        pytest.param(1, 1, [4, 2], (3, 6), 1, {0: None, 1: None}, id="the earliest round knows the state"),
+    ],
+)
+def test_rounds_and_rewrites_after_the_target_go_and_appends_stay(to, target, undone, appends, rewrites, states):
+    plan = plan_rollback(HISTORY, to, "c.orders")
+    assert (plan.to_snapshot_id, plan.to_at_ms) == (target, 1000 * target)
+    assert [u.snapshot_id for u in plan.undone] == undone
+    assert (plan.appends, plan.rewrites, plan.states) == (appends, rewrites, states)
+
+
+def test_a_second_rollback_goes_a_round_further_and_forgets_the_record_of_the_first():
+    record = Commit(7, 3, 7000, "append", {"cleantail.operation": "rollback"})
+    again = [Commit(8, 7, 8000, "append", {}), record, *HISTORY[3:]]
+    plan = plan_rollback(again, None, "c.orders")
+    assert ([u.round for u in plan.undone], plan.to_snapshot_id, plan.appends) == (["r2"], 1, (3, 8))
+
+
+@pytest.mark.parametrize(
+    ("history", "to", "error", "message"),
+    [
+        ([], None, CleantailError, "no published round is in the kept history"),
+        (newest_first(ingest(1)), None, CleantailError, "nothing to undo"),
+        (HISTORY, 6, CleantailError, "no round was published after snapshot 6"),
+        (HISTORY, 99, TableError, "snapshot 99 is not in the table's history"),
+        (HISTORY[:-1], 1, TableError, "snapshot 1 is not in the table's history"),
+        (newest_first(a_round(2, {})), None, TableError, "snapshot before round r2 has expired"),
+        (newest_first(ingest(1), a_round(2, {}), commit(3, "delete")), None, TableError, "3 of .* is not Cleantail's"),
+        (newest_first(ingest(1), a_round(2, {}), commit(3, "overwrite")), 1, TableError, "is not Cleantail's"),
+        (
+            newest_first(ingest(1), commit(2, "delete", operation="compact", round="r2")),
+            None,
+            TableError,
+            "published by an earlier version",
+        ),
+        (
+            newest_first(ingest(1), commit(2, "delete", operation="compact", round="r2", before="?")),
+            None,
+            TableError,
+            "cleantail.before of snapshot 2 cannot be read",
+        ),
+    ],
+    ids=range(10),
+)
+def test_what_cannot_be_undone_is_refused_with_its_reason(history, to, error, message):
+    with pytest.raises(error, match=message):
+        plan_rollback(history, to, "c.orders")
+
+
+def test_a_round_without_deletes_counts_as_one_whatever_iceberg_calls_it():
+    history = newest_first(ingest(1), a_round(2, {0: None}, iceberg="overwrite"))
+    assert [u.round for u in plan_rollback(history, None, "c.orders").undone] == ["r2"]
+
+
+@pytest.mark.parametrize("states", [{}, {0: None, 7: S0}, dict.fromkeys(range(300), S1)], ids=["none", "two", "many"])
+def test_states_come_back_as_they_were_packed(states):
+    text = packed(states)
+    assert unpacked(text, "here") == states
+    assert len(text) < 60 + 12 * len(states) + 400 * (len(states) < 10)
+
+
+def test_a_state_is_put_back_but_for_log_end_and_quarantine():
+    held = Quarantine(1, "compact", "check failed", 2, 9)
+    now = PartitionState(checkpoint=20, log_end_offset=20, quarantine=held, proven_ms=5)
+    back = restored(S0, now)
+    assert (back.checkpoint, back.horizons, back.known_sequence_number) == (4, S0.horizons, 3)
+    assert (back.log_end_offset, back.quarantine, back.proven_ms) == (20, held, None)
+    assert restored(None, now) == PartitionState(log_end_offset=20, quarantine=held)
+    assert restored(None, PartitionState()) == PartitionState()
+
+
+def test_a_writers_own_entries_are_kept_and_icebergs_are_made_anew():
+    summary = {
+        "kafka.connect.offsets.t": "{}",
+        "cleantail.operation": "ingest",
+        "added-records": "4",
+        "engine-name": "x",
+    }
+    assert own_entries(summary) == {"kafka.connect.offsets.t": "{}", "cleantail.operation": "ingest"}

@@ -1,0 +1,153 @@
+"""Runs that wait for a person, on a real Airflow database: asked through Airflow's own request, answered as its API does."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow_site import FixedPlan, Site, StubbedJobs, plan, verdict
+
+pytestmark = pytest.mark.airflow
+HOSTILE = "```\n{{ 7 * 7 }} <script>alert(1)</script>"
+HELD = {
+    "ok": True, "topic": "orders", "round": "r1", "kind": "compact",
+    "units": [{"now_ms": 1_700_000_000_000, "head_snapshot_id": 41}],
+    "verdicts": [verdict(0)],
+    "measures": [{"partition": 0, "records_in": 9, "deleted": {"superseded": 8}, "tombstones_out": 1}],
+    "checks_passed": 10, "checks_total": 10,
+    "holds": [{"partition": 0, "reason": "8 of 9 records would go, above cleantail.max.drop.ratio 0.5"}],
+    "sample": [{"partition": 0, "offset": 3, "key": json.dumps(HOSTILE), "value": "null"}],
+}  # fmt: skip
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the DAG `orders`, whose rounds can be held, where evaluate finds the given plan; gives the states."""
+
+    def run_with(found: dict[str, Any], conf: dict[str, Any] | None = None) -> dict[str, str]:
+        monkeypatch.setattr("cleantail.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
+        site.without_pauses()
+        alerts = [{"type": "file", "path": "alerts.jsonl"}]
+        (site.home / "landing").mkdir(exist_ok=True)
+        (site.home / "landing" / "a.jsonl").write_text("{}\n")
+        config = {"segment.ms": 1, "cleantail.max.drop.ratio": 0.5}
+        source = {"source": {"path": "landing/*.jsonl"}} if conf else {}
+        site.topic("orders", config=config, approvers=["anna"], alerts=alerts, **source)
+        finished = site.dag("orders").test(run_conf=conf)
+        return {i.task_id: str(i.state) for i in finished.get_task_instances()}
+
+    return run_with
+
+
+@contextmanager
+def answers(option: str | None) -> Iterator[list[Any]]:
+    """Answers every request of a task as anna; None is the scheduler's answer when the time is over."""
+    asked: list[Any] = []
+    over = threading.Event()
+    thread = threading.Thread(target=_answer_all, args=(option, asked, over))
+    thread.start()
+    try:
+        yield asked
+    finally:
+        over.set()
+        thread.join()
+
+
+def _answer_all(option: str | None, asked: list[Any], over: threading.Event) -> None:
+    from airflow.models.hitl import HITLDetail
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.trigger import handle_event_submit
+    from airflow.triggers.base import TriggerEvent
+    from airflow.utils.session import create_session
+    from airflow.utils.state import TaskInstanceState
+
+    while not over.is_set():
+        with create_session() as session:
+            waiting = session.query(TaskInstance).filter_by(state=TaskInstanceState.AWAITING_INPUT).all()
+            for instance in waiting:
+                detail = session.get(HITLDetail, instance.id)
+                asked.append((instance.task_id, instance.pool, detail.subject, detail.body, detail.assigned_users))
+                detail.responded_by = {"id": "anna", "name": "anna"} if option else None
+                detail.responded_at = datetime(2026, 1, 1, tzinfo=UTC)
+                detail.chosen_options = [option] if option else list(detail.defaults)
+                payload = detail.as_resume_event_payload(timedout=option is None)
+                handle_event_submit(TriggerEvent(payload), task_instance=instance, session=session)
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    ("option", "argument", "value"),
+    [
+        ("Approve", "--approved-by", "anna"),
+        ("Reject", "--rejected", '{"by": "anna", "at_ms": 1767225600000}'),
+        (None, "--rejected", '{"by": null, "at_ms": 1767225600000}'),
+    ],
+    ids=["approved", "rejected", "not answered in time"],
+)
+def test_a_held_round_is_published_or_dropped_as_the_answer_says(
+    run: Run, jobs: StubbedJobs, site: Site, option: str | None, argument: str, value: str
+) -> None:
+    jobs.answer("check_quality", HELD)
+    with answers(option) as asked:
+        states = run(plan(units=1))
+    assert (states["approve"], states["publish"], states["approve_expiry"]) == ("success", "success", "skipped")
+    assert jobs.names == ["compact", "check_quality", "publish"]
+    assert jobs.argument("publish", argument) == value
+    assert json.loads(jobs.argument("publish", "--checked")) == HELD
+    [(task, pool, subject, body, users)] = asked
+    assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would go from 1 partitions")
+    assert [user["id"] for user in users] == ["anna"]
+    assert json.dumps(HOSTILE) in body and "49" not in body
+    [alert] = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    assert "waits for approval" in alert["text"] and "8 of 9 records" in alert["text"]
+    assert "script" not in alert["text"]
+
+
+def test_a_round_within_the_limit_is_published_without_a_question(run: Run, jobs: StubbedJobs) -> None:
+    jobs.answer("check_quality", HELD | {"holds": [], "sample": []})
+    states = run(plan(units=1))
+    assert (states["approve"], states["publish"]) == ("success", "success")
+    assert not {"--approved-by", "--rejected"} & set(jobs.calls[-1]["arguments"])
+
+
+def test_an_expiry_waits_too_and_is_published_by_a_task_of_its_own(run: Run, jobs: StubbedJobs) -> None:
+    expiry = HELD | {"kind": "expire"}
+    jobs.answer("expire_tombstones", {"ok": True, "published": [], "checked": expiry})
+    with answers("Approve") as asked:
+        states = run(plan(sweep=True))
+    assert [task for task, *_ in asked] == ["approve_expiry"]
+    assert (states["publish_expiry"], states["reclaim"]) == ("success", "skipped")
+    assert jobs.names == ["expire_tombstones", "publish"]
+    assert json.loads(jobs.argument("publish", "--checked")) == expiry
+
+
+def test_a_run_that_is_triggered_as_a_rollback_does_nothing_else(run: Run, jobs: StubbedJobs) -> None:
+    states = run(plan(units=1, sweep=True, reclaim=True), {"rollback_to": "last"})
+    assert jobs.names == ["rollback"]
+    assert jobs.argument("rollback", "--to") == "last"
+    assert states.pop("evaluate") == states.pop("rollback") == "success"
+    assert set(states.values()) == {"skipped"}
+
+
+@pytest.mark.parametrize("answer", [None, {"approved": True, "by": "anna", "at_ms": 1, "heads": [40]}])
+def test_a_yes_to_another_round_publishes_nothing(site: Site, answer: Any) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from cleantail_airflow.stations import PublishOperator
+
+    class Pulled:
+        def xcom_pull(self, task_ids: str, key: str = "return_value") -> Any:
+            return {"check_quality": HELD, "evaluate": plan(units=1), "approve": answer}[task_ids]
+
+    task = PublishOperator(task_id="publish", topic="orders", config_dir=str(site.config), approval="approve")
+    with pytest.raises(AirflowFailException, match="nobody has approved this round"):
+        task.arguments({"ti": Pulled()})  # type: ignore[typeddict-item]

@@ -1,0 +1,109 @@
+"""Rounds that wait for a person, on real tables: held, approved exactly as checked, rejected, released."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cleantail.approval import Rejection
+from cleantail.errors import HeldError
+from cleantail.evaluate import evaluate_topic
+from spark_jobs import rounds
+from spark_jobs.approvals import set_aside
+from spark_jobs.compact import compact_unit
+from spark_jobs.expire_tombstones import NONE_FRESH
+from spark_jobs.publish import publish_approved
+from tests.jobs.test_rounds import NOW, offsets, record
+
+
+def ingest(workshop, topic, name, *records):
+    workshop.ok("ingest", topic, "--file", workshop.file(name, [record(*r) for r in records]))
+
+
+def log_of(workshop, topic, now=NOW):
+    [log] = workshop.json("status", topic, "--now", now)["topics"][topic]
+    return log
+
+
+def branches(table):
+    return [name for name in table.load().refs().keySet() if name != "main"]
+
+
+def summary_of(table):
+    return dict(table.load().currentSnapshot().summary())
+
+
+def checked_round(workshop, table, now=NOW):
+    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=now, force=True)
+    done = [compact_unit(table, workshop.platform(), unit) for unit in plan.units]
+    return rounds.check_round(table, workshop.platform(), plan.round, done)
+
+
+def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(workshop, table_of):
+    topic = workshop.topic("limit", {"cleantail.max.drop.ratio": 0.5})
+    ingest(workshop, topic, "limit.jsonl", (0, "a", "old <b>\n"), (1, "a", None), (2, "a", "x"), (3, "b", "y"))
+    workshop.ok("compact", topic, "--now", NOW)  # 2 of 4 is not above 0.5
+    ingest(workshop, topic, "limit-1.jsonl", (4, "a", "z"), (5, "b", "w"), (6, "b", None))
+    code, out, err = workshop.run("compact", topic, "--now", NOW + 1, "--force")
+    assert code == 5
+    assert "3 of 5 records would go, above cleantail.max.drop.ratio 0.5" in err
+    assert 'partition 0  offset 2  key "a"  value "x"' in err and "--approve" in err
+    assert offsets(workshop.read(topic)) == [2, 3, 4, 5, 6]
+    assert (log_of(workshop, topic)["checkpoint"], log_of(workshop, topic)["state"]["quarantine"]) == (4, None)
+    assert branches(table_of(topic)) == []
+    workshop.ok("compact", topic, "--now", NOW + 2, "--force", "--approve")
+    assert offsets(workshop.read(topic)) == [4, 6]
+    assert summary_of(table_of(topic))["cleantail.approved-by"]
+
+
+def test_what_was_approved_is_published_with_everything_appended_meanwhile(workshop, table_of):
+    topic = workshop.topic("approve", publish="approve")
+    ingest(workshop, topic, "approve.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", None))
+    table, platform = table_of(topic), workshop.platform()
+    checked = json.loads(json.dumps(checked_round(workshop, table)))  # through an XCom
+    assert [h["reason"] for h in checked["holds"]] == ["publish: approve"]
+    assert checked["sample"] == [{"partition": 0, "offset": 0, "key": '"a"', "value": '"x"'}]
+    with pytest.raises(HeldError, match="waits for approval"):
+        rounds.publish_round(table, platform, checked)
+    ingest(workshop, topic, "approve-1.jsonl", (3, "a", "z"))
+    assert publish_approved(table, platform, checked, "anna")["published"] == [0]
+    assert offsets(workshop.read(topic)) == [1, 2, 3]
+    assert (log_of(workshop, topic)["checkpoint"], branches(table)) == (3, [])
+    assert summary_of(table)["cleantail.approved-by"] == "anna"
+
+    left = rounds.expire_round(table, platform, NOW + 2000, [0], lambda _: None, NONE_FRESH)
+    assert (left["published"], left["checked"]["kind"]) == ([], "expire")
+    assert offsets(workshop.read(topic)) == [1, 2, 3]
+    assert publish_approved(table, platform, left["checked"], "anna")["published"] == [0]
+    assert offsets(workshop.read(topic)) == [1, 3]
+
+
+def test_an_approval_is_void_once_another_round_was_published(workshop, table_of):
+    topic = workshop.topic("void", publish="approve")
+    ingest(workshop, topic, "void.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    ingest(workshop, topic, "void-1.jsonl", (2, "a", "z"))
+    workshop.ok("compact", topic, "--now", NOW + 1, "--approve")
+    with pytest.raises(HeldError, match="what anna approved cannot be published as it was shown"):
+        publish_approved(table, platform, checked, "anna")
+    assert (offsets(workshop.read(topic)), branches(table)) == ([2], [])
+    assert log_of(workshop, topic)["checkpoint"] == 3
+
+
+def test_a_rejected_round_leaves_no_branch_and_its_log_rests_until_it_is_released(workshop, table_of):
+    topic = workshop.topic("reject", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
+    ingest(workshop, topic, "reject.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, platform = table_of(topic), workshop.platform()
+    result = set_aside(table, platform, checked_round(workshop, table), Rejection("anna", NOW))
+    assert (result["ok"], result["published"], result["rejected"]) == (True, [], [0])
+    assert (offsets(workshop.read(topic)), branches(table)) == ([0, 1], [])
+    held = log_of(workshop, topic)["state"]["quarantine"]
+    assert (held["reason"], held["retry_at_ms"]) == ("rejected by anna", NOW + 60_000)
+    assert not evaluate_topic(table.topic, platform, now_ms=NOW + 59_999).units
+    assert evaluate_topic(table.topic, platform, now_ms=NOW + 60_000).units
+    workshop.ok("release", topic, "0")
+    assert evaluate_topic(table.topic, platform, now_ms=NOW + 1).units
+    workshop.ok("compact", topic, "--now", NOW + 1, "--approve")
+    assert offsets(workshop.read(topic)) == [1]
