@@ -58,10 +58,9 @@ def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, in
     The number is that of the last round that has passed over the span. Where the checkpoint was lost, the ledger still
     says what was cleaned before.
     """
-    low, end = work.first_dirty_offset, min(state.ledger_end_offset, work.end_offset)
-    spans = []
-    for round_end, known in [*_rounds_before(state), (end, state.known_sequence_number)]:
-        high = min(round_end, end)
+    low, spans = work.first_dirty_offset, []
+    for round_end, known in _rounds_before(state):
+        high = min(round_end, work.end_offset)
         if low < high:
             spans.append((low, high, known))
             low = high
@@ -69,9 +68,15 @@ def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, in
 
 
 def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
-    """(end offset, sequence number) of the rounds that passed over some offset last; ends ascend."""
+    """(end offset, sequence number) of the rounds that passed over some offset below the ledger's end last; ends
+    ascend. Where the checkpoint was lost, the last known number holds up to the ledger's end."""
     last = [] if state.checkpoint is None else [(state.checkpoint, state.known_sequence_number)]
-    return [*last, *state.earlier_rounds]
+    low, rounds = 0, []
+    for end, known in [*last, *state.earlier_rounds, (state.ledger_end_offset, state.known_sequence_number)]:
+        if (end := min(end, state.ledger_end_offset)) > low:
+            rounds.append((end, known))
+            low = end
+    return rounds
 
 
 def due_spans(

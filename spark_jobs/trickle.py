@@ -1,7 +1,7 @@
 """A round with few dirty records opens only the files that can hold one of their keys, where the files' bounds tell.
 
-Iceberg keeps the first 16 bytes of the lowest and the highest key of each file. Where keys come in some order (ids that
-grow, a date at the front), few files overlap the keys of a trickle; where they are hashes, all do, and nothing is
+Iceberg keeps the first 16 bytes of the lowest and the highest key of each file. Where keys come in some order (ids
+that grow, a date at the front), few files overlap the keys of a trickle; where they are hashes, all do, and nothing is
 filtered.
 """
 

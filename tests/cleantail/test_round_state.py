@@ -206,6 +206,18 @@ def test_earlier_rounds_are_forgotten_as_they_are_passed():
     )
 
 
+@pytest.mark.parametrize("checkpoint", [None, 1], ids=["lost", "set below the log start"])
+def test_without_a_checkpoint_the_ledger_says_what_was_passed_before(checkpoint):
+    """A round that then ends early must not make the tombstones above it look as if it had seen them."""
+    after = after_round(cleaned(checkpoint), replace(COMES, end_offset=5), MEASURE, 9, 1_000)
+    assert after.earlier_rounds == ((20, 7),)
+
+
+def test_a_checkpoint_beyond_the_log_explains_no_more_than_the_ledger():
+    after = after_round(cleaned(1_000), replace(COMES, end_offset=5), MEASURE, 9, 1_000)
+    assert after.earlier_rounds == ((20, 7),)
+
+
 def test_a_first_round_has_none_before_it():
     assert after_round(PartitionState(), COMES, MEASURE, 9, 1_000).earlier_rounds == ()
 

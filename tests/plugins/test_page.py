@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -329,14 +329,13 @@ def test_metrics_say_what_the_page_says_and_escape_every_label(browser: Any, sit
 def test_the_time_since_the_last_run_is_that_of_the_dag(browser: Any, orders: OrdersTable) -> None:
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
-    from airflow.utils.timezone import utcnow
 
     from cleantail_airflow.exposition import last_runs_ms
 
     assert last_runs_ms(["nobody"]) == {}
     with create_session() as session:
         for hours in (5, 2):
-            began = utcnow() - timedelta(hours=hours)
+            began = datetime.now(UTC) - timedelta(hours=hours)
             run = DagRun(dag_id="orders", run_id=f"r{hours}", run_type="manual", run_after=began, start_date=began)
             session.add(run)
     (since,) = scraped(browser("ann").get(METRICS))["cleantail_time_since_last_run_ms"]
