@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cleantail import adopt_command, import_command, what_if_command
 from cleantail.config import Platform, Topic, find_topic, load_platform
 from cleantail.errors import CleantailError, ConfigError, HeldError, Problem
 from cleantail.outside import explained
@@ -70,9 +71,12 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     add("check-config", check_config, "validate the whole configuration")
+    import_command.add_arguments(add("import-config", import_command.run, "write topic YAML from what Kafka says"))
+    adopt_command.add_arguments(add("adopt", adopt_command.run, "take over an existing table of a sink, in place"))
     _clock(_optional_topic(add("status", status, "the state of every log, from metadata")))
     _ingest_arguments(_topic(add("ingest", ingest, "append files of kcat -J lines, each exactly once")))
-    _decisions(_clock(_topic(add("plan", plan, "what a run would do and why; changes nothing"))))
+    planning = _decisions(_clock(_optional_topic(add("plan", plan, "what a run would do and why; changes nothing"))))
+    what_if_command.add_arguments(planning)
     _approve_argument(_decisions(_clock(_topic(add("compact", compact, "evaluate, compact, check, publish, expire")))))
     _topic(add("check", check, "prove that all keys below the clean points are unique, whatever was proven before"))
     _clock(_topic(add("reclaim", reclaim, "rewrite files, expire snapshots, remove orphans, where due")))
@@ -191,10 +195,13 @@ def status(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def plan(arguments: argparse.Namespace, platform: Platform) -> int:
-    """What compact would do now."""
+    """What compact would do now, or what it would have done under another policy."""
     from cleantail import report
     from cleantail.join_plans import resolve_join
 
+    if what_if_command.wanted(arguments):
+        topic = _named(arguments) if arguments.topic else None
+        return what_if_command.run(arguments, topic, platform, _now(arguments))
     planned, configs = _planned(arguments, platform), _named(arguments).config
     joins = [resolve_join(unit, platform, configs).reason for unit in planned.units]
     report.plan(planned, joins, arguments.json)

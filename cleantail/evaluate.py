@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cleantail.config import Platform, Topic
+from cleantail.config_row import LONG_MAX
 from cleantail.log_state import LogState, resolve_log_state
 from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader, hold_offset, registered
@@ -16,7 +17,7 @@ from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
 from cleantail.retention import Retention, resolve_retention
 from cleantail.table_metadata import TableFacts, load_table, open_catalog, require_partition, table_facts
 from cleantail.triggers import Decision, decide, due_tombstones, held_tombstones, in_order_of_work, quarantine_pause
-from cleantail.work_units import PartitionWork, WorkUnit, pack
+from cleantail.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ class RunPlan:
         """The same plan with the work of these partitions only."""
         works = [w for u in self.units for w in u.partitions if w.partition in partitions]
         base = self.units[0].base_snapshot_id if self.units else 0
-        return replace(self, units=pack(self.round, self.now_ms, base, works))
+        unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # what was one unit stays one
+        return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
 
     def as_json(self) -> dict[str, Any]:
         """Numbers and texts of our own making: what a task may pass on through XCom."""
@@ -147,7 +149,8 @@ def plan_run(
     retentions = tuple(resolve_retention(s, topic.config, now_ms) for s in logs)  # a quarantine does not stop it
     works = _works(logs, decisions, retentions, facts)
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
-    units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works)
+    unit_bytes = LONG_MAX if topic.columns else UNIT_BYTES  # an adopted table's file may hold several logs
+    units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes)
     sweepable = [s for s in logs if topic.config.compacts and not pauses.get(s.partition)]
     readers = facts.readers if facts else ()
     cap_ms = topic.config.cleantail_readers_hold_cap_ms

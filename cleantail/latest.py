@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.log_records import log_records
 from cleantail.ranking import VERSION_BYTES, latest_timestamp_ms, strategy_text
 from cleantail.table_metadata import arrivals, load_table, log_ends, log_starts, open_catalog
 from cleantail.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
@@ -22,7 +23,7 @@ from cleantail.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import DataScan, Table
+    from pyiceberg.table import Table
 
 Rank = tuple[bool, int, int]
 """(has a version, version, offset): the highest wins."""
@@ -56,11 +57,10 @@ class Latest:
         return pa.concat_tables(logs) if logs else self.table.schema().as_arrow().empty_table()
 
     def _log(self, partition: int) -> pa.Table:
-        from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, NotNull
-
-        inside = GreaterThanOrEqual(OFFSET, self.starts.get(partition, 0))
-        rows = And(EqualTo(PARTITION, partition), NotNull(KEY), inside)
-        records = _in_order_of_arrival(self.table.scan(row_filter=rows, snapshot_id=self.snapshot_id), self.arrivals)
+        start = self.starts.get(partition, 0)
+        records = log_records(
+            self.table, partition, self.snapshot_id, from_offset=start, keyed=True, arrivals=self.arrivals
+        )
         remembered = {key: rank for (p, key), rank in self.remembered.items() if p == partition}
         return winners(records, self.topic.config, self.now_ms, remembered)
 
@@ -79,14 +79,6 @@ def load_latest(topic: Topic, platform: Platform, now_ms: int, snapshot_id: int 
     at = snapshot_id if snapshot_id is not None else current.snapshot_id if current else None
     starts, order = log_starts(table, topic.config, snapshot_id), arrivals(table, snapshot_id)
     return Latest(table, topic, at, positions, _remembered(catalog, topic, now_ms), now_ms, starts, order)
-
-
-def _in_order_of_arrival(scan: DataScan, arrivals: Mapping[str, int]) -> pa.Table:
-    """The records of a scan, file after file: of the same (partition, offset) twice the first is what a round keeps."""
-    from pyiceberg.io.pyarrow import ArrowScan
-
-    files = sorted(scan.plan_files(), key=lambda task: arrivals[task.file.file_path])
-    return ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(files)
 
 
 def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, bytes], Rank]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import TableError
 from cleantail.kcat import Record
+from cleantail.log_records import log_records
 from cleantail.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
 
 if TYPE_CHECKING:
@@ -28,15 +29,11 @@ def read_records(
 
     Raises TableError for a snapshot that the table does not have.
     """
-    from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual
-
     if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
         raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
     for partition in partitions:
-        rows = And(
-            EqualTo(PARTITION, partition), GreaterThanOrEqual(OFFSET, max(from_offset, log_starts.get(partition, 0)))
-        )
-        found = table.scan(row_filter=rows, snapshot_id=snapshot_id).to_arrow()
+        start = max(from_offset, log_starts.get(partition, 0))
+        found = log_records(table, partition, snapshot_id, from_offset=start)
         for batch in found.sort_by(OFFSET).to_batches(max_chunksize=BATCH_RECORDS):
             yield from records_of(batch)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,15 +31,16 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
     """What reclaim would do now.
 
     Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round
-    knows what arrived.
+    knows what arrived. A file of an adopted table that several logs share stays as it is.
     """
     if facts is None:
         return ReclaimPlan((), 0, "there is no table yet")
     groups: list[tuple[DataFile, ...]] = []
+    shared = {path for path, logs in Counter(f.path for f in facts.files).items() if logs > 1}
     for partition in facts.partitions:
         state = facts.states.get(partition)
         known = state.known_sequence_number if state else 0
-        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= known]
+        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= known and f.path not in shared]
         groups += rewrite_groups(files, configs)
     oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
     expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)
@@ -53,7 +55,8 @@ def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tup
     """
     groups: list[list[DataFile]] = []
     for file in sorted(files, key=lambda f: (f.lower_offset, f.upper_offset, f.path)):
-        if groups and sum(f.live_bytes for f in groups[-1]) + file.live_bytes <= configs.segment_bytes:
+        fits = groups and sum(f.live_bytes for f in groups[-1]) + file.live_bytes <= configs.segment_bytes
+        if fits and groups[-1][-1].place == file.place:
             groups[-1].append(file)
         else:
             groups.append([file])

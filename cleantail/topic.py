@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
+from cleantail.columns import Columns
 from cleantail.config_row import Model, cross_field_error
 from cleantail.events import Event
 from cleantail.expectation_names import EXPECTATION_NAMES, expectation_name
@@ -70,7 +71,7 @@ TopicName = Annotated[
     _text("[a-zA-Z0-9._-]{1,249}", "1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or .."),
 ]
 TableName = Annotated[
-    str, _text(r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+", "namespace.name, each of the characters a-z A-Z 0-9 _")
+    str, _text(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", "namespace.name, each of the characters a-z A-Z 0-9 _ -")
 ]
 ConnectionId = Annotated[
     str, _text("[A-Za-z0-9_.-]{1,250}", "the id of an Airflow connection: characters a-z A-Z 0-9 . _ -")
@@ -220,6 +221,9 @@ class Topic(TopicDefaults):
         "character outside a-z A-Z 0-9 _."
     )
     source: Source = Field(default=Source(), description="Where records come from.")
+    columns: Columns | None = Field(
+        default=None, description="Of an adopted table: which of its columns hold what (`cleantail adopt`)."
+    )
 
     @model_validator(mode="after")
     def _waits_for_others(self) -> Topic:

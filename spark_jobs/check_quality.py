@@ -97,6 +97,8 @@ def check_round(
             records = as_text(below_end(table.at_branch(work.branch), judged))
             findings += auditor.check_records(round_id, records, [w.partition for w in judged])
     verdicts = [_verdict(m[PARTITION], findings) for m in measures]
+    if table.topic.columns is not None:
+        verdicts = all_or_none(verdicts)
     result = {
         "ok": all(v["passed"] for v in verdicts),
         "topic": table.topic.topic,
@@ -327,6 +329,15 @@ def _verdict(partition: int, findings: Sequence[Finding]) -> dict[str, Any]:
         "failures": [asdict(f) for f in red],
         "warnings": [asdict(f) for f in failed if f not in red],
     }
+
+
+def all_or_none(verdicts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where one log fails the others wait: a file of an adopted table may hold several, and has one deletion vector.
+
+    The failed one is quarantined, so the next round is without it.
+    """
+    red = [v["partition"] for v in verdicts if not v["passed"]]
+    return [v if not red or v["partition"] in red else v | {"passed": False, "waits_for": red} for v in verdicts]
 
 
 def _work(job: Job) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from spark_jobs.transforms.winners import (
     where_full,
 )
 from spark_jobs.trickle import touched_keys
-from spark_jobs.vectors import FilesOf, positions_in, together, with_place, without
+from spark_jobs.vectors import FilesOf, count_by_log, together, with_place, without
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
     found: dict[str, Any] = {}
     with grouped_by_log(table.spark, plan.grouped):
         for reason, records in removals(table, unit, files, keyless > 0, plan.hint).items():
-            found[reason] = without(positions_in(records), found.values())
+            found[reason] = without(files.positions_in(records), found.values())
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, together(found.values()))
-    deleted = {reason: _as_text(files.count_by_log(gone)) for reason, gone in found.items()}
+    deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
     most = max(w.dirty_records for w in unit.partitions)
     return unit.as_json() | {
         "counts": {"deleted": deleted, "plan": plan.reason},
@@ -74,7 +74,8 @@ def _as_text(by_log: dict[int, int]) -> dict[str, int]:
 
 
 def removals(table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, hint: str) -> dict[str, DataFrame]:
-    """The records to remove, by reason; one that has several goes by the first. Columns: ct_file and _pos, and more."""
+    """The records to remove, by reason; one that has several goes by the first. Columns: partition,
+    ct_file and _pos, and more."""
     works, configs = unit.partitions, table.topic.config
     base = table.at_snapshot(unit.base_snapshot_id)
     found = {}
@@ -90,7 +91,7 @@ def removals(table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, h
     below = base.where(span_condition({w.partition: (0, w.end_offset) for w in works}))
     if keyless:
         found["invalid"] = below.where(F.col(KEY).isNull())
-    found = {reason: with_place(gone) for reason, gone in found.items()}
+    found = {reason: with_place(gone, PARTITION) for reason, gone in found.items()}
     touched = touched_keys(records, unit, files)
     if touched is not None:
         records, below = records.where(touched), below.where(touched)

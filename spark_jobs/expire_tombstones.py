@@ -28,7 +28,7 @@ from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable, branch_name
 from spark_jobs.transforms.guards import GUARDS, with_guards
 from spark_jobs.transforms.winners import columns_of, span_condition
-from spark_jobs.vectors import positions_in, with_place
+from spark_jobs.vectors import count_by_log, with_place
 
 NONE_FRESH: Mapping[int, int] = {}
 
@@ -68,10 +68,10 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, A
     configs, base = table.topic.config, table.at_snapshot(unit.base_snapshot_id)
     columns = [*columns_of(configs), "_file", "_pos"]
     flagged = with_guards(tombstones.select(*columns), base, unit.partitions, configs, unit.now_ms)
-    found = positions_in(with_place(flagged.where(f"NOT {GUARDS}")))
+    found = files.positions_in(with_place(flagged.where(f"NOT {GUARDS}"), PARTITION))
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, found)
-    counts = {"deleted": {"expired": {str(p): n for p, n in files.count_by_log(found).items()}}}
+    counts = {"deleted": {"expired": {str(p): n for p, n in count_by_log(found).items()}}}
     return unit.as_json() | {"counts": counts, "left_behind": _left_behind(table, plan, unit, spans)}
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from cleantail.topic_table import KEY, OFFSET, PARTITION
 from cleantail.work_units import PartitionWork, WorkUnit
 from spark_jobs.tables import TopicTable
+from spark_jobs.transforms.mapping import METADATA
 from spark_jobs.transforms.winners import ROW_ID, below_end, copies_of
 
 
@@ -31,7 +32,8 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) 
             _create_like(table, name)
             held = table.spark.table(name).select(PARTITION, OFFSET)
             once = _without_copies(table, records, works, unit.base_snapshot_id)
-            once.join(held, [PARTITION, OFFSET], "left_anti").writeTo(name).append()
+            fresh = once.join(held, [PARTITION, OFFSET], "left_anti")
+            fresh.select(*table.spark.table(name).columns).writeTo(name).append()
 
 
 def _without_copies(
@@ -47,5 +49,6 @@ def _without_copies(
 
 
 def _create_like(table: TopicTable, name: str) -> None:
-    columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in table.spark.table(table.name).schema)
+    fields = [f for f in table.current().schema if f.name not in METADATA]
+    columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in fields)
     table.ensure_side_table(name, columns, "'format-version'='3'")

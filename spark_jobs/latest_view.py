@@ -19,11 +19,15 @@ from cleantail.ranking import latest_timestamp_sql, rank_sql, strategy_text
 from cleantail.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, PARTITION, VALUE
 from spark_jobs.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.tables import TopicTable
+from spark_jobs.transforms.mapping import topic_columns_sql
 
 logger = logging.getLogger("cleantail.latest_view")
 
 PROPERTY_VIEW = "cleantail.latest-view"
 """Hash of the view's text as it was last made, so that it is made anew only when it changes."""
+
+FIRST = "`_last_updated_sequence_number`, `_row_id`"
+"""Hidden columns, by which the first of the copies of one record is known: the one that a round keeps (3.5)."""
 
 
 def view_name(table: TopicTable) -> str:
@@ -36,7 +40,7 @@ def ensure_latest_view(table: TopicTable) -> None:
     properties, configs = dict(table.load().properties()), table.topic.config
     states = states_of_properties(properties, table.name)
     starts = {p: kept_log_start(state, configs) for p, state in sorted(states.items())}
-    text = latest_sql(table.name, ledger_table(table), configs, starts)
+    text = latest_sql(_source(table), ledger_table(table), configs, starts)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     if properties.get(PROPERTY_VIEW) == digest:
         return
@@ -50,13 +54,21 @@ def ensure_latest_view(table: TopicTable) -> None:
     table.set_properties({PROPERTY_VIEW: digest})
 
 
+def _source(table: TopicTable) -> str:
+    """The table, or, where it was adopted, a query with a topic table's columns over it."""
+    if table.topic.columns is None:
+        return table.name
+    columns = topic_columns_sql(table.spark.table(table.name), table.topic.columns)
+    return f"(SELECT {columns}, {FIRST} FROM {table.name})"
+
+
 def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[int, int]) -> str:
-    """The view's query. `table` and `ledger` are quoted names, `starts` the log starts, which hide what is below."""
+    """The view's query. `table`: a quoted name, or a query; `ledger`: a quoted name; `starts`: log starts, which hide
+    what is below."""
     columns = ", ".join(f"`{name}`" for name in COLUMNS)
     rank = rank_sql(configs, latest_timestamp_sql(configs))
-    first = "`_last_updated_sequence_number`, `_row_id`"  # of copies of one record, the one that a round keeps (3.5)
-    keyed = f"SELECT {columns}, {first}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL{_inside(starts)}"
-    order = f"row_number() OVER (PARTITION BY `{PARTITION}`, `{KEY}` ORDER BY `rank` DESC, {first}) AS `nth`"
+    keyed = f"SELECT {columns}, {FIRST}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL{_inside(starts)}"
+    order = f"row_number() OVER (PARTITION BY `{PARTITION}`, `{KEY}` ORDER BY `rank` DESC, {FIRST}) AS `nth`"
     winners = f"SELECT *, {order} FROM ({keyed})"
     state = f"`nth` = 1 AND `{VALUE}` IS NOT NULL"
     if not configs.cleantail_tombstone_lateness_ms:

@@ -53,6 +53,10 @@ def publish_round(
         raise HeldError(held_message(checked["topic"], checked["holds"]))
     green = {v["partition"] for v in checked["verdicts"] if v["passed"]}
     red = {v["partition"]: v for v in checked["verdicts"] if not v["passed"]}
+    for waiting in (v for v in red.values() if "waits_for" in v):
+        logger.warning(
+            "partition %s waits: logs %s failed, and share files", waiting["partition"], waiting["waits_for"]
+        )
     units = [WorkUnit.from_json(unit) for unit in checked["units"]]
     if table.topic.config.cleantail_keyless_policy == "quarantine" and checked["kind"] == "compact":
         move_keyless(table, units, green)
@@ -111,7 +115,7 @@ def keep_failed(
         return {}
     kept = {}
     for unit in units:
-        failed = [work.partition for work in unit.partitions if work.partition in red]
+        failed = [w.partition for w in unit.partitions if w.partition in red and "waits_for" not in red[w.partition]]
         if failed:
             name = failed_name(checked["round"], unit.unit, "x" if checked["kind"] == EXPIRE else "u", unit.now_ms)
             table.create_branch(name, table.head_of(unit.branch))
@@ -142,6 +146,8 @@ def _next_states(
         for work in unit.partitions:
             state = states.get(work.partition, PartitionState())
             measure, failed = measures[work.partition], red.get(work.partition)
+            if failed and "waits_for" in failed:
+                continue
             if failed:
                 backoff_ms = platform.cleaner.log_cleaner_backoff_ms
                 names = [f["expectation"] for f in failed["failures"]]

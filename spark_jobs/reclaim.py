@@ -17,6 +17,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from cleantail.columns import quoted
 from cleantail.config import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.evaluate import read_facts
@@ -66,10 +67,13 @@ def rewrite_group(table: TopicTable, group: Sequence[DataFile], number: int) -> 
     base = int(table.load().currentSnapshot().snapshotId())
     branch = branch_name(f"rw_{base}_{number}")
     paths = {f.path for f in group}
-    live = table.at_snapshot(base).where(F.col("_file").isin(sorted(paths)) & (F.col(PARTITION) == group[0].partition))
+    columns = table.topic.columns
+    partition, offset = (columns.partition, columns.offset) if columns else (PARTITION, OFFSET)
+    of_log = F.col(quoted(partition)) == group[0].partition
+    live = table.stored_at(base).where(F.col("_file").isin(sorted(paths)) & of_log)
     table.create_branch(branch, base)
     try:
-        table.append_to(branch, live.orderBy(OFFSET))
+        table.append_to(branch, live.orderBy(quoted(offset)))
         written, expected = table.added_records(branch), sum(f.live_records for f in group)
         if written != expected:
             raise TableError(f"rewriting {len(group)} files gave {written} records for {expected}; nothing was changed")

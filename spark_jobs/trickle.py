@@ -23,7 +23,10 @@ SKIPPED_SHARE = 0.5
 
 def touched_keys(records: DataFrame, unit: WorkUnit, files: FilesOf) -> Column | None:
     """A condition that every record with a dirty key meets, and by which Iceberg skips files; None where it would skip
-    too little. `records`: (partition, offset, key)."""
+    too little, or the table was adopted: its keys may be other bytes than its bounds. `records`: (partition, offset,
+    key)."""
+    if files.columns is not None:
+        return None
     dirty = sum(work.dirty_records for work in unit.partitions)
     if not dirty or dirty > DIRTY_SHARE * files.record_count({work.partition for work in unit.partitions}):
         return None

@@ -47,7 +47,7 @@ def usage(capsys):
     [
         pytest.param([], "the following arguments are required: COMMAND", id="no command"),
         pytest.param(["squash"], "invalid choice: 'squash'", id="unknown command"),
-        pytest.param(["plan"], "the following arguments are required: TOPIC", id="no topic"),
+        pytest.param(["compact"], "the following arguments are required: TOPIC", id="no topic"),
         pytest.param(["plan", "orders", "--loud"], "unrecognized arguments: --loud", id="unknown option"),
         pytest.param(["plan", "orders", "--now"], "argument --now: expected one argument", id="no value"),
         pytest.param(["plan", "orders", "--now", "-1"], "argument --now: ", id="negative clock"),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from kernel_builders import data_file
 
-from cleantail import table_metadata
+from cleantail import data_files, table_metadata
 from cleantail.config import Catalog, Platform
 from cleantail.errors import TableError
 from cleantail.partition_state import PartitionState
@@ -104,9 +104,9 @@ def test_a_file_without_bounds_of_the_offset_names_the_knob(orders_table):
 
 
 def test_microseconds_become_milliseconds():
-    assert table_metadata._millis(struct.pack("<q", 1_999)) == 1
-    assert table_metadata._millis(struct.pack("<q", 2_000)) == 2
-    assert table_metadata._millis(None) == -1
+    assert data_files._millis(struct.pack("<q", 1_999)) == 1
+    assert data_files._millis(struct.pack("<q", 2_000)) == 2
+    assert data_files._millis(None) == -1
 
 
 # ---- what arrived, after files were merged
@@ -142,7 +142,7 @@ class History:
         monkeypatch.setattr(
             table_metadata, "_entries", lambda table, manifests: [entries[f.path] for m in manifests for f in m.added]
         )
-        monkeypatch.setattr(table_metadata, "_data_file", lambda table, entry, deleted: entry.data_file.file)
+        monkeypatch.setattr(table_metadata, "data_files_of", lambda table, entry, deleted: [entry.data_file.file])
 
     def current_snapshot(self):
         return self.metadata.snapshots[-1]
