@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-setup: .venv/.complete $(CLEANTAIL_HOME)/jars/.complete-embedded $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka ## Python environment, Spark jars and a broker's, once
+setup: .venv/.complete $(CLEANTAIL_HOME)/jars/.complete-embedded $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka $(CLEANTAIL_HOME)/jars/classes.jsa ## Python environment, Spark jars and a broker's, once
 
 .venv/.complete: pyproject.toml constraints.txt
 	@command -v java > /dev/null || { echo "Java 17 or newer is needed: no java on PATH"; exit 1; }
@@ -23,6 +23,10 @@ setup: .venv/.complete $(CLEANTAIL_HOME)/jars/.complete-embedded $(CLEANTAIL_HOM
 $(CLEANTAIL_HOME)/jars/.complete-embedded: .venv/.complete bin/fetch-jars
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars
 	touch $@
+
+$(CLEANTAIL_HOME)/jars/classes.jsa: $(CLEANTAIL_HOME)/jars/.complete-embedded spark_jobs/class_archive.py
+	@# every JVM starts without it as well, only slower
+	-$(BIN)/python -m spark_jobs.class_archive --jars $(CLEANTAIL_HOME)/jars
 
 $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars-kafka kafka

@@ -144,7 +144,9 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
     state = PartitionState()
     if not shape.first_clean:
         end = shape.first_dirty_offset
-        state = PartitionState(end, 0, end, (Horizon(end, HORIZON_MS),), built.known_sequence_number)
+        horizons, known = (Horizon(end, HORIZON_MS),), built.known_sequence_number
+        # proven by the round that cleaned it: a proof from nothing is for every seventh day
+        state = PartitionState(end, 0, end, horizons, known, proven_ms=NOW_MS)
     return {f"{PROPERTY_PARTITION}{p}": state.as_json() for p in range(shape.partitions)}
 
 

@@ -33,6 +33,7 @@ def measure_duck(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Times
     import duckdb
 
     connection, watch, out = duckdb.connect(), Stopwatch(), lake.directory / "duck"
+    connection.execute("SET enable_progress_bar = false")
     connection.execute(f"SET threads = {lake.cores}")
     connection.execute(f"SET temp_directory = '{lake.directory / 'duck-spill'}'")
     connection.execute("SET preserve_insertion_order = false")

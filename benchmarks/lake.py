@@ -24,7 +24,7 @@ PLAIN = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "true",
 }
-"""Spark's own defaults where Cleantail has others, and twice the memory: what other people's jobs run with."""
+"""Spark's own defaults where Cleantail has others: what other people's jobs run with."""
 
 
 def spark_jars() -> Path:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cleantail import adopt_command, import_command, what_if_command
 from cleantail.config import Platform, Topic, find_topic, load_platform
 from cleantail.errors import CleantailError, ConfigError, HeldError, Problem
 from cleantail.outside import explained
@@ -70,9 +71,12 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     add("check-config", check_config, "validate the whole configuration")
+    import_command.add_arguments(add("import-config", import_command.run, "write topic YAML from what Kafka says"))
+    adopt_command.add_arguments(add("adopt", adopt_command.run, "take over an existing table of a sink, in place"))
     _clock(_optional_topic(add("status", status, "the state of every log, from metadata")))
     _ingest_arguments(_topic(add("ingest", ingest, "append files of kcat -J lines, each exactly once")))
-    _decisions(_clock(_topic(add("plan", plan, "what a run would do and why; changes nothing"))))
+    planning = _decisions(_clock(_optional_topic(add("plan", plan, "what a run would do and why; changes nothing"))))
+    what_if_command.add_arguments(planning)
     _approve_argument(_decisions(_clock(_topic(add("compact", compact, "evaluate, compact, check, publish, expire")))))
     _topic(add("check", check, "prove that all keys below the clean points are unique, whatever was proven before"))
     _clock(_topic(add("reclaim", reclaim, "rewrite files, expire snapshots, remove orphans, where due")))
@@ -126,7 +130,7 @@ def _release_arguments(made: argparse.ArgumentParser) -> None:
 def _read_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--partition", type=_natural, metavar="N")
     made.add_argument("--from-offset", type=_natural, default=0, metavar="N")
-    made.add_argument("--as-of", type=int, metavar="SNAPSHOT", help="an Iceberg snapshot id")
+    made.add_argument("--as-of", metavar="SNAPSHOT", help="an Iceberg snapshot id, or the name of a branch or tag")
 
 
 def _latest_arguments(made: argparse.ArgumentParser) -> None:
@@ -191,10 +195,13 @@ def status(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def plan(arguments: argparse.Namespace, platform: Platform) -> int:
-    """What compact would do now."""
+    """What compact would do now, or what it would have done under another policy."""
     from cleantail import report
     from cleantail.join_plans import resolve_join
 
+    if what_if_command.wanted(arguments):
+        topic = _named(arguments) if arguments.topic else None
+        return what_if_command.run(arguments, topic, platform, _now(arguments))
     planned, configs = _planned(arguments, platform), _named(arguments).config
     joins = [resolve_join(unit, platform, configs).reason for unit in planned.units]
     report.plan(planned, joins, arguments.json)
@@ -264,7 +271,7 @@ def _run(
 
     preload()
     step("starting Spark")
-    spark = start_session(platform, f"cleantail compact {topic.topic}")
+    spark = start_session(platform, f"cleantail compact {topic.topic}", planned.records)
     table = TopicTable.of(spark, topic, platform)
     result: dict[str, Any] = run_plan(table, platform, planned, step, approved_by)
     return result
@@ -284,7 +291,7 @@ def check(arguments: argparse.Namespace, platform: Platform) -> int:
         step("starting Spark")
         spark = start_session(platform, f"cleantail check {topic.topic}")
         step("proving")
-        result = prove_topic(TopicTable.of(spark, topic, platform))
+        result = prove_topic(TopicTable.of(spark, topic, platform), platform)
     report.proven(topic, result, arguments.json)
     return 0 if result["ok"] else 1
 
@@ -347,15 +354,25 @@ def read(arguments: argparse.Namespace, platform: Platform) -> int:
     """kcat -J lines on stdout, with and without --json."""
     from cleantail.kcat import format_record
     from cleantail.reading import read_records
-    from cleantail.table_metadata import live_partitions, load_table, log_ends, open_catalog, require_partition
+    from cleantail.table_metadata import (
+        live_partitions,
+        load_table,
+        log_ends,
+        log_starts,
+        open_catalog,
+        require_partition,
+        snapshot_id_of,
+    )
 
     topic = _named(arguments)
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: ingest something first")
     require_partition(topic, arguments.partition, log_ends(table))
-    wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, arguments.as_of)
-    for record in read_records(table, wanted, arguments.from_offset, arguments.as_of):
+    as_of = snapshot_id_of(table, arguments.as_of) if arguments.as_of is not None else None
+    wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, as_of)
+    starts = log_starts(table, topic.config, as_of)
+    for record in read_records(table, wanted, arguments.from_offset, as_of, starts):
         sys.stdout.write(format_record(topic.topic, record) + "\n")
     return 0
 

@@ -22,9 +22,11 @@ from cleantail.kafka_configs import KafkaConfigs
 from cleantail.platform_config import Catalog, DefaultsFile, Platform, Spark
 from cleantail.topic import (
     Alert,
+    AppriseAlert,
     Check,
     FileAlert,
     MailAlert,
+    SlackAlert,
     Source,
     Topic,
     TopicDefaults,
@@ -34,6 +36,7 @@ from cleantail.topic import (
 
 __all__ = [
     "Alert",
+    "AppriseAlert",
     "Catalog",
     "Check",
     "CleanerConfigs",
@@ -42,6 +45,7 @@ __all__ = [
     "KafkaConfigs",
     "MailAlert",
     "Platform",
+    "SlackAlert",
     "Source",
     "Spark",
     "Topic",

@@ -126,6 +126,9 @@ def _walk(schema: Schema, loc: tuple[int | str, ...]) -> tuple[Place, Schema, Sc
         if "discriminator" in node:
             node = _resolve({"$ref": node["discriminator"]["mapping"][part]}, schema)
             continue
+        if "x-tags" in node:
+            node = _resolve(node["oneOf"][node["x-tags"].index(part)], schema)
+            continue
         if "x-allowed" in node:  # an entry of something that is described as a whole
             place = place if part == "[key]" else (*place, part)
             continue

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cleantail.config import Platform, Topic
+from cleantail.config_row import LONG_MAX
 from cleantail.log_state import LogState, resolve_log_state
 from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader, hold_offset, registered
@@ -16,7 +17,7 @@ from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
 from cleantail.retention import Retention, resolve_retention
 from cleantail.table_metadata import TableFacts, load_table, open_catalog, require_partition, table_facts
 from cleantail.triggers import Decision, decide, due_tombstones, held_tombstones, in_order_of_work, quarantine_pause
-from cleantail.work_units import PartitionWork, WorkUnit, pack
+from cleantail.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class RunPlan:
     readers: tuple[Reader, ...] = ()
     fresh_from: Mapping[int, int] = field(default_factory=dict)
     """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
+    records: int = 0
+    """Of the whole table: what a run reads at most, by which its Spark application is set up."""
 
     @property
     def due(self) -> bool:
@@ -56,7 +59,8 @@ class RunPlan:
         """The same plan with the work of these partitions only."""
         works = [w for u in self.units for w in u.partitions if w.partition in partitions]
         base = self.units[0].base_snapshot_id if self.units else 0
-        return replace(self, units=pack(self.round, self.now_ms, base, works))
+        unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # what was one unit stays one
+        return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
 
     def as_json(self) -> dict[str, Any]:
         """Numbers and texts of our own making: what a task may pass on through XCom."""
@@ -66,6 +70,7 @@ class RunPlan:
             "topic": self.topic,
             "round": self.round,
             "now_ms": self.now_ms,
+            "records": self.records,
             "reason": self.reason,
             "partitions": [self._row(i) for i in range(len(self.logs))],
             "units": [unit.as_json() for unit in self.units],
@@ -141,10 +146,11 @@ def plan_run(
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
     decisions = tuple(decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
-    retentions = tuple(_retention(s, topic, now_ms, pauses.get(s.partition)) for s in logs)
+    retentions = tuple(resolve_retention(s, topic.config, now_ms) for s in logs)  # a quarantine does not stop it
     works = _works(logs, decisions, retentions, facts)
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
-    units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works)
+    unit_bytes = LONG_MAX if topic.columns else UNIT_BYTES  # an adopted table's file may hold several logs
+    units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes)
     sweepable = [s for s in logs if topic.config.compacts and not pauses.get(s.partition)]
     readers = facts.readers if facts else ()
     cap_ms = topic.config.cleantail_readers_hold_cap_ms
@@ -166,11 +172,8 @@ def plan_run(
         reclaim=resolve_reclaim(facts, topic.config, now_ms),
         readers=readers,
         fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
+        records=sum(file.live_records for file in facts.files) if facts else 0,
     )
-
-
-def _retention(log: LogState, topic: Topic, now_ms: int, pause: str | None) -> Retention:
-    return Retention(log.log_start_offset, False, pause) if pause else resolve_retention(log, topic.config, now_ms)
 
 
 def _works(
@@ -215,6 +218,8 @@ def _held_back(count: int) -> str:
 def _sweep_reason(logs: Sequence[LogState], due: dict[int, int]) -> str:
     if sum(due.values()):
         return f"{sum(due.values())} tombstones are past their horizon"
+    if guards := sum(s.state.guards for s in logs):
+        return f"{guards} tombstones past their horizon stay: they beat records that no round has cleaned yet"
     horizons = [s.next_horizon_ms for s in logs if s.next_horizon_ms is not None]
     if horizons:
         return f"no tombstone is due before {min(horizons)} ms"

@@ -253,6 +253,23 @@ class KafkaConfigs(Model):
         high=LONG_MAX,
     )
 
+    cleantail_failed_branch_retention_ms: int = config(
+        "cleantail.failed.branch.retention.ms",
+        604_800_000,
+        "How long the branch of a round whose check failed is kept for inspection; 0 keeps none.",
+        CLEANTAIL,
+        low=0,
+        high=LONG_MAX,
+    )
+    cleantail_erasure_grace_ms: int = config(
+        "cleantail.erasure.grace.ms",
+        86_400_000,
+        "How long after it was due a tombstone may still be there before the alert erasure_overdue is sent.",
+        CLEANTAIL,
+        low=0,
+        high=LONG_MAX,
+    )
+
     @model_validator(mode="after")
     def _lags_in_order(self) -> Self:
         low, high = self.min_compaction_lag_ms, self.max_compaction_lag_ms

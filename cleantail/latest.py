@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.log_records import log_records
 from cleantail.ranking import VERSION_BYTES, latest_timestamp_ms, strategy_text
-from cleantail.table_metadata import load_table, log_ends, open_catalog
+from cleantail.table_metadata import arrivals, load_table, log_ends, log_starts, open_catalog
 from cleantail.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class Latest:
     positions: Mapping[int, int]
     remembered: Mapping[tuple[int, bytes], Rank]
     now_ms: int
+    starts: Mapping[int, int]
+    """Partition -> the first offset that a reader may see, where retention has moved it."""
+    arrivals: Mapping[str, int]
+    """Data file -> data sequence number: the order in which records came."""
 
     def batches(self, partition: int | None = None) -> Iterator[pa.RecordBatch]:
         """The topic table's columns in offset order, one log after another; one log at a time is in memory."""
@@ -52,10 +57,10 @@ class Latest:
         return pa.concat_tables(logs) if logs else self.table.schema().as_arrow().empty_table()
 
     def _log(self, partition: int) -> pa.Table:
-        from pyiceberg.expressions import And, EqualTo, NotNull
-
-        rows = And(EqualTo(PARTITION, partition), NotNull(KEY))
-        records = self.table.scan(row_filter=rows, snapshot_id=self.snapshot_id).to_arrow()
+        start = self.starts.get(partition, 0)
+        records = log_records(
+            self.table, partition, self.snapshot_id, from_offset=start, keyed=True, arrivals=self.arrivals
+        )
         remembered = {key: rank for (p, key), rank in self.remembered.items() if p == partition}
         return winners(records, self.topic.config, self.now_ms, remembered)
 
@@ -72,7 +77,8 @@ def load_latest(topic: Topic, platform: Platform, now_ms: int, snapshot_id: int 
     positions = log_ends(table, snapshot_id)
     current = table.current_snapshot()
     at = snapshot_id if snapshot_id is not None else current.snapshot_id if current else None
-    return Latest(table, topic, at, positions, _remembered(catalog, topic, now_ms), now_ms)
+    starts, order = log_starts(table, topic.config, snapshot_id), arrivals(table, snapshot_id)
+    return Latest(table, topic, at, positions, _remembered(catalog, topic, now_ms), now_ms, starts, order)
 
 
 def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, bytes], Rank]:
@@ -99,7 +105,8 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
 def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: Mapping[bytes, Rank]) -> pa.Table:
     """One record a key in offset order: the winner, unless it is a tombstone or older than a remembered deletion.
 
-    `records`: the topic table's columns, one log, no null keys.
+    `records`: the topic table's columns, one log, no null keys, in the order in which they came: of copies of one
+    record the first is shown, as it is the one that a round keeps (semantics.md 3.5).
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -108,7 +115,7 @@ def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: M
     ranks = pa.table(
         {"key": records[KEY], "has_version": has_version, "version": version, "offset": records[OFFSET]}
     ).append_column("row", pa.array(range(len(records)), pa.int64()))
-    order = [(name, "ascending") for name in ("has_version", "version", "offset")]
+    order = [*((name, "ascending") for name in ("has_version", "version", "offset")), ("row", "descending")]
     best = ranks.sort_by(order).group_by("key", use_threads=False).aggregate([("row", "last")])
     kept = records.take(best["row_last"]).filter(pc.is_valid(records.take(best["row_last"])[VALUE]))
     if remembered:

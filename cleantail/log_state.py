@@ -76,13 +76,15 @@ def resolve_log_state(
 ) -> LogState:
     """LogCleanerManager.grabFilthiestCompactedLog's numbers for one log.
 
-    `files` are the log's live data files, `arrived` those with records that the last round had not seen.
+    `files` are the log's data files, `arrived` those with records that the last round had not seen. A file whose
+    records are all deleted is part of no segment, as Kafka drops one that is cleaned empty; it still tells the log end.
     """
     late_offset = _late_offset(arrived, state)
     segment_ms = configs.effective_segment_ms
-    segments = roll_segments(files, configs.segment_bytes, segment_ms)
-    log_start = _log_start(files, state, configs)
-    log_end = max([state.log_end_offset or 0, *(s.end_offset_exclusive for s in segments)])
+    live = [f for f in files if f.live_records]
+    segments = roll_segments(live, configs.segment_bytes, segment_ms)
+    log_start = _log_start(live, state, configs)
+    log_end = max([state.log_end_offset or 0, *(f.upper_offset + 1 for f in files)])
     first_dirty, warnings = _first_dirty(state, late_offset, log_start, log_end)
     active = segments[-1] if segments and is_active(segments[-1], now_ms, segment_ms) else None
     inactive = segments[:-1] if active else segments
@@ -112,12 +114,21 @@ def resolve_log_state(
     )
 
 
-def _log_start(files: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:
-    """The first offset a reader may see. Retention moves it for good; without `delete` a backfill may lower it."""
-    lowest = min((f.lower_offset for f in files), default=0)
+def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:
+    """The first offset a reader may see. Retention moves it for good; where it never did, a backfill may lower it."""
+    lowest = min((f.lower_offset for f in live), default=0)
     if state.log_start_offset is None:
         return lowest
-    return state.log_start_offset if configs.deletes or not files else min(state.log_start_offset, lowest)
+    known = state.log_start_offset if not live else min(state.log_start_offset, lowest)
+    return max(known, kept_log_start(state, configs))
+
+
+def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
+    """Below this no record is part of the log, whenever it arrived: the log start never moves back (1.2).
+
+    A policy with `delete` keeps what it knows; another one keeps what retention had left when it was in force.
+    """
+    return max(state.retained_from or 0, (state.log_start_offset or 0) if configs.deletes else 0)
 
 
 def _first_dirty(

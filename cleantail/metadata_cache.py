@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, TableError
+from cleantail.evidence_totals import EvidenceTotals
 from cleantail.history import SizePoint, size_point
+from cleantail.log_metrics import Totals
 from cleantail.outside import explained
 from cleantail.past_rounds import EVIDENCE, Round, read_evidence
 from cleantail.readers import Reader, registered
@@ -54,6 +56,7 @@ class MetadataCache:
         self._locations: tuple[float, dict[str, str]] = (float("-inf"), {})
         self._tables: dict[str, tuple[str, float, Future[Observed]]] = {}
         self._evidence: dict[tuple[str, str], list[Round]] = {}
+        self._totals = EvidenceTotals(lambda: _load_or_none(self._open(), self._evidence_name))
 
     def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, Observed | None]:
         """Topic name -> what its table says, None for those that `within_s` was too short for. Raises TableError
@@ -70,9 +73,7 @@ class MetadataCache:
 
     def rounds(self, topic: Topic) -> list[Round]:
         """The topic's rounds in the evidence table, newest first."""
-        catalog = self._open()
-        identifier = f"{self._platform.catalog.namespace}.{EVIDENCE}"
-        table = _load_or_none(catalog, identifier)
+        table = _load_or_none(self._open(), self._evidence_name)
         if table is None:
             return []
         key = (table.metadata_location, topic.topic)
@@ -84,6 +85,15 @@ class MetadataCache:
                 self._evidence.pop(next(iter(self._evidence)))
             self._evidence[key] = found
         return found
+
+    def totals(self, within_s: float) -> Totals | None:
+        """Counters over the whole evidence table; None while it is read for the first time. Raises TableError where
+        the catalog cannot be reached."""
+        return self._totals.current(self._current_locations().get(self._evidence_name, ""), within_s)
+
+    @property
+    def _evidence_name(self) -> str:
+        return f"{self._platform.catalog.namespace}.{EVIDENCE}"
 
     def forget(self, topic: Topic) -> None:
         """The next call asks the catalog again: after a change of our own."""

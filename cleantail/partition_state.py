@@ -20,6 +20,7 @@ PROPERTY_PARTITION = "cleantail.partition."
 PROPERTY_INGESTED = "cleantail.ingested."
 """+ SHA-256 of a source file's content: that file is in the table (exactly once)."""
 STATE_VERSION = 1
+_TEXTS = ("kind", "reason", "branch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Horizon:
 class Quarantine:
     """Why this log is not published, since when, and when the scheduler may try again (all Unix ms).
 
-    `kind` is that of the round whose check failed: compact or expire.
+    `kind` is that of the round whose check failed: compact, expire or retain. `branch` is where what it would have
+    published is kept for inspection (failed_branches); empty where nothing is kept.
     """
 
     since_ms: int
@@ -48,6 +50,7 @@ class Quarantine:
     reason: str
     attempts: int
     retry_at_ms: int
+    branch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,11 @@ class PartitionState:
     """State of one log. `checkpoint` is the first dirty offset as of the last round; None before the first.
 
     `known_sequence_number`: Iceberg data sequence number of the snapshot that the last round read; a file above it
-    came later. `head_tombstones`: live tombstones at or above the checkpoint in the files known then. `proven_ms`: when
-    the uniqueness of all keys was last proven from nothing.
+    came later. `earlier_rounds`: (end offset, the same number) of rounds that had ended above the checkpoint, before
+    late records moved it back; ends ascend. `guards`: due tombstones that stay until records which they beat are
+    cleaned. `head_tombstones`: live tombstones at or above the checkpoint in the files known then. `proven_ms`: when
+    the uniqueness of all keys was last proven from nothing. `retained_from`: where retention has moved the log start
+    to; None where it never has, and a backfill may still lower it.
     """
 
     checkpoint: int | None = None
@@ -67,7 +73,15 @@ class PartitionState:
     head_tombstones: int = 0
     last_round_ms: int | None = None
     proven_ms: int | None = None
+    retained_from: int | None = None
     quarantine: Quarantine | None = None
+    earlier_rounds: tuple[tuple[int, int], ...] = ()
+    guards: int = 0
+
+    @property
+    def ledger_end_offset(self) -> int:
+        """Tombstones below it have horizons, but for those that came late; 0 without a ledger."""
+        return self.horizons[-1].end_offset if self.horizons else 0
 
     def as_json(self) -> str:
         """One line, keys sorted, so that equal states are equal texts."""
@@ -81,17 +95,18 @@ def parse_partition_state(text: str, where: str) -> PartitionState:
         if fields.pop("version") != STATE_VERSION:
             raise ValueError("unknown version")
         horizons = tuple(Horizon(**_typed(h)) for h in fields.pop("horizons"))
+        earlier = tuple((int(end), int(number)) for end, number in fields.pop("earlier_rounds", ()))
         quarantine = fields.pop("quarantine")
         held = Quarantine(**_typed(quarantine)) if quarantine else None
-        return PartitionState(**_typed(fields), horizons=horizons, quarantine=held)
+        return PartitionState(**_typed(fields), horizons=horizons, earlier_rounds=earlier, quarantine=held)
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise TableError(f"{where} is not a partition state of version {STATE_VERSION}: {e}: {text[:200]!r}") from e
 
 
 def _typed(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields as they are: `kind` and `reason` are texts, the rest whole numbers, or null where none is known."""
+    """The fields as they are: those of _TEXTS are texts, the rest whole numbers, or null where none is known."""
     for name, value in fields.items():
-        right = isinstance(value, str) if name in ("kind", "reason") else value is None or type(value) is int
+        right = isinstance(value, str) if name in _TEXTS else value is None or type(value) is int
         if not right:
             raise ValueError(f"{name} is {value!r}")
     return fields

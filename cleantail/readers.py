@@ -39,8 +39,13 @@ class Reader:
 def set_position(
     catalog: Catalog, topic: Topic, name: str, partition: int, offset: int, now_ms: int | None = None
 ) -> Reader:
-    """Registers the reader, or moves its position, also backwards. Raises CleantailError for a name that cannot be."""
+    """Registers the reader, or moves its position, also backwards.
+
+    Raises CleantailError for a name that cannot be, and TableError for a partition that the topic does not have, where
+    the position would hold nothing. A topic without records has none yet, and any may come.
+    """
     _require_name(name)
+    _require_partition(catalog, topic, partition)
     at_ms = int(time.time() * 1000) if now_ms is None else now_ms
     reader = Reader(topic.topic, name, partition, offset, at_ms)
     catalog.create_namespace_if_not_exists(_namespace(topic))
@@ -85,6 +90,18 @@ def _property(reader: Reader) -> str:
 
 def _namespace(topic: Topic) -> str:
     return topic.table.rpartition(".")[0]
+
+
+def _require_partition(catalog: Catalog, topic: Topic, partition: int) -> None:
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    from cleantail.table_metadata import log_ends, require_partition
+
+    try:
+        table = catalog.load_table(topic.table)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return
+    require_partition(topic, partition, log_ends(table))
 
 
 def _require_name(name: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import TableError
 from cleantail.kcat import Record
+from cleantail.log_records import log_records
 from cleantail.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
 
 if TYPE_CHECKING:
@@ -14,19 +15,25 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 BATCH_RECORDS = 10_000
+NOWHERE: Mapping[int, int] = {}
 
 
 def read_records(
-    table: Table, partitions: list[int], from_offset: int = 0, snapshot_id: int | None = None
+    table: Table,
+    partitions: list[int],
+    from_offset: int = 0,
+    snapshot_id: int | None = None,
+    log_starts: Mapping[int, int] = NOWHERE,
 ) -> Iterator[Record]:
-    """Live records with offset >= `from_offset`. Raises TableError for a snapshot that the table does not have."""
-    from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual
+    """Live records with offset >= `from_offset`, none below its log's start (table_metadata.log_starts).
 
+    Raises TableError for a snapshot that the table does not have.
+    """
     if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
         raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
     for partition in partitions:
-        rows = And(EqualTo(PARTITION, partition), GreaterThanOrEqual(OFFSET, from_offset))
-        found = table.scan(row_filter=rows, snapshot_id=snapshot_id).to_arrow()
+        start = max(from_offset, log_starts.get(partition, 0))
+        found = log_records(table, partition, snapshot_id, from_offset=start)
         for batch in found.sort_by(OFFSET).to_batches(max_chunksize=BATCH_RECORDS):
             yield from records_of(batch)
 

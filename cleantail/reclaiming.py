@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cleantail.failed_branches import past_their_time
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.segments import DataFile
 from cleantail.table_metadata import TableFacts
@@ -12,34 +14,38 @@ from cleantail.table_metadata import TableFacts
 
 @dataclass(frozen=True, slots=True)
 class ReclaimPlan:
-    """Groups of files to rewrite into one each (neighbours in offset order), snapshots past retention, and why."""
+    """Groups of files to rewrite into one each (neighbours in offset order), snapshots past retention, branches of
+    failed rounds past their time, and why."""
 
     groups: tuple[tuple[DataFile, ...], ...]
     expired_snapshots: int
     reason: str
+    branches: tuple[str, ...] = ()
 
     @property
     def due(self) -> bool:
-        return bool(self.groups or self.expired_snapshots)
+        return bool(self.groups or self.expired_snapshots or self.branches)
 
 
 def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
     """What reclaim would do now.
 
     Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round
-    knows what arrived.
+    knows what arrived. A file of an adopted table that several logs share stays as it is.
     """
     if facts is None:
         return ReclaimPlan((), 0, "there is no table yet")
     groups: list[tuple[DataFile, ...]] = []
+    shared = {path for path, logs in Counter(f.path for f in facts.files).items() if logs > 1}
     for partition in facts.partitions:
         state = facts.states.get(partition)
         known = state.known_sequence_number if state else 0
-        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= known]
+        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= known and f.path not in shared]
         groups += rewrite_groups(files, configs)
     oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
     expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)
-    return ReclaimPlan(tuple(groups), expired, _reason(groups, expired))
+    branches = past_their_time(facts.branches, configs.cleantail_failed_branch_retention_ms, now_ms)
+    return ReclaimPlan(tuple(groups), expired, _reason(groups, expired, branches), tuple(branches))
 
 
 def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tuple[DataFile, ...]]:
@@ -49,7 +55,8 @@ def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tup
     """
     groups: list[list[DataFile]] = []
     for file in sorted(files, key=lambda f: (f.lower_offset, f.upper_offset, f.path)):
-        if groups and sum(f.live_bytes for f in groups[-1]) + file.live_bytes <= configs.segment_bytes:
+        fits = groups and sum(f.live_bytes for f in groups[-1]) + file.live_bytes <= configs.segment_bytes
+        if fits and groups[-1][-1].place == file.place:
             groups[-1].append(file)
         else:
             groups.append([file])
@@ -61,10 +68,12 @@ def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
     return too_dead or len(group) >= configs.cleantail_reclaim_min_merge_files
 
 
-def _reason(groups: Sequence[Sequence[DataFile]], expired: int) -> str:
+def _reason(groups: Sequence[Sequence[DataFile]], expired: int, branches: Sequence[str]) -> str:
     parts = []
     if groups:
         parts.append(f"{sum(len(g) for g in groups)} files to rewrite into {len(groups)}")
     if expired:
         parts.append(f"{expired} snapshots are past cleantail.snapshot.retention.ms")
+    if branches:
+        parts.append(f"{len(branches)} branches of failed rounds are past cleantail.failed.branch.retention.ms")
     return "; ".join(parts) or "no file is over the deleted share, nothing to merge, no snapshot to expire"

@@ -26,6 +26,7 @@ from cleantail.partition_state import Quarantine
 from cleantail.readers import Reader
 from cleantail.rollback import RollbackPlan
 from cleantail.rolling_back import LogUndo
+from cleantail.run_schedule import schedule_words
 from cleantail.words import instant, size
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
@@ -69,7 +70,8 @@ def configuration(found: Sequence[tuple[Path, Topic | ConfigError]], for_machine
     for file, topic in found:
         if isinstance(topic, Topic):
             policy = ",".join(sorted(topic.config.cleanup_policy))
-            row = (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, topic.schedule or "-")
+            when = schedule_words(topic.schedule)
+            row = (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when)
             table.add_row(*(escape(text) for text in row))
         else:
             table.add_row(escape(file.name), "[red]wrong[/red]", "", "", "", "")
@@ -93,13 +95,6 @@ def status(topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_
 
 
 def _status_row(log: LogState) -> list[str]:
-    note = (
-        log.warnings[0]
-        if log.warnings
-        else f"quarantined: {log.state.quarantine.reason}"
-        if log.state.quarantine
-        else ""
-    )
     return [
         str(log.partition),
         str(log.log_start_offset),
@@ -113,8 +108,16 @@ def _status_row(log: LogState) -> list[str]:
         f"{log.dirty_ratio:.3f}",
         str(log.pending_tombstones),
         "-" if log.next_horizon_ms is None else instant(log.next_horizon_ms),
-        note,
+        _note(log),
     ]
+
+
+def _note(log: LogState) -> str:
+    if log.warnings:
+        return log.warnings[0]
+    held = log.state.quarantine
+    branch = f"; branch {held.branch}" if held and held.branch else ""
+    return f"quarantined: {held.reason}{branch}" if held else ""
 
 
 def log_json(log: LogState) -> dict[str, Any]:
@@ -139,6 +142,14 @@ def plan(planned: RunPlan, joins: Sequence[str], for_machines: bool) -> None:
     for number, join in enumerate(joins):
         _console().print(f"unit {number}: {join}", markup=False)
     _console().print(f"sweep: {planned.sweep_reason}\nreclaim: {planned.reclaim.reason}", markup=False)
+    _print_warnings(planned)
+
+
+def _print_warnings(planned: RunPlan) -> None:
+    """Repaired checkpoints and late records: on stderr, one line each."""
+    for log in planned.logs:
+        for text in log.warnings:
+            print(f"warning: partition {log.partition}: {text}", file=sys.stderr)
 
 
 def ingested(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
@@ -155,6 +166,7 @@ def compacted(planned: RunPlan, result: dict[str, Any], for_machines: bool) -> N
     if for_machines:
         _print_json({"plan": planned.as_json(), **result})
         return
+    _print_warnings(planned)
     if not planned.due:
         print(f"{planned.topic}: {planned.reason}\nsweep: {planned.sweep_reason}")
         return
@@ -253,7 +265,7 @@ def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         _print_json({"topic": topic.topic, **result})
         return
     print(f"{topic.topic}: {'; '.join(result['reasons'])}")
-    for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed"):
+    for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed", "failed_branches_dropped"):
         print(f"  {name.replace('_', ' ')}: {result[name]}")
 
 

@@ -13,6 +13,8 @@ MAX_BACKOFF_MS = 3_600_000
 COMPACT = "compact"
 EXPIRE = "expire"
 """The two kinds of round."""
+RETAIN = "retain"
+"""The kind of a quarantine that a round left which only moved the log start."""
 
 
 def after_round(
@@ -20,8 +22,10 @@ def after_round(
 ) -> PartitionState:
     """The state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
 
-    `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to], `head_tombstones`, `proven_ms`;
-    `sequence_number` is that of the snapshot which the round read.
+    `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to], `head_tombstones`, `proven_ms`,
+    and may have `deleted`: records by reason, of which `retention` says that the log start was moved for good;
+    `sequence_number` is that of the snapshot which the round read. A round that only drops what is past retention
+    says nothing about the records that a check held back: it does not lift their quarantine.
     """
     return PartitionState(
         checkpoint=work.end_offset,
@@ -29,16 +33,50 @@ def after_round(
         log_end_offset=max(state.log_end_offset or 0, work.log_end_offset),
         horizons=without_swept(tuple(Horizon(*h) for h in measure["horizons"])),
         known_sequence_number=sequence_number,
+        earlier_rounds=tuple(r for r in _rounds_before(state) if r[0] > work.end_offset),
         head_tombstones=measure["head_tombstones"],
         last_round_ms=now_ms,
         proven_ms=measure["proven_ms"],
-        quarantine=None,
+        retained_from=work.log_start_offset if measure.get("deleted", {}).get("retention") else state.retained_from,
+        quarantine=_outlasting(state.quarantine) if work.only_retention else None,
     )
+
+
+def _outlasting(quarantine: Quarantine | None) -> Quarantine | None:
+    return None if quarantine is None or quarantine.kind == RETAIN else quarantine
 
 
 def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
     """Whether the keys of a log are to be proven unique from nothing, and not only those that the round touches."""
     return proven_ms is None or now_ms - proven_ms >= interval_ms
+
+
+def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, int, int]]:
+    """(from, to, sequence number): a tombstone of this round in such a span, in a file above the sequence number, has
+    no horizon yet, though the ledger reaches beyond it (semantics.md 3.5).
+
+    The number is that of the last round that has passed over the span. Where the checkpoint was lost, the ledger still
+    says what was cleaned before.
+    """
+    low, spans = work.first_dirty_offset, []
+    for round_end, known in _rounds_before(state):
+        high = min(round_end, work.end_offset)
+        if low < high:
+            spans.append((low, high, known))
+            low = high
+    return spans
+
+
+def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
+    """(end offset, sequence number) of the rounds that passed over some offset below the ledger's end last; ends
+    ascend. Where the checkpoint was lost, the last known number holds up to the ledger's end."""
+    last = [] if state.checkpoint is None else [(state.checkpoint, state.known_sequence_number)]
+    low, rounds = 0, []
+    for end, known in [*last, *state.earlier_rounds, (state.ledger_end_offset, state.known_sequence_number)]:
+        if (end := min(end, state.ledger_end_offset)) > low:
+            rounds.append((end, known))
+            low = end
+    return rounds
 
 
 def due_spans(
@@ -51,17 +89,25 @@ def due_spans(
 ) -> list[tuple[int, int]]:
     """Offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5), below `end_offset`.
 
+    That is the clean point, which late records move back into an entry (3.5): what lies above one of them may still
+    have to beat it.
+
     What the slowest reader has not read (from `hold_offset` on) waits until the cap has passed as well (3.9). A
     tombstone takes two cleanings at least (1.5): with delete.retention.ms 0 a horizon is due when it is set, so
     `fresh_from` says from where on this very run has set them.
     """
     starts = [0, *(h.end_offset for h in horizons)]
     spans = [
-        (max(start, h.swept_to), h.end_offset if passed(h, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0)
+        (max(start, h.swept_to), min(_end(h, now_ms, hold_offset, hold_cap_ms), end_offset))
         for start, h in zip(starts, horizons, strict=False)
-        if h.end_offset <= end_offset and now_ms >= h.horizon_ms and not _is_fresh(h, now_ms, fresh_from)
+        if now_ms >= h.horizon_ms and not _is_fresh(h, now_ms, fresh_from)
     ]
     return [(start, end) for start, end in spans if start < end]
+
+
+def _end(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
+    """To where readers let an entry's tombstones go."""
+    return horizon.end_offset if passed(horizon, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0
 
 
 def as_due(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
@@ -94,7 +140,7 @@ def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tupl
 
 
 def after_expiry(state: PartitionState, work: PartitionWork, measure: Mapping[str, Any], now_ms: int) -> PartitionState:
-    """Only the ledger changes; checkpoint and sequence number stay those of the last round.
+    """Only the ledger changes, and how many due tombstones are still needed; the checkpoint stays the last round's.
 
     `measure["horizons"]` as in after_round. A quarantine that a red round left is not an expiry's to lift.
     """
@@ -102,17 +148,24 @@ def after_expiry(state: PartitionState, work: PartitionWork, measure: Mapping[st
     return replace(
         state,
         horizons=without_swept(tuple(Horizon(*h) for h in measure["horizons"])),
+        guards=measure["guards"],
         last_round_ms=now_ms,
         quarantine=None if lifted else state.quarantine,
     )
 
 
 def after_failure(
-    state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int
+    state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int, branch: str = ""
 ) -> PartitionState:
-    """Quarantined, with the names of what failed; the pause before the next try doubles, up to an hour."""
+    """Quarantined, with the names of what failed; the pause before the next try doubles, up to an hour.
+
+    `branch` is where the failed try is kept. A log that is held back already is not so for another reason where only
+    its retention failed: a passed compaction or expiry lifts it, as before.
+    """
+    if kind == RETAIN and state.quarantine:
+        kind = state.quarantine.kind
     attempts = state.quarantine.attempts + 1 if state.quarantine else 1
     since_ms = state.quarantine.since_ms if state.quarantine else now_ms
     pause_ms = min(backoff_ms * 2 ** min(attempts - 1, 30), MAX_BACKOFF_MS)
     reason = f"check failed: {', '.join(sorted(set(expectations)))}"
-    return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, now_ms + pause_ms))
+    return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, now_ms + pause_ms, branch))

@@ -15,7 +15,11 @@ NO_TIMESTAMP_MS = -1
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """What the Iceberg manifests say of one data file of one log. Both offset bounds are inclusive."""
+    """What the Iceberg manifests say of one data file of one log. Both offset bounds are inclusive.
+
+    A file of an adopted table that holds several logs is one of these for each. `place`: the Iceberg partition of an
+    adopted table's file; files of two places cannot become one.
+    """
 
     path: str
     partition: int
@@ -29,6 +33,7 @@ class DataFile:
     null_values: int
     data_sequence_number: int
     snapshot_id: int
+    place: str = ""
 
     @property
     def live_records(self) -> int:

@@ -6,6 +6,7 @@ environment, by the session module.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
@@ -24,21 +25,42 @@ JARS_VARIABLE = "CLEANTAIL_JARS"
 LOCK_WAIT_S = 30
 """How long a client waits for SQLite's lock: the defaults (3 s and 5 s) are shorter than a busy commit."""
 
+LOGGING = Path(__file__).resolve().parents[1] / "spark_jobs" / "conf" / "log4j2.properties"
+CONF_DIR_VARIABLE = "SPARK_CONF_DIR"
+CLASS_ARCHIVE = "classes.jsa"
+"""Beside the jars, made by spark_jobs/class_archive.py: what a JVM then need not load and verify class by class."""
+
 JVM_OPTIONS = "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true"
+SMALL_RECORDS = 100_000
+"""Up to here a run is over before it pays to generate and compile code."""
+SMALL_RUN = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
+}
 
 
 def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
     """The jars that `make setup` fetched once, so that no job resolves packages when it starts."""
-    return sorted(Path(env.get(JARS_VARIABLE) or platform.home / "jars").glob("*.jar"))
+    return sorted(jars_directory(platform, env).glob("*.jar"))
 
 
-def spark_conf(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """Settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins."""
+def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
+    return Path(env.get(JARS_VARIABLE) or platform.home / "jars")
+
+
+def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:
+    """Settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins.
+
+    `records`: how many the application is going to read, where that is known (SMALL_RECORDS).
+    """
     prefix = f"spark.sql.catalog.{platform.catalog.name}"
     catalog = {f"{prefix}.{key}": value for key, value in _spark_catalog(platform).items()}
     return {
         "spark.master": platform.spark.master,
-        "spark.jars": ",".join(str(jar) for jar in jars(platform, env)),
+        **_class_path(platform, env),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **catalog,
@@ -55,11 +77,33 @@ def spark_conf(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.requireAllClusterKeysForCoPartition": "false",
         "spark.sql.requireAllClusterKeysForDistribution": "false",
         "spark.driver.memory": "4g",
+        "spark.driver.defaultJavaOptions": _default_options(platform, env),
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.driver.bindAddress": "127.0.0.1" if platform.spark.master.startswith("local") else "0.0.0.0",
         **({"spark.driver.host": "127.0.0.1"} if platform.spark.master.startswith("local") else {}),
+        **(SMALL_RUN if records is not None and records <= SMALL_RECORDS else {}),
         **platform.spark.conf,
     }
+
+
+def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+    """The jars on the driver's class path, where classes can come from the archive; executors fetch theirs."""
+    found = [str(jar) for jar in jars(platform, env)]
+    fetched = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(found)}
+    return {"spark.driver.extraClassPath": os.pathsep.join(found), **fetched}
+
+
+def _default_options(platform: Platform, env: Mapping[str, str]) -> str:
+    """Options that do not stand in the way of anybody's spark.driver.extraJavaOptions.
+
+    Logging is set up by an option, since the JVM takes no class archive with a directory of files on the class path.
+    """
+    if env.get(CONF_DIR_VARIABLE):
+        return ""
+    archive = jars_directory(platform, env) / CLASS_ARCHIVE
+    # an archive of another Java or of other jars is passed over, which need not be told
+    shared = f'-XX:SharedArchiveFile="{archive}" -Xlog:cds=off -Xlog:cds+dynamic=off' if archive.exists() else ""
+    return f'-Dlog4j2.configurationFile="{LOGGING.as_uri()}" {shared}'.strip()
 
 
 def _spark_catalog(platform: Platform) -> dict[str, str]:

@@ -5,14 +5,18 @@ Only fetches. What the numbers mean is decided in log_state, triggers and retent
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cleantail.columns import PROPERTY_COLUMNS
+from cleantail.data_files import data_files_of
 from cleantail.errors import TableError
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.locks import exclusive
+from cleantail.log_state import kept_log_start
 from cleantail.partition_state import (
     PROPERTY_INGESTED,
     PROPERTY_TOPIC,
@@ -21,7 +25,7 @@ from cleantail.partition_state import (
 )
 from cleantail.platform_config import Platform
 from cleantail.readers import Reader
-from cleantail.segments import NO_TIMESTAMP_MS, DataFile
+from cleantail.segments import DataFile
 from cleantail.spark_settings import pyiceberg_properties
 from cleantail.topic import Topic
 from cleantail.topic_table import COLUMNS
@@ -41,7 +45,7 @@ ENTRY_DELETED = 2
 class TableFacts:
     """One moment of a topic table: its snapshot, live data files, what arrived since each log's last round, state.
 
-    `snapshot_id` is None for a table without data.
+    `snapshot_id` is None for a table without data; `snapshots` (id, Unix ms) are those that no other branch is at.
     """
 
     table: str
@@ -53,6 +57,8 @@ class TableFacts:
     ingested: frozenset[str]
     snapshots: tuple[tuple[int, int], ...]
     readers: tuple[Reader, ...] = ()
+    branches: tuple[str, ...] = ()
+    last_compaction: LastCompaction | None = None
 
     @property
     def partitions(self) -> list[int]:
@@ -98,7 +104,8 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
     except Exception as e:
         raise TableError(_unreachable(platform, e)) from None
     require_ours(table.properties, topic)
-    missing = [name for name in COLUMNS if name not in {field.name for field in table.schema().fields}]
+    wanted = topic.columns.paths.values() if topic.columns else COLUMNS
+    missing = [path for path in wanted if path not in set(table.schema().column_names)]
     if missing:
         raise TableError(f"table {topic.table} is not a topic table: it has no column {', '.join(missing)}")
     return table
@@ -123,15 +130,24 @@ def require_ours(properties: Mapping[str, str], topic: Topic) -> None:
         fact = f"belongs to topic {owner}" if owner else f"has no property {PROPERTY_TOPIC}"
         raise TableError(
             f"table {topic.table} is not the table of topic {topic.topic}: it {fact}; nothing was changed. "
-            f"Name another `table:` in the topic's YAML."
+            f"Name another `table:` in the topic's YAML, or take it over with `cleantail adopt {topic.table}`."
+        )
+    adopted, wanted = properties.get(PROPERTY_COLUMNS), topic.columns.as_property() if topic.columns else None
+    if adopted != wanted:
+        raise TableError(
+            f"table {topic.table} was adopted with columns {adopted or 'none'}, and the YAML of topic {topic.topic} "
+            f"says {wanted or 'none'}; nothing was changed. Make them equal, or run `cleantail adopt {topic.table}`."
         )
 
 
 def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
     """Everything evaluate and status need, in one pass over the current snapshot's manifests."""
+    from pyiceberg.table.refs import MAIN_BRANCH
+
     snapshot = table.current_snapshot()
     states = states_of_properties(table.properties, ".".join(table.name()))
     files = _live_files(table, snapshot) if snapshot else ()
+    held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
     return TableFacts(
         table=".".join(table.name()[-2:]),
         snapshot_id=snapshot.snapshot_id if snapshot else None,
@@ -142,20 +158,27 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
         ingested=frozenset(
             name[len(PROPERTY_INGESTED) :] for name in table.properties if name.startswith(PROPERTY_INGESTED)
         ),
-        snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots),
+        snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots if s.snapshot_id not in held),
         readers=readers,
+        branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
+        last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
     )
 
 
 def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
+    """The data files of a snapshot, with how many of their records are deleted there."""
     manifests = snapshot.manifests(table.io)
     data = [m for m in manifests if m.content.value == 0]
     deleted: dict[str, int] = {}
     for manifest in manifests:
         if manifest.content.value == 1:
-            for path, records in _deletion_vectors(table, manifest):
+            for path, records in deletion_vectors(table, manifest):
                 deleted[path] = deleted.get(path, 0) + records
-    return tuple(_data_file(table, e, deleted.get(e.data_file.file_path, 0)) for e in _entries(table, data))
+    return tuple(
+        log
+        for entry in _entries(table, data)
+        for log in data_files_of(table, entry, deleted.get(entry.data_file.file_path, 0))
+    )
 
 
 def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
@@ -164,7 +187,7 @@ def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[Manife
             yield from entries
 
 
-def _deletion_vectors(table: Table, manifest: ManifestFile) -> Iterator[tuple[str, int]]:
+def deletion_vectors(table: Table, manifest: ManifestFile) -> Iterator[tuple[str, int]]:
     """(data file, deleted records) of a delete manifest.
 
     PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
@@ -188,39 +211,6 @@ def _deletion_vectors(table: Table, manifest: ManifestFile) -> Iterator[tuple[st
                 )
             if entry.status != ENTRY_DELETED:
                 yield str(path), int(entry.data_file[records_at])
-
-
-def _data_file(table: Table, entry: ManifestEntry, deleted: int) -> DataFile:
-    file = entry.data_file
-    ids = {name: table.schema().find_field(name).field_id for name in ("offset", "timestamp", "value")}
-    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
-    return DataFile(
-        path=file.file_path,
-        partition=int(file.partition[0]),
-        lower_offset=_long(lower.get(ids["offset"]), file.file_path),
-        upper_offset=_long(upper.get(ids["offset"]), file.file_path),
-        min_timestamp_ms=_millis(lower.get(ids["timestamp"])),
-        max_timestamp_ms=_millis(upper.get(ids["timestamp"])),
-        records=file.record_count,
-        deleted_records=deleted,
-        size_bytes=file.file_size_in_bytes,
-        null_values=(file.null_value_counts or {}).get(ids["value"], 0),
-        data_sequence_number=entry.sequence_number or 0,
-        snapshot_id=entry.snapshot_id or 0,
-    )
-
-
-def _long(bound: bytes | None, path: str) -> int:
-    if bound is None:
-        raise TableError(
-            f"{path} has no bounds for the column offset: set write.metadata.metrics.default=full and rewrite it"
-        )
-    return int(struct.unpack("<q", bound)[0])
-
-
-def _millis(bound: bytes | None) -> int:
-    """Iceberg keeps timestamps in microseconds, Kafka in milliseconds."""
-    return NO_TIMESTAMP_MS if bound is None else int(struct.unpack("<q", bound)[0]) // 1000
 
 
 def _arrived(table: Table, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]) -> tuple[DataFile, ...]:
@@ -251,8 +241,7 @@ def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
     by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
     snapshot = table.current_snapshot()
     while snapshot is not None and (snapshot.sequence_number or 0) > sequence_number:
-        if snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite"):
-            added += _added_by(table, snapshot)
+        added += files_added_by(table, snapshot)
         parent = snapshot.parent_snapshot_id
         if parent is not None and parent not in by_id:
             return None
@@ -260,16 +249,28 @@ def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
     return added
 
 
+def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
+    """Data files with new records: those of an append. What a rewrite adds was there before."""
+    appends = snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite")
+    return _added_by(table, snapshot) if appends else []
+
+
 def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
     own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
     mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
-    return [_data_file(table, e, 0) for e in mine if e.data_file.content.value == 0]
+    return [log for e in mine if e.data_file.content.value == 0 for log in data_files_of(table, e, 0)]
 
 
 def added_files(table: Table, snapshot_id: int) -> list[DataFile]:
     """Data files that a snapshot's own commit added. Raises TableError for an unknown one."""
     snapshot = _snapshot(table, snapshot_id)
     return _added_by(table, snapshot) if snapshot else []
+
+
+def has_row_ids(table: Table) -> bool:
+    """Whether all records have row ids: those of a table that was upgraded get theirs with the next snapshot."""
+    snapshot = table.current_snapshot()
+    return snapshot is None or getattr(snapshot, "first_row_id", None) is not None
 
 
 def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
@@ -283,11 +284,41 @@ def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
     return sorted({f.partition for f in live_files(table, snapshot_id)})
 
 
+def snapshot_id_of(table: Table, text: str) -> int:
+    """The snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for neither."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    if (ref := table.metadata.refs.get(text)) is None:
+        names = ", ".join(sorted(table.metadata.refs)) or "none"
+        raise TableError(f"{'.'.join(table.name())} has no branch or tag {text}; it has {names}")
+    return int(ref.snapshot_id)
+
+
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if snapshot is None and snapshot_id is not None:
         raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
     return snapshot
+
+
+def arrivals(table: Table, snapshot_id: int | None = None) -> dict[str, int]:
+    """Data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md 3.5)."""
+    snapshot = _snapshot(table, snapshot_id)
+    return {f.path: f.data_sequence_number for f in _live_files(table, snapshot)} if snapshot else {}
+
+
+def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
+    """Partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
+
+    A late record below it is in a file, but not in the log. The properties say what is so now: an older snapshot is
+    read as it was.
+    """
+    current = table.current_snapshot()
+    if snapshot_id is not None and not (current and snapshot_id == current.snapshot_id):
+        return {}
+    states = states_of_properties(table.properties, ".".join(table.name()))
+    starts = {p: kept_log_start(state, configs) for p, state in states.items()}
+    return {p: start for p, start in starts.items() if start > 0}
 
 
 def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:

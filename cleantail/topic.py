@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from cleantail.config_row import Model
+from cleantail.columns import Columns
+from cleantail.config_row import Model, cross_field_error
+from cleantail.events import Event
 from cleantail.expectation_names import EXPECTATION_NAMES, expectation_name
 from cleantail.kafka_configs import KafkaConfigs
-from cleantail.schedule import is_schedule
+from cleantail.run_schedule import Schedule, parts_of, topic_asset_uri
 
 DEFAULT_SCHEDULE = "*/15 * * * *"
 
@@ -30,12 +33,6 @@ def _topic_name(name: str) -> str:
     return name
 
 
-def _schedule(text: str) -> str:
-    if not is_schedule(text):
-        raise ValueError("not a schedule")
-    return text
-
-
 def _expectation(name: str) -> str:
     known = expectation_name(name)
     if known is None:
@@ -47,6 +44,12 @@ def _not_empty(receivers: tuple[str, ...]) -> tuple[str, ...]:
     if not receivers:
         raise ValueError("no receivers")
     return receivers
+
+
+def _some(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    if not events:
+        raise ValueError("no events")
+    return events
 
 
 def _inner_path(text: str) -> str:
@@ -68,12 +71,7 @@ TopicName = Annotated[
     _text("[a-zA-Z0-9._-]{1,249}", "1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or .."),
 ]
 TableName = Annotated[
-    str, _text(r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+", "namespace.name, each of the characters a-z A-Z 0-9 _")
-]
-Schedule = Annotated[
-    str,
-    AfterValidator(_schedule),
-    _rule('five cron fields such as "*/15 * * * *", a preset such as "@daily", or null'),
+    str, _text(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", "namespace.name, each of the characters a-z A-Z 0-9 _ -")
 ]
 ConnectionId = Annotated[
     str, _text("[A-Za-z0-9_.-]{1,250}", "the id of an Airflow connection: characters a-z A-Z 0-9 . _ -")
@@ -127,7 +125,25 @@ class Check(Model):
     )
 
 
-class MailAlert(Model):
+class Channel(Model):
+    """What all kinds of alerts have: the events that they are sent for."""
+
+    events: Annotated[tuple[Annotated[Event, Field(strict=False)], ...], Field(strict=False), AfterValidator(_some)] = (
+        Field(
+            default=tuple(Event),
+            description="Events to tell of; default all.",
+            json_schema_extra={"x-allowed": f"a list of {', '.join(Event)}", "minItems": 1},
+        )
+    )
+
+    @property
+    def name(self) -> str:
+        """Tells the channels of a topic apart, also after `events` or their order has changed."""
+        where = self.model_dump_json(exclude={"events"})
+        return f"{getattr(self, 'type', '')} {hashlib.sha256(where.encode()).hexdigest()[:12]}"
+
+
+class MailAlert(Channel):
     """An alert by mail through an Airflow SMTP connection."""
 
     type: Literal["mail"]
@@ -138,7 +154,7 @@ class MailAlert(Model):
     sender: MailAddress | None = Field(default=None, alias="from", description="Sender; null is the connection's.")
 
 
-class WebhookAlert(Model):
+class WebhookAlert(Channel):
     """An alert as a JSON POST through an Airflow HTTP connection: its URL and secrets stay there."""
 
     type: Literal["webhook"]
@@ -146,20 +162,39 @@ class WebhookAlert(Model):
     endpoint: Endpoint = Field(default="", description="Path on the connection's host.")
 
 
-class FileAlert(Model):
+class SlackAlert(Channel):
+    """An alert to a Slack incoming webhook, or what takes the same body, through an Airflow HTTP connection."""
+
+    type: Literal["slack"]
+    conn_id: ConnectionId = Field(description="Airflow connection; the webhook's address, with its secret, is there.")
+    endpoint: Endpoint = Field(default="", description="Path on the connection's host.")
+
+
+class AppriseAlert(Channel):
+    """An alert to the Apprise URLs of an Airflow connection; they hold secrets, so they are only there."""
+
+    type: Literal["apprise"]
+    conn_id: ConnectionId = Field(default="apprise_default", description="Airflow connection.")
+    tag: str = Field(default="all", description="Which of the connection's URLs, by their tag.")
+
+
+class FileAlert(Channel):
     """An alert as a JSON line at the end of a local file."""
 
     type: Literal["file"]
     path: InnerPath = Field(description="File, relative to CLEANTAIL_HOME.")
 
 
-Alert = Annotated[MailAlert | WebhookAlert | FileAlert, Field(discriminator="type")]
+Alert = Annotated[MailAlert | WebhookAlert | SlackAlert | AppriseAlert | FileAlert, Field(discriminator="type")]
 
 
 class TopicDefaults(Model):
     """The `topic:` of defaults.yaml: what all topics share. Config maps merge key by key, lists replace."""
 
-    schedule: Schedule | None = Field(default=DEFAULT_SCHEDULE, description="When the DAG runs; null is only by hand.")
+    schedule: Schedule | None = Field(
+        default=DEFAULT_SCHEDULE,
+        description="When the DAG runs: cron, a preset, or a mapping of cron and assets; null is only by hand.",
+    )
     owner: str = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
     config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
     publish: Literal["auto", "approve"] = Field(
@@ -172,7 +207,7 @@ class TopicDefaults(Model):
         default=(), description="Expectations besides the built-in ones."
     )
     alerts: Annotated[tuple[Alert, ...], Field(strict=False)] = Field(
-        default=(), description="Who hears of a red check."
+        default=(), description="Who hears of what is wrong, once, and of its end."
     )
 
 
@@ -186,6 +221,16 @@ class Topic(TopicDefaults):
         "character outside a-z A-Z 0-9 _."
     )
     source: Source = Field(default=Source(), description="Where records come from.")
+    columns: Columns | None = Field(
+        default=None, description="Of an adopted table: which of its columns hold what (`cleantail adopt`)."
+    )
+
+    @model_validator(mode="after")
+    def _waits_for_others(self) -> Topic:
+        """A DAG that runs after its own publish would never rest."""
+        if (own := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
+            raise cross_field_error("schedule.assets", own, "assets that others update, not the topic's own")
+        return self
 
     @property
     def compacts(self) -> bool:

@@ -46,7 +46,7 @@ def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
         "write.parquet.compression-codec": "zstd",
         "write.target-file-size-bytes": str(max(min(configs.segment_bytes, FILE_BYTES), FILE_BYTES_MIN)),
         "write.metadata.metrics.default": "full",
-        "write.metadata.metrics.column.key": "counts",
+        "write.metadata.metrics.column.key": "truncate(16)",
         "write.metadata.metrics.column.value": "counts",
         "write.metadata.metrics.column.headers": "none",
         "write.metadata.delete-after-commit.enabled": "true",

@@ -72,9 +72,10 @@ def _verdict(
 
 
 def quarantine_pause(log: LogState, now_ms: int) -> str | None:
-    """Why nothing is done to a quarantined log before its next try, or None.
+    """Why a quarantined log is neither compacted nor swept before its next try, or None.
 
-    As in Kafka (LogCleanerManager.isUncleanablePartition) that holds for compaction, retention and sweep alike.
+    Kafka leaves an uncleanable partition (LogCleanerManager.isUncleanablePartition) out of retention too, and its disk
+    fills; here retention goes on.
     """
     quarantine = log.state.quarantine
     if quarantine is None or now_ms >= quarantine.retry_at_ms:
@@ -115,16 +116,18 @@ def due_tombstones(
     """Live tombstones below the clean point whose horizon has come; of an entry that a reader holds in part, all.
 
     Where records arrived late, only up to them: a tombstone above may still have to beat one of them first. A round
-    of the same run makes the log clean to `clean_to` before.
+    of the same run makes the log clean to `clean_to` before. What the last sweep left, since it beats records that no
+    round has cleaned yet, is not due before one has.
     """
     end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)
     spans = due_spans(log.horizons, end_offset, now_ms, hold_offset, hold_cap_ms)
     starts = [0, *(h.end_offset for h in log.horizons)]
-    return sum(
+    count = sum(
         h.tombstones
         for start, h in zip(starts, log.horizons, strict=False)
         if any(start < end <= h.end_offset for _, end in spans)
     )
+    return max(count - (log.state.guards if clean_to is None else 0), 0)
 
 
 def held_tombstones(log: LogState, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:

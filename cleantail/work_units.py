@@ -32,6 +32,11 @@ class PartitionWork:
     hold_cap_ms: int = 0
     fresh_from: int | None = None
 
+    @property
+    def only_retention(self) -> bool:
+        """Whether nothing is compacted: the log start moves, and no record is newly published."""
+        return self.first_dirty_offset == self.end_offset
+
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:

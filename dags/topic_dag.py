@@ -8,7 +8,8 @@
 - `compact`, one Spark application per work unit: finds the superseded offsets and deletes them on a branch, of which
   readers see nothing.
 - `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`.
-- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed.
+- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed. Updates the
+  topic's asset, for DAGs that run after a compaction; skipped where nothing was published.
 - `expire_tombstones`: removes tombstones past their horizon, through a branch and checks of its own.
 - `approve` and, for tombstones, `approve_expiry` with `publish_expiry` (only where the topic's YAML says `publish:
   approve` or sets `cleantail.max.drop.ratio`): a round that has to be approved waits here, and holds no process and no
@@ -16,9 +17,12 @@
 - `reclaim`: rewrites files with many deleted records, merges small ones, expires snapshots, removes orphans.
 - `rollback`: only in a run that was triggered with `rollback_to`; nothing else happens in it.
 - `outcome`: turns the run red where a task failed; skipped when all went well.
+- `alert`: tells the channels of the topic's `alerts` what began and what is over, each once. A red check is told
+  before, by the task that saw it.
 
-Nothing due: the run is green and all tasks after `evaluate` are skipped. Why is in the log of `evaluate`, in its
-Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
+Nothing due: the run is green and all tasks after `evaluate` are skipped, but for `alert` where there is something to
+tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped
+task.
 
 ## When a task is red
 - `ingest`: a line of a file is not a record, and nothing of the run was appended. The log names file and line:
@@ -29,6 +33,7 @@ Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
   clear the task: it repeats safely.
 - `check_quality`: the partitions in the message are held back and `main` has nothing of them; the others are
   published. The message lists partition, expectation and observed value; the evidence table and Data Docs have more.
+  What was held back stays on a branch `failed_…`, which the tab Compaction and `cleantail status` name.
   Correct the data or the check. The partition is tried again by itself after a pause, at the next run after **Release**
   on the tab Compaction, or at once by **Trigger** with `force`.
 - `publish`: other writers rewrote the same files more often than the round was started over. Nothing is lost: the
@@ -37,6 +42,8 @@ Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
 - `rollback`: the message says why nothing was undone, as a snapshot that has expired.
 - `reclaim`: files could not be rewritten. The data is right, the space not yet free: clear the task.
+
+- `alert`: a channel in the message could not be reached: look at its Airflow connection. The next run tells it.
 
 A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Admin → Pools): as many Spark
 applications run at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml` says.
@@ -81,13 +88,16 @@ from airflow.sdk import DAG, Param
 from cleantail.approval import can_be_held
 from cleantail.config import Topic, load_platform
 from cleantail.config_row import LONG_MAX
+from cleantail.run_schedule import schedule_words, topic_asset_uri
+from cleantail_airflow.alert_task import AlertOperator
 from cleantail_airflow.approvals import ROLLBACK_TO, ApproveOperator, RollbackOperator
-from cleantail_airflow.notifiers import CleantailAlert
-from cleantail_airflow.operators import EVALUATE, EvaluateOperator, OutcomeOperator
+from cleantail_airflow.assets import schedule_of
+from cleantail_airflow.operators import ALERT, EVALUATE, OUTCOME, EvaluateOperator, OutcomeOperator
 from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import (
     CHECK_QUALITY,
     COMPACT,
+    EXPIRE_TOMBSTONES,
     CheckQualityOperator,
     CompactOperator,
     ExpireTombstonesOperator,
@@ -96,7 +106,7 @@ from cleantail_airflow.stations import (
     ReclaimOperator,
 )
 
-PUBLISH, EXPIRE, APPROVE, APPROVE_EXPIRY = "publish", "expire_tombstones", "approve", "approve_expiry"
+PUBLISH, APPROVE, APPROVE_EXPIRY = "publish", "approve", "approve_expiry"
 RETRIES = 2
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off: a schedule only needs some day in the past
 
@@ -119,7 +129,7 @@ def topic_dag(topic: Topic, config_dir: Path) -> DAG:
         dag_id=topic.topic,
         description=topic.description or f"Log compaction of {topic.table}",
         doc_md=f"{__doc__}\n\n{settings_table(topic)}",
-        schedule=topic.schedule,
+        schedule=schedule_of(topic),
         start_date=FIRST_DAY,
         catchup=False,
         max_active_runs=1,
@@ -141,15 +151,17 @@ def _tasks(topic: Topic, config_dir: str) -> None:
     check = CheckQualityOperator(task_id=CHECK_QUALITY, **spark)
     held = can_be_held(topic)
     publish = PublishOperator(task_id=PUBLISH, trigger_rule="one_done", approval=APPROVE if held else None, **spark)
-    expire = ExpireTombstonesOperator(task_id=EXPIRE, trigger_rule="all_done", **spark)
+    expire = ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark)
     reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
-    outcome = OutcomeOperator(task_id="outcome", trigger_rule="one_failed", retries=0, on_failure_callback=None)
+    outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
+    alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **common)
     tasks = [evaluate, compacted, check, publish, expire, reclaim]
     if held:
         asks = {"topic": topic, "config_dir": config_dir, "trigger_rule": "one_done"}
         tasks.insert(3, ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, **asks))
-        tasks.insert(-1, ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE, **asks))
-        told = {"source": EXPIRE, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
+        asks["trigger_rule"] = "all_done"  # expire_tombstones is skipped where it published nothing, as when it waits
+        tasks.insert(-1, ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
+        told = {"source": EXPIRE_TOMBSTONES, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
         tasks.insert(-1, PublishOperator(task_id="publish_expiry", **told, **spark))
     if topic.source.path:
         tasks.insert(0, IngestOperator(task_id="ingest", **spark))
@@ -159,6 +171,7 @@ def _tasks(topic: Topic, config_dir: str) -> None:
     evaluate >> tasks[-1]
     publish >> reclaim  # evaluate may skip expire_tombstones before publish has ended
     tasks >> outcome
+    tasks >> alert
 
 
 def _default_args(topic: Topic, config_dir: Path) -> dict[str, Any]:
@@ -167,7 +180,6 @@ def _default_args(topic: Topic, config_dir: Path) -> dict[str, Any]:
         "owner": topic.owner,
         "retries": RETRIES,
         "retry_delay": timedelta(milliseconds=backoff_ms),
-        "on_failure_callback": CleantailAlert(topic=topic, config_dir=str(config_dir)),
     }
 
 
@@ -181,7 +193,8 @@ def settings_table(topic: Topic) -> str:
     rows = [
         ("topic", topic.topic),
         ("table", topic.table),
-        ("schedule", topic.schedule or "by hand"),
+        ("schedule", schedule_words(topic.schedule)),
+        ("asset", topic_asset_uri(topic.topic)),
         ("publish", topic.publish),
         ("source.path", topic.source.path or "none"),
         ("checks", ", ".join(check.expectation for check in topic.checks) or "the built-in ones"),

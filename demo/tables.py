@@ -47,6 +47,12 @@ def live_records(platform: Platform, topic: str) -> list[Record]:
     return [] if table is None else list(read_records(table, live_partitions(table, None)))
 
 
+def log_starts(platform: Platform, topic: str) -> dict[int, int]:
+    """Partition -> the first offset that a reader may see."""
+    facts = read_facts(find_topic(topic, platform.config_dir), platform)
+    return {p: state.log_start_offset or 0 for p, state in facts.states.items()} if facts else {}
+
+
 def live_bytes(platform: Platform, topic: str, now_ms: int) -> int:
     return sum(log.total_bytes for log in _logs(platform, topic, now_ms))
 

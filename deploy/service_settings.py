@@ -50,7 +50,7 @@ def environment(work: Path, jars: Path, packages: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("JAVA_HOME", "LANG") if name in os.environ}
     path = f"{BINARIES}:{os.environ.get('PATH', os.defpath)}"
     own = {"PATH": path, "HOME": str(work), "CLEANTAIL_JARS": str(jars), "PYTHONPATH": f"{ROOT}:{packages}"}
-    return kept | own | {"SPARK_CONF_DIR": str(ROOT / "spark_jobs/conf"), "GX_ANALYTICS_ENABLED": "false"}
+    return kept | own | {"GX_ANALYTICS_ENABLED": "false"}
 
 
 def embedded_config(work: Path, topic: Mapping[str, Any]) -> Path:

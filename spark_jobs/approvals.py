@@ -86,6 +86,8 @@ def set_aside(
     for verdict in checked["verdicts"]:
         partition = verdict["partition"]
         state = states.get(partition, PartitionState())
+        if verdict.get("waits_for"):
+            continue
         if not verdict["passed"]:
             names = [f["expectation"] for f in verdict["failures"]]
             new[partition] = after_failure(state, kind, names, now_ms, platform.cleaner.log_cleaner_backoff_ms)

@@ -13,12 +13,15 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config import Platform
+from cleantail.evaluate import log_states, read_facts
 from cleantail.join_plans import resolve_join
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.kcat import LONG_MAX
@@ -30,7 +33,7 @@ from cleantail.partition_state import (
     with_late_tombstones,
     with_round,
 )
-from cleantail.round_state import COMPACT, EXPIRE, as_due, proof_due, spans_of, swept
+from cleantail.round_state import COMPACT, EXPIRE, as_due, late_spans, proof_due, spans_of, swept
 from cleantail.rules import RULES, WARNINGS
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
@@ -50,14 +53,25 @@ from spark_jobs.transforms.audit import (
     together,
     tombstone_words,
     tombstones_by_entry,
+    tombstones_in,
 )
-from spark_jobs.transforms.winners import KEEP, ROW_ID, below_end, columns_of, copies_of, offset_map, with_winner
+from spark_jobs.transforms.guards import GUARDS, with_guards
+from spark_jobs.transforms.winners import (
+    KEEP,
+    ROW_ID,
+    below_end,
+    columns_of,
+    copies_of,
+    offset_map,
+    span_condition,
+    with_winner,
+)
 from spark_jobs.vectors import with_place
 
 COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
 EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected")]
 STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"]}
-LATE_LIMIT = 10_000
+LATE_LIMIT = 2_000
 """So many late tombstones get a horizon of their own; beyond it all of the log's are set anew, never too early."""
 
 
@@ -78,9 +92,13 @@ def check_round(
     rules = EXPIRE_RULES if expiring else [*COMPACT_RULES, *warnings]
     findings = auditor.check_round(round_id, [_violations(m, rules) for m in measures], rules)
     for work in works:
-        records = as_text(below_end(table.at_branch(work.branch), work.partitions))
-        findings += auditor.check_records(round_id, records, [w.partition for w in work.partitions])
+        judged = [w for w in work.partitions if expiring or not w.only_retention]
+        if judged:
+            records = as_text(below_end(table.at_branch(work.branch), judged))
+            findings += auditor.check_records(round_id, records, [w.partition for w in judged])
     verdicts = [_verdict(m[PARTITION], findings) for m in measures]
+    if table.topic.columns is not None:
+        verdicts = all_or_none(verdicts)
     result = {
         "ok": all(v["passed"] for v in verdicts),
         "topic": table.topic.topic,
@@ -117,21 +135,30 @@ def measure_unit(
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, old)
     plan = resolve_join(unit, platform, table.topic.config)
     with grouped_by_log(table.spark, plan.grouped):
-        words = _words(table, unit, expiring, plan.hint).persist()
-        try:
-            tombstones = _tombstones(table, unit, old, new, expiring)
-            configs = table.topic.config
-            rules = expiry_measures(words, tombstones) if expiring else round_measures(words, configs)
-            by_log, by_entry = _rows(rules), tombstones_by_entry(words, tombstones).collect()
-            proven = _rows(full_proof(table.at_branch(unit.branch), proofs)) if proofs else {}
-        finally:
-            words.unpersist()
+        words = _words(table, unit, expiring, plan.hint)
+        tombstones = _tombstones(table, unit, old, new, expiring)
+        by_log, by_entry = _measured(words, tombstones, table.topic.config, expiring)
+        proven = _rows(full_proof(table.at_branch(unit.branch), proofs)) if proofs else {}
     return [
         _measure(w, by_log, counts["deleted"], change.data_files_changed, proven)
         | _tombstone_measures(w, old[w.partition], new[w.partition], by_entry)
         | {"proven_ms": _proven_ms(w, old[w.partition], proofs, unit.now_ms)}
         for w in unit.partitions
     ]
+
+
+def _measured(
+    words: DataFrame, tombstones: DataFrame | None, configs: KafkaConfigs, expiring: bool
+) -> tuple[dict[int, dict[str, int]], list[Any]]:
+    """Violations and counts by log, and tombstones by entry of the ledger; the words are computed once."""
+    if tombstones is None:
+        return _rows(round_measures(words, configs)), []
+    words = words.persist()
+    try:
+        rules = expiry_measures(words, tombstones) if expiring else round_measures(words, configs)
+        return _rows(rules), tombstones_by_entry(words, tombstones).collect()
+    finally:
+        words.unpersist()
 
 
 def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> DataFrame:
@@ -144,7 +171,8 @@ def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> Data
         flagged = placed.withColumn(KEEP, F.lit(None).cast("bigint"))
     else:
         records = base.select(*columns_of(configs), ROW_ID)
-        copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID), works)
+        arrivals = partial(table.arrivals_at, unit.base_snapshot_id)
+        copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID, "_file"), works, arrivals)
         if copies is not None:
             records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")
             later = copies.select(ROW_ID, F.lit(True).alias("later"))
@@ -160,8 +188,12 @@ def _tombstones(
     old: dict[int, PartitionState],
     new: dict[int, tuple[Horizon, ...]],
     expiring: bool,
-) -> DataFrame:
-    """Where live tombstones can be: in entries of the ledger that had some, and in what no round has seen."""
+) -> DataFrame | None:
+    """Where live tombstones can be: in entries of the ledger that had some, and in what no round has seen. None where
+    the metadata tell that there is not one."""
+    logs = {w.partition for w in unit.partitions}
+    if not (expiring or table.files_at(unit.base_snapshot_id).may_have_null(VALUE, logs)):
+        return None
     due = {w.partition: as_due(w, old[w.partition].horizons, unit.now_ms) for w in unit.partitions}
     spans = {}
     for work in unit.partitions:
@@ -169,8 +201,13 @@ def _tombstones(
         counted = spans_with_tombstones(horizons, work.first_dirty_offset)
         swept = spans_of(work, horizons, unit.now_ms) if expiring else []
         spans[work.partition] = [*counted, *swept, (work.first_dirty_offset, LONG_MAX)]
-    base = table.at_snapshot(unit.base_snapshot_id)
-    return tombstone_words(base, unit.partitions, spans, new, due, unit.now_ms)
+    base, configs = table.at_snapshot(unit.base_snapshot_id), table.topic.config
+    found = tombstones_in(base, spans, configs)
+    if expiring:
+        found = with_guards(found, base, unit.partitions, configs, unit.now_ms)
+    else:
+        found = found.withColumn(GUARDS, F.lit(False))
+    return tombstone_words(found, unit.partitions, new, due, unit.now_ms)
 
 
 def _tombstone_measures(
@@ -178,10 +215,20 @@ def _tombstone_measures(
 ) -> dict[str, Any]:
     rows = [row for row in by_entry if row[PARTITION] == work.partition]
     alive = {row[ENTRY]: row["tombstones_out"] for row in rows}
+    guards = {row[ENTRY]: row["guard_from"] for row in rows if row["guards"]}
     return {
         "tombstones_in": sum(row["tombstones_in"] for row in rows),
         "tombstones_out": sum(alive.values()),
-        "horizons": [[h.end_offset, h.horizon_ms, alive.get(h.end_offset, 0), h.swept_to] for h in ledger],
+        "guards": sum(row["guards"] for row in rows),
+        "horizons": [
+            [
+                h.end_offset,
+                h.horizon_ms,
+                alive.get(h.end_offset, 0),
+                min(h.swept_to, guards.get(h.end_offset, LONG_MAX)),
+            ]
+            for h in ledger
+        ],
         "head_tombstones": alive.get(None, 0),
     }
 
@@ -214,7 +261,7 @@ def _next_ledger(
     horizon_ms = min(unit.now_ms + table.topic.config.delete_retention_ms, LONG_MAX)
     late = _late_tombstones(table, unit, work, state)
     if len(late) > LATE_LIMIT:
-        return (Horizon(max(work.end_offset, _ledger_end(state)), horizon_ms),)
+        return (Horizon(max(work.end_offset, state.ledger_end_offset), horizon_ms),)
     return with_late_tombstones(with_round(state.horizons, work.end_offset, horizon_ms), late, horizon_ms)
 
 
@@ -238,36 +285,38 @@ def _measure(
     return measure | own | {PARTITION: work.partition}
 
 
-def _ledger_end(state: PartitionState) -> int:
-    return state.horizons[-1].end_offset if state.horizons else 0
-
-
 def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> list[int]:
-    """Offsets of live tombstones that arrived below the ledger's end since the last round: their clock starts now.
-
-    The ledger says what was cleaned before, also where the checkpoint was lost and the log is cleaned from its start.
-    """
-    ledger_end = _ledger_end(state)
-    if work.first_dirty_offset >= ledger_end:
+    """Offsets of live tombstones that this round is the first to pass over, below the ledger's end: their clock starts
+    now."""
+    came = []
+    for low, high, known in late_spans(work, state):
+        files = table.files_after(unit.base_snapshot_id, work.partition, known)
+        if files:
+            came.append(F.col(OFFSET).between(low, high - 1) & F.col("_file").isin(files))
+    if not came:
         return []
-    late = table.at_branch(unit.branch).where(
-        (F.col(PARTITION) == work.partition)
-        & F.col(OFFSET).between(work.first_dirty_offset, ledger_end - 1)
-        & F.col("_file").isin(table.files_after(unit.base_snapshot_id, work.partition, state.known_sequence_number))
-        & F.col(VALUE).isNull()
-    )
-    return sorted(row[OFFSET] for row in late.select(OFFSET).limit(LATE_LIMIT + 1).collect())
+    late = table.at_branch(unit.branch).where((F.col(PARTITION) == work.partition) & F.col(VALUE).isNull())
+    rows = late.where(reduce(or_, came)).select(OFFSET).limit(LATE_LIMIT + 1).collect()
+    return sorted(row[OFFSET] for row in rows)
 
 
-def prove_topic(table: TopicTable) -> dict[str, Any]:
-    """Every key below the clean point of every log, counted anew on `main`."""
-    states = states_of_properties(dict(table.load().properties()), table.name)
-    ends = {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
-    with grouped_by_log(table.spark, True):
-        found = _rows(full_proof(table.spark.table(table.name), ends)) if ends else {}
+def prove_topic(table: TopicTable, platform: Platform) -> dict[str, Any]:
+    """Every key below the clean point of every log, counted anew on `main`.
+
+    The clean point is the one that evaluate derives: below the checkpoint where a late record waits (3.5).
+    """
+    facts = read_facts(table.topic, platform)
+    logs = [log for log in log_states(table.topic, facts, now_ms=0) if log.checkpoint is not None]
+    spans = {log.partition: (log.log_start_offset, log.first_dirty_offset) for log in logs}
+    ends = {p: end for p, (_, end) in spans.items()}
+    found: dict[int, dict[str, int]] = {}
+    if facts is not None and facts.snapshot_id is not None and ends:
+        inside = table.at_snapshot(facts.snapshot_id).where(span_condition(spans))
+        with grouped_by_log(table.spark, True):
+            found = _rows(full_proof(inside, ends))
     none = {"keys": 0, "duplicate_keys": 0}
-    logs = [{PARTITION: p, "end_offset": end} | none | found.get(p, {}) for p, end in ends.items()]
-    return {"ok": not any(log["duplicate_keys"] for log in logs), "partitions": logs}
+    proven = [{PARTITION: p, "end_offset": end} | none | found.get(p, {}) for p, end in ends.items()]
+    return {"ok": not any(log["duplicate_keys"] for log in proven), "partitions": proven}
 
 
 def _verdict(partition: int, findings: Sequence[Finding]) -> dict[str, Any]:
@@ -280,6 +329,15 @@ def _verdict(partition: int, findings: Sequence[Finding]) -> dict[str, Any]:
         "failures": [asdict(f) for f in red],
         "warnings": [asdict(f) for f in failed if f not in red],
     }
+
+
+def all_or_none(verdicts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where one log fails the others wait: a file of an adopted table may hold several, and has one deletion vector.
+
+    The failed one is quarantined, so the next round is without it.
+    """
+    red = [v["partition"] for v in verdicts if not v["passed"]]
+    return [v if not red or v["partition"] in red else v | {"passed": False, "waits_for": red} for v in verdicts]
 
 
 def _work(job: Job) -> dict[str, Any]:

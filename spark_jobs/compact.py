@@ -11,13 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.budget import keys_in_budget, round_end
+from cleantail.budget import buffer_percent, keys_in_budget, round_end
 from cleantail.config import Platform
 from cleantail.errors import KeylessRecordError
 from cleantail.join_plans import resolve_join
@@ -38,23 +40,32 @@ from spark_jobs.transforms.winners import (
     span_condition,
     where_full,
 )
-from spark_jobs.vectors import positions_in, together, with_place, without
+from spark_jobs.trickle import touched_keys
+from spark_jobs.vectors import FilesOf, count_by_log, together, with_place, without
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
     """The unit with its counts by partition. Raises KeylessRecordError, with `main` and branch unchanged."""
-    unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
-    keyless = count_keyless(table, unit)
-    plan = resolve_join(unit, platform, table.topic.config)
+    began_s = time.monotonic()
     files = table.files_at(unit.base_snapshot_id)
+    logs = {w.partition for w in unit.partitions}
+    # up to the end that was planned: nothing is begun that must fail later
+    keyless = count_keyless(table, unit) if files.may_have_null(KEY, logs) else 0
+    unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
+    plan = resolve_join(unit, platform, table.topic.config)
     found: dict[str, Any] = {}
     with grouped_by_log(table.spark, plan.grouped):
-        for reason, records in removals(table, unit, keyless > 0, plan.hint).items():
-            found[reason] = without(positions_in(records), found.values())
+        for reason, records in removals(table, unit, files, keyless > 0, plan.hint).items():
+            found[reason] = without(files.positions_in(records), found.values())
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, together(found.values()))
-    deleted = {reason: _as_text(files.count_by_log(gone)) for reason, gone in found.items()}
-    return unit.as_json() | {"counts": {"deleted": deleted, "plan": plan.reason}}
+    deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
+    most = max(w.dirty_records for w in unit.partitions)
+    return unit.as_json() | {
+        "counts": {"deleted": deleted, "plan": plan.reason},
+        "clean_ms": int((time.monotonic() - began_s) * 1000),
+        "buffer_percent": buffer_percent(most, platform.cleaner, table.topic.config),
+    }
 
 
 def _as_text(by_log: dict[int, int]) -> dict[str, int]:
@@ -62,8 +73,9 @@ def _as_text(by_log: dict[int, int]) -> dict[str, int]:
     return {str(p): n for p, n in sorted(by_log.items())}
 
 
-def removals(table: TopicTable, unit: WorkUnit, keyless: bool, hint: str) -> dict[str, DataFrame]:
-    """The records to remove, by reason; one that has several goes by the first. Columns: ct_file and _pos, and more."""
+def removals(table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, hint: str) -> dict[str, DataFrame]:
+    """The records to remove, by reason; one that has several goes by the first. Columns: partition,
+    ct_file and _pos, and more."""
     works, configs = unit.partitions, table.topic.config
     base = table.at_snapshot(unit.base_snapshot_id)
     found = {}
@@ -71,14 +83,18 @@ def removals(table: TopicTable, unit: WorkUnit, keyless: bool, hint: str) -> dic
     if configs.deletes and spans:  # whole segments that `delete` in the policy lets go: the log start is past them
         found["retention"] = base.where(span_condition(spans))
     records = base.select(*columns_of(configs), ROW_ID)
-    copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID, "_file", "_pos"), works)
+    placed = base.select(PARTITION, OFFSET, ROW_ID, "_file", "_pos")
+    copies = copies_of(placed, works, partial(table.arrivals_at, unit.base_snapshot_id))
     if copies is not None:
         found["copies"] = copies
         records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")
     below = base.where(span_condition({w.partition: (0, w.end_offset) for w in works}))
     if keyless:
         found["invalid"] = below.where(F.col(KEY).isNull())
-    found = {reason: with_place(gone) for reason, gone in found.items()}
+    found = {reason: with_place(gone, PARTITION) for reason, gone in found.items()}
+    touched = touched_keys(records, unit, files)
+    if touched is not None:
+        records, below = records.where(touched), below.where(touched)
     winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
     return found | {"superseded": losers(with_place(below, PARTITION, OFFSET, KEY), winners, configs, hint)}
 

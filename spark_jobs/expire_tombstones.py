@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from cleantail.config import Platform
 from cleantail.evaluate import RunPlan, evaluate_topic
-from cleantail.readers import Reader, hold_offset, left_behind
+from cleantail.readers import hold_offset, left_behind
 from cleantail.round_state import spans_of
 from cleantail.topic_table import OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
@@ -26,8 +26,9 @@ from spark_jobs.expectations import preload
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable, branch_name
-from spark_jobs.transforms.winners import span_condition
-from spark_jobs.vectors import positions_in, with_place
+from spark_jobs.transforms.guards import GUARDS, with_guards
+from spark_jobs.transforms.winners import columns_of, span_condition
+from spark_jobs.vectors import count_by_log, with_place
 
 NONE_FRESH: Mapping[int, int] = {}
 
@@ -64,33 +65,41 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, A
     due = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found)
     files = table.files_at(unit.base_snapshot_id)
     tombstones = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({due})")
-    found = positions_in(with_place(tombstones))
+    configs, base = table.topic.config, table.at_snapshot(unit.base_snapshot_id)
+    columns = [*columns_of(configs), "_file", "_pos"]
+    flagged = with_guards(tombstones.select(*columns), base, unit.partitions, configs, unit.now_ms)
+    found = files.positions_in(with_place(flagged.where(f"NOT {GUARDS}"), PARTITION))
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, found)
-    counts = {"deleted": {"expired": {str(p): n for p, n in files.count_by_log(found).items()}}}
-    behind = [asdict(reader) for reader in _left_behind(table, plan, unit, spans)]
-    return unit.as_json() | {"counts": counts, "left_behind": behind}
+    counts = {"deleted": {"expired": {str(p): n for p, n in count_by_log(found).items()}}}
+    return unit.as_json() | {"counts": counts, "left_behind": _left_behind(table, plan, unit, spans)}
 
 
 def _left_behind(
     table: TopicTable, plan: RunPlan, unit: WorkUnit, spans: dict[int, list[tuple[int, int]]]
-) -> list[Reader]:
-    """Readers past whose position tombstones go, since the cap of their hold was reached."""
+) -> list[dict[str, Any]]:
+    """Readers past whose position tombstones go, since the cap of their hold was reached; `gone_to` is the last."""
     holds = {w.partition: w.hold_offset for w in unit.partitions if w.hold_offset is not None}
     overrun = {p: [s for s in spans[p] if s[1] > hold] for p, hold in holds.items()}
     condition = " OR ".join(span_condition({p: span}) for p, found in overrun.items() for span in found)
     if not condition:
         return []
     gone = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({condition})")
-    last = gone.groupBy(PARTITION).agg(F.max(OFFSET).alias("last")).collect()
-    return left_behind(plan.readers, {row[PARTITION]: row["last"] for row in last})
+    rows = gone.groupBy(PARTITION).agg(F.max(OFFSET).alias("last")).collect()
+    last = {row[PARTITION]: row["last"] for row in rows}
+    return [asdict(reader) | {"gone_to": last[reader.partition]} for reader in left_behind(plan.readers, last)]
 
 
 def plan_expiry(
-    table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int], fresh_from: Mapping[int, int]
+    table: TopicTable,
+    platform: Platform,
+    now_ms: int,
+    partitions: Collection[int],
+    fresh_from: Mapping[int, int],
+    retry_quarantined: bool = False,
 ) -> tuple[RunPlan, WorkUnit]:
     """The ledgers as they are now, and the unit for those of the logs that have something due."""
-    plan = evaluate_topic(table.topic, platform, now_ms=now_ms)
+    plan = evaluate_topic(table.topic, platform, now_ms=now_ms, retry_quarantined=retry_quarantined)
     base = int(table.load().currentSnapshot().snapshotId()) if plan.sweep else 0
     cap_ms = table.topic.config.cleantail_readers_hold_cap_ms
     return plan, expiry_unit(plan, partitions, base, cap_ms, fresh_from)

@@ -43,6 +43,8 @@ def ingest_files(
     spark: SparkSession, topic: Topic, platform: Platform, files: list[Path], encoding: str, progress: Progress
 ) -> dict[str, Any]:
     """Appends the files that are not in the table yet, in one commit. Raises BadLineError; then nothing is appended."""
+    if topic.columns is not None:
+        raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
     progress("reading")
     digests = {file: content_digest(file) for file in files}
     with exclusive(platform.home, f"ingest-{topic.topic}"):

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
 
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.log_state import kept_log_start
+from cleantail.partition_state import states_of_properties
 from cleantail.ranking import latest_timestamp_sql, rank_sql, strategy_text
 from cleantail.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, PARTITION, VALUE
 from spark_jobs.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.tables import TopicTable
+from spark_jobs.transforms.mapping import topic_columns_sql
 
 logger = logging.getLogger("cleantail.latest_view")
 
 PROPERTY_VIEW = "cleantail.latest-view"
 """Hash of the view's text as it was last made, so that it is made anew only when it changes."""
+
+FIRST = "`_last_updated_sequence_number`, `_row_id`"
+"""Hidden columns, by which the first of the copies of one record is known: the one that a round keeps (3.5)."""
 
 
 def view_name(table: TopicTable) -> str:
@@ -28,10 +35,14 @@ def view_name(table: TopicTable) -> str:
 
 
 def ensure_latest_view(table: TopicTable) -> None:
-    """Makes the view, or makes it anew after the topic's strategy changed. A catalog without views is no error."""
-    text = latest_sql(table.name, ledger_table(table), table.topic.config)
+    """Makes the view, or makes it anew after the topic's strategy changed or retention moved a log start. A catalog
+    without views is no error."""
+    properties, configs = dict(table.load().properties()), table.topic.config
+    states = states_of_properties(properties, table.name)
+    starts = {p: kept_log_start(state, configs) for p, state in sorted(states.items())}
+    text = latest_sql(_source(table), ledger_table(table), configs, starts)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    if dict(table.load().properties()).get(PROPERTY_VIEW) == digest:
+    if properties.get(PROPERTY_VIEW) == digest:
         return
     try:
         if table.topic.config.cleantail_tombstone_lateness_ms:
@@ -43,12 +54,21 @@ def ensure_latest_view(table: TopicTable) -> None:
     table.set_properties({PROPERTY_VIEW: digest})
 
 
-def latest_sql(table: str, ledger: str, configs: KafkaConfigs) -> str:
-    """The view's query. `table` and `ledger` are quoted names."""
+def _source(table: TopicTable) -> str:
+    """The table, or, where it was adopted, a query with a topic table's columns over it."""
+    if table.topic.columns is None:
+        return table.name
+    columns = topic_columns_sql(table.spark.table(table.name), table.topic.columns)
+    return f"(SELECT {columns}, {FIRST} FROM {table.name})"
+
+
+def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[int, int]) -> str:
+    """The view's query. `table`: a quoted name, or a query; `ledger`: a quoted name; `starts`: log starts, which hide
+    what is below."""
     columns = ", ".join(f"`{name}`" for name in COLUMNS)
     rank = rank_sql(configs, latest_timestamp_sql(configs))
-    keyed = f"SELECT {columns}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL"
-    order = f"row_number() OVER (PARTITION BY `{PARTITION}`, `{KEY}` ORDER BY `rank` DESC) AS `nth`"
+    keyed = f"SELECT {columns}, {FIRST}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL{_inside(starts)}"
+    order = f"row_number() OVER (PARTITION BY `{PARTITION}`, `{KEY}` ORDER BY `rank` DESC, {FIRST}) AS `nth`"
     winners = f"SELECT *, {order} FROM ({keyed})"
     state = f"`nth` = 1 AND `{VALUE}` IS NOT NULL"
     if not configs.cleantail_tombstone_lateness_ms:
@@ -60,6 +80,16 @@ def latest_sql(table: str, ledger: str, configs: KafkaConfigs) -> str:
         f"SELECT {shown} FROM ({winners}) w LEFT JOIN ({deleted}) d ON {same} "
         f"WHERE {state} AND (d.`deleted` IS NULL OR d.`deleted` <= w.`rank`)"
     )
+
+
+def _inside(starts: Mapping[int, int]) -> str:
+    """Log starts by offset, so that logs which share one share a term."""
+    found: dict[int, list[int]] = {}
+    for partition, start in starts.items():
+        if start > 0:
+            found.setdefault(start, []).append(partition)
+    logs = ((start, ", ".join(f"{p:d}" for p in partitions)) for start, partitions in found.items())
+    return "".join(f" AND NOT (`{OFFSET}` < {start:d} AND `{PARTITION}` IN ({named}))" for start, named in logs)
 
 
 def _deleted_sql(ledger: str, configs: KafkaConfigs) -> str:

@@ -39,6 +39,22 @@ def file_hash(path: str) -> int:
     return int.from_bytes(xxhash.xxh64_digest(path.encode(), seed=SPARK_SEED), "big", signed=True)
 
 
+def positions_by_log(
+    logs: npt.NDArray[np.int32],
+    files: npt.NDArray[np.int64],
+    words: npt.NDArray[np.int64],
+    bits: npt.NDArray[np.int64],
+) -> dict[tuple[int, int], BitMap64]:
+    """The positions of each (log, file), from rows (log, file, word, bits) in any order."""
+    order = np.argsort(logs, kind="stable")
+    names, starts = np.unique(logs[order], return_index=True)
+    found: dict[tuple[int, int], BitMap64] = {}
+    for log, at in zip(names, np.split(order, starts[1:]), strict=False):  # without rows there is one empty part
+        by_file = positions_by_file(files[at], words[at], bits[at])
+        found |= {(int(log), file): positions for file, positions in by_file.items()}
+    return found
+
+
 def positions_by_file(
     files: npt.NDArray[np.int64], words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]
 ) -> dict[int, BitMap64]:

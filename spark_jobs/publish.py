@@ -2,9 +2,11 @@
 
     spark-submit spark_jobs/publish.py --config config --topic orders --checked '{"round": …, "verdicts": […]}'
 
-A log whose check failed is held back and quarantined with its reason; the others publish. Appends to `main`
-meanwhile do not matter. Where another writer rewrote or deleted what the round had read, the round starts over on
-the table as it is now; after that many conflicts the exit code is 3. Nothing is ever half published.
+A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
+branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
+unit touches. Appends to `main` meanwhile do not matter. Where another writer rewrote or deleted what the round had
+read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever
+half published.
 
 A round that waits for approval is published with --approved-by NAME, exactly as it was checked or not at all (exit
 code 5), and dropped with --rejected '{"by": NAME or null, "at_ms": …}'.
@@ -16,15 +18,19 @@ import argparse
 import json
 import logging
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from cleantail.approval import Rejection, held_message
 from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
+from cleantail.evaluate import evaluate_topic
+from cleantail.failed_branches import failed_name, replaced
 from cleantail.history import OPERATION
+from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.rollback import APPROVED_BY, BEFORE, ROUND, packed
-from cleantail.round_state import EXPIRE, after_expiry, after_failure, after_round
+from cleantail.round_state import EXPIRE, RETAIN, after_expiry, after_failure, after_round
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import set_aside
 from spark_jobs.changes import history
@@ -48,15 +54,25 @@ def publish_round(
         raise HeldError(held_message(checked["topic"], checked["holds"]))
     green = {v["partition"] for v in checked["verdicts"] if v["passed"]}
     red = {v["partition"]: v for v in checked["verdicts"] if not v["passed"]}
+    for waiting in (v for v in red.values() if "waits_for" in v):
+        logger.warning(
+            "partition %s waits: logs %s failed, and share files", waiting["partition"], waiting["waits_for"]
+        )
     units = [WorkUnit.from_json(unit) for unit in checked["units"]]
     if table.topic.config.cleantail_keyless_policy == "quarantine" and checked["kind"] == "compact":
         move_keyless(table, units, green)
     if checked["kind"] == EXPIRE:
         remember(table, units, green)
     _require_as_checked(table, checked)
-    snapshot_id = _commit(table, platform, checked, units, green, red, approved_by)
-    for unit in units:
-        table.drop_branch(unit.branch)
+    kept = keep_failed(table, checked, units, red)
+    before = states_of_properties(dict(table.load().properties()), table.name)
+    properties, after = _next_states(table, platform, checked, units, red, before, kept)
+    try:
+        snapshot_id = _commit(table, checked, units, green, before, properties, approved_by)
+    except ConflictError:
+        _drop(table, kept.values())
+        raise
+    _drop(table, [*(unit.branch for unit in units), *replaced(before, after)])
     ensure_latest_view(table)
     return {
         "ok": not red,
@@ -64,9 +80,16 @@ def publish_round(
         "published": sorted(green),
         "held_back": sorted(red),
         "snapshot_id": snapshot_id,
+        "checkpoints": _checkpoints(table),
         "ends": {w.partition: w.end_offset for u in units for w in u.partitions if w.partition in green},
         "left_behind": [r for u in checked["units"] for r in u.get("left_behind", []) if r["partition"] in green],
     }
+
+
+def _checkpoints(table: TopicTable) -> dict[int, int]:
+    """The clean point of every log of the topic, also of those that this round did not touch."""
+    states = states_of_properties(dict(table.load().properties()), table.name)
+    return {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
 
 
 def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
@@ -85,34 +108,74 @@ def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
                 raise ConflictError(f"partition {work['partition']} had a later round than {checked['round']}")
 
 
-def _commit(
+def keep_failed(
+    table: TopicTable, checked: dict[str, Any], units: list[WorkUnit], red: dict[int, dict[str, Any]]
+) -> dict[int, str]:
+    """Partition -> branch under which its failed try can be looked at; the branches are made. Empty: none is kept."""
+    if not table.topic.config.cleantail_failed_branch_retention_ms:
+        return {}
+    kept = {}
+    for unit in units:
+        failed = [w.partition for w in unit.partitions if w.partition in red and "waits_for" not in red[w.partition]]
+        if failed:
+            name = failed_name(checked["round"], unit.unit, "x" if checked["kind"] == EXPIRE else "u", unit.now_ms)
+            table.create_branch(name, table.head_of(unit.branch))
+            kept |= dict.fromkeys(failed, name)
+    return kept
+
+
+def _drop(table: TopicTable, branches: Iterable[str]) -> None:
+    for branch in dict.fromkeys(branches):
+        table.drop_branch(branch)
+
+
+def _next_states(
     table: TopicTable,
     platform: Platform,
     checked: dict[str, Any],
     units: list[WorkUnit],
-    green: set[int],
     red: dict[int, dict[str, Any]],
-    approved_by: str | None,
-) -> int:
-    """One transaction: deletion vectors of all green logs, their new state, the quarantine of the red ones."""
+    states: dict[int, PartitionState],
+    kept: dict[int, str],
+) -> tuple[dict[str, str], dict[int, PartitionState]]:
+    """The state of every log of the round after it, as table properties and as they are."""
     iceberg = table.load()
-    states = states_of_properties(dict(iceberg.properties()), table.name)
     measures = {m["partition"]: m for m in checked["measures"]}
-    properties: dict[str, str] = {}
+    after: dict[int, PartitionState] = {}
     for unit in units:
         sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())
         for work in unit.partitions:
             state = states.get(work.partition, PartitionState())
             measure, failed = measures[work.partition], red.get(work.partition)
+            if failed and "waits_for" in failed:
+                continue
             if failed:
                 backoff_ms = platform.cleaner.log_cleaner_backoff_ms
                 names = [f["expectation"] for f in failed["failures"]]
-                new = after_failure(state, checked["kind"], names, unit.now_ms, backoff_ms)
+                branch = kept.get(work.partition, "")
+                kind = RETAIN if work.only_retention and checked["kind"] != EXPIRE else checked["kind"]
+                new = after_failure(state, kind, names, unit.now_ms, backoff_ms, branch)
             elif checked["kind"] == EXPIRE:
                 new = after_expiry(state, work, measure, unit.now_ms)
             else:
                 new = after_round(state, work, measure, sequence_number, unit.now_ms)
-            properties[f"{PROPERTY_PARTITION}{work.partition}"] = new.as_json()
+            after[work.partition] = new
+    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in after.items()}
+    if checked["kind"] != EXPIRE:
+        properties[PROPERTY_COMPACTION] = LastCompaction.of_round(checked["units"], checked["measures"]).as_json()
+    return properties, after
+
+
+def _commit(
+    table: TopicTable,
+    checked: dict[str, Any],
+    units: list[WorkUnit],
+    green: set[int],
+    states: dict[int, PartitionState],
+    properties: dict[str, str],
+    approved_by: str | None,
+) -> int:
+    """One transaction: deletion vectors of all green logs, their new state, the quarantine of the red ones."""
     changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
     before = {p: states.get(p) for p in sorted(green)}
     summary = {OPERATION: checked["kind"], ROUND: checked["round"], BEFORE: packed(before)}
@@ -121,18 +184,22 @@ def _commit(
 
 
 def _work(job: Job) -> dict[str, Any]:
-    from spark_jobs.rounds import publish_or_start_over
+    from spark_jobs.rounds import publish_or_start_over, write_back
 
+    checked = json.loads(job.arguments.checked)
     spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
-    checked, approved_by = json.loads(job.arguments.checked), job.arguments.approved_by
+    approved_by = job.arguments.approved_by
     if job.arguments.rejected:
         rejection = Rejection(**json.loads(job.arguments.rejected))
         append_rejection(table, job.platform, checked, rejection)
         return set_aside(table, job.platform, checked, rejection)
     if approved_by is None:
-        return publish_or_start_over(table, job.platform, checked)
-    return publish_approved(table, job.platform, checked, approved_by)
+        published = publish_or_start_over(table, job.platform, checked)
+    else:
+        published = publish_approved(table, job.platform, checked, approved_by)
+    write_back(table, evaluate_topic(job.topic, job.platform, now_ms=checked["units"][0]["now_ms"]))
+    return published
 
 
 def publish_approved(
@@ -142,11 +209,9 @@ def publish_approved(
     try:
         return publish_round(table, platform, checked, approved_by) | {"verdicts": checked["verdicts"]}
     except ConflictError as e:
-        if _is_published(table, checked):  # by a try of this task that died after its commit
-            _drop_branches(table, checked)
-            green = sorted(v["partition"] for v in checked["verdicts"] if v["passed"])
-            ok = len(green) == len(checked["verdicts"])
-            return {"ok": ok, "published": green, "held_back": [], "verdicts": checked["verdicts"]}
+        if snapshot_id := _published_as(table, checked):  # by a try of this task that died after its commit
+            _drop(table, (unit["branch"] for unit in checked["units"]))
+            return _as_published(checked, snapshot_id)
         set_aside(table, platform, checked, None)
         raise HeldError(
             f"{checked['topic']}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
@@ -154,15 +219,25 @@ def publish_approved(
         ) from None
 
 
-def _is_published(table: TopicTable, checked: dict[str, Any]) -> bool:
-    """Whether main's history has this very round."""
-    known = {(c.summary.get(ROUND), c.summary.get(OPERATION)) for c in history(table.load())}
-    return (checked["round"], checked["kind"]) in known
+def _published_as(table: TopicTable, checked: dict[str, Any]) -> int | None:
+    """The snapshot of this very round in main's history."""
+    mine = (checked["round"], checked["kind"])
+    found = (c for c in history(table.load()) if (c.summary.get(ROUND), c.summary.get(OPERATION)) == mine)
+    return next((c.snapshot_id for c in found), None)
 
 
-def _drop_branches(table: TopicTable, checked: dict[str, Any]) -> None:
-    for unit in checked["units"]:
-        table.drop_branch(unit["branch"])
+def _as_published(checked: dict[str, Any], snapshot_id: int) -> dict[str, Any]:
+    passed = {v["partition"]: v["passed"] for v in checked["verdicts"]}
+    ends = {w["partition"]: w["end_offset"] for u in checked["units"] for w in u["partitions"]}
+    return {
+        "ok": all(passed.values()),
+        "round": checked["round"],
+        "published": sorted(p for p, ok in passed.items() if ok),
+        "held_back": sorted(p for p, ok in passed.items() if not ok),
+        "snapshot_id": snapshot_id,
+        "ends": {p: end for p, end in ends.items() if passed[p]},
+        "verdicts": checked["verdicts"],
+    }
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from cleantail.columns import quoted
 from cleantail.config import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.evaluate import read_facts
@@ -38,14 +39,21 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     facts = read_facts(table.topic, platform)
     plan = resolve_reclaim(facts, table.topic.config, now_ms)
     result = {"ok": True, "rewritten_files": 0, "new_files": 0, "expired_snapshots": 0, "orphans_removed": 0}
+    result["reclaimed_bytes"] = 0
     result["reasons"] = [plan.reason]  # type: ignore[assignment]
+    result["failed_branches_dropped"] = len(plan.branches)
     if facts is None or not plan.due:
         return result
     table.drop_stale_branches()
+    for branch in plan.branches:
+        table.drop_branch(branch)
     for number, group in enumerate(plan.groups):
         new = rewrite_group(table, group, number)
-        result["rewritten_files"] += len(group) if new is not None else 0
-        result["new_files"] += new or 0
+        if new is None:
+            continue
+        result["rewritten_files"] += len(group)
+        result["new_files"] += new
+        result["reclaimed_bytes"] += table.freed_bytes("reclaim")
     result["expired_snapshots"] = expire_snapshots(table, now_ms - table.topic.config.cleantail_snapshot_retention_ms)
     result["orphans_removed"] = remove_orphans(table, now_ms)
     return result
@@ -59,10 +67,13 @@ def rewrite_group(table: TopicTable, group: Sequence[DataFile], number: int) -> 
     base = int(table.load().currentSnapshot().snapshotId())
     branch = branch_name(f"rw_{base}_{number}")
     paths = {f.path for f in group}
-    live = table.at_snapshot(base).where(F.col("_file").isin(sorted(paths)) & (F.col(PARTITION) == group[0].partition))
+    columns = table.topic.columns
+    partition, offset = (columns.partition, columns.offset) if columns else (PARTITION, OFFSET)
+    of_log = F.col(quoted(partition)) == group[0].partition
+    live = table.stored_at(base).where(F.col("_file").isin(sorted(paths)) & of_log)
     table.create_branch(branch, base)
     try:
-        table.append_to(branch, live.orderBy(OFFSET))
+        table.append_to(branch, live.orderBy(quoted(offset)))
         written, expected = table.added_records(branch), sum(f.live_records for f in group)
         if written != expected:
             raise TableError(f"rewriting {len(group)} files gave {written} records for {expected}; nothing was changed")

@@ -31,6 +31,7 @@ NOTHING: dict[str, Any] = {
     "published": [],
     "held_back": [],
     "snapshot_id": None,
+    "checkpoints": {},
     "ends": {},
     "left_behind": [],
     "verdicts": [],
@@ -51,10 +52,14 @@ def run_plan(
     """A whole run: the plan's units, then the tombstones that are due, also those of logs without new data.
 
     A round that waits for approval is dropped, unless `approved_by` says who has given it for whatever this run finds.
+    A person calls it, so logs in quarantine are tried at once, but not one that this very run has held back.
     """
     write_back(table, plan)
     compacted = _dropped_if_held(table, platform, compact_round(table, platform, plan, progress, approved_by))
-    expired = expire_round(table, platform, plan.now_ms, plan.sweep, progress, plan.fresh_from, approved_by)
+    sweep = [p for p in plan.sweep if p not in compacted["held_back"]]
+    expired = expire_round(
+        table, platform, plan.now_ms, sweep, progress, plan.fresh_from, approved_by, retry_quarantined=True
+    )
     expired = _dropped_if_held(table, platform, expired)
     table.drop_stale_branches()
     return {"ok": compacted["ok"] and expired["ok"], "compacted": compacted, "expired": expired}
@@ -147,7 +152,8 @@ def publish_or_start_over(
     now_ms = checked["units"][0]["now_ms"]
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return publish_round(table, platform, checked, approved_by) | _numbers(checked)
+            published = publish_round(table, platform, checked, approved_by) | _numbers(checked)
+            return published | {"retained": retain_held_back(table, platform, now_ms, published["held_back"])}
         except HeldError:
             set_aside(table, platform, checked, None)
             raise
@@ -164,6 +170,28 @@ def publish_or_start_over(
     raise AssertionError("unreachable: the last attempt raises")
 
 
+def retain_held_back(table: TopicTable, platform: Platform, now_ms: int, held_back: Collection[int]) -> list[int]:
+    """A quarantine never stops retention: what is past it goes from logs that were held back, by a round of its own.
+
+    Returns the logs whose start has moved. A conflict leaves it to the next run.
+    """
+    if not (held_back and table.topic.deletes):
+        return []
+    plan = evaluate_topic(table.topic, platform, now_ms=now_ms)
+    due = {w.partition for u in plan.units for w in u.partitions if w.only_retention and w.partition in held_back}
+    plan = plan.restricted_to(due)
+    if not plan.units:
+        return []
+    checked = _compact_and_check(table, platform, plan, lambda _: None)
+    try:
+        retained: list[int] = publish_round(table, platform, checked)["published"]
+    except ConflictError as e:
+        _drop_branches(table, checked)
+        logger.warning("retention of %s is left to the next run: %s", sorted(due), e)
+        return []
+    return retained
+
+
 def _again(table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int]) -> RunPlan:
     """The plan for the same logs on the table as it is now: they were due, so the ratio is not asked again."""
     plan = evaluate_topic(table.topic, platform, now_ms=now_ms, force=True)
@@ -178,12 +206,15 @@ def expire_round(
     progress: Progress,
     fresh_from: Mapping[int, int] = NONE_FRESH,
     approved_by: str | None = None,
+    retry_quarantined: bool = False,
 ) -> dict[str, Any]:
-    """Expires, checks and publishes; starts over after a conflict. One that waits for approval is not published."""
+    """Expires, checks and publishes; starts over after a conflict. One that waits for approval is not published.
+    `retry_quarantined`: without waiting for the pause of a quarantine to end."""
     for attempt in range(1, ATTEMPTS + 1):
         if not partitions:
             return NOTHING | {"expired": 0}
-        plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from)
+        plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from, retry_quarantined)
+        write_back(table, plan)
         if not unit.partitions:
             return NOTHING | {"expired": 0}
         progress("expiring tombstones")

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
@@ -20,8 +19,10 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has started the JVM and knows its settings."""
 
 
-def start_session(platform: Platform, app_name: str) -> SparkSession:
+def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
     """The running session, or a new one. Under spark-submit what was given there wins over the platform's settings.
+
+    `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS).
 
     Raises CleantailError when the jars are not there.
     """
@@ -32,12 +33,11 @@ def start_session(platform: Platform, app_name: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if platform.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
-    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     logging.getLogger("py4j").setLevel(logging.WARNING)
     platform.home.mkdir(parents=True, exist_ok=True)
     given = SparkConf() if SUBMITTED in os.environ else None
     builder = SparkSession.builder.appName(app_name)
-    for key, value in (spark_conf(platform, os.environ) | spark_secrets(platform, os.environ)).items():
+    for key, value in (spark_conf(platform, os.environ, records) | spark_secrets(platform, os.environ)).items():
         if given is None or not given.contains(key):
             builder = builder.config(key, value)
     session = builder.getOrCreate()

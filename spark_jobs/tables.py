@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyroaring import BitMap64
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -33,7 +32,8 @@ from spark_jobs.changes import (
     history,
     partition_of,
 )
-from spark_jobs.vectors import FilesOf
+from spark_jobs.transforms.mapping import as_topic_table
+from spark_jobs.vectors import FilesOf, Found
 
 BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 """Branches of ours: a round, an ingestion, a rewrite."""
@@ -124,11 +124,22 @@ class TopicTable:
             f"TBLPROPERTIES ({properties})"
         )
 
+    def current(self) -> DataFrame:
+        """The records that readers see, in a topic table's columns, as the next two give theirs."""
+        return self._as_topic_table(self.spark.table(self.name))
+
     def at_branch(self, branch: str) -> DataFrame:
-        return self.spark.table(f"{self.name}.`branch_{branch}`")
+        return self._as_topic_table(self.spark.table(f"{self.name}.`branch_{branch}`"))
 
     def at_snapshot(self, snapshot_id: int) -> DataFrame:
+        return self._as_topic_table(self.stored_at(snapshot_id))
+
+    def stored_at(self, snapshot_id: int) -> DataFrame:
+        """The table's own columns: what a rewrite copies."""
         return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
+
+    def _as_topic_table(self, stored: DataFrame) -> DataFrame:
+        return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
         """A branch at `snapshot_id` (at nothing when None), replacing one that a killed run left behind."""
@@ -180,9 +191,9 @@ class TopicTable:
 
     def files_at(self, snapshot_id: int) -> FilesOf:
         """The data files of a snapshot, for the positions that are to go."""
-        return FilesOf(self._jvm, self.load(), snapshot_id)
+        return FilesOf(self._jvm, self.load(), snapshot_id, self.topic.columns)
 
-    def delete_positions(self, branch: str, files: FilesOf, found: Mapping[int, BitMap64]) -> None:
+    def delete_positions(self, branch: str, files: FilesOf, found: Found) -> None:
         """Commits deletion vectors onto the branch, which is at the snapshot of `files`, where anything is found."""
         if not found:
             return
@@ -201,6 +212,13 @@ class TopicTable:
     def added_records(self, branch: str) -> int:
         """Records that the branch's last commit appended."""
         return int(self.load().snapshot(branch).summary().get("added-records") or 0)
+
+    def freed_bytes(self, operation: str) -> int:
+        """By how much the last commit of this `cleantail.operation` made the data files smaller; 0 where it did not."""
+        summaries = [snapshot.summary() for snapshot in self.load().snapshots()]
+        last = [s for s in summaries if s.get("cleantail.operation") == operation][-1]
+        sizes = [int(last.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
+        return max(sizes[0] - sizes[1], 0)
 
     def append_files(self, branch: str, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
         """Replays the data files that were appended to the branch onto `main`, with the properties, in one commit."""
@@ -222,10 +240,13 @@ class TopicTable:
     ) -> int:
         """Replays the deletion vectors of the given partitions onto `main`; returns the new snapshot's id.
 
+        A deletion vector of an adopted table may be of several logs: there the partitions are all or none.
+
         A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
         a data file was rewritten, or got other deletes, since the base snapshot, or when that was rolled back.
         """
-        changes = [change.of_partitions(partitions) for change in changes]
+        if self.topic.columns is None:
+            changes = [change.of_partitions(partitions) for change in changes]
         transaction = self.load().newTransaction()
         try:
             if partitions:
@@ -286,7 +307,8 @@ class TopicTable:
         update.commit()
 
     def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
-        """Data files of a log whose records came after a round that had read up to `sequence_number`.
+        """Data files of a log whose records came after a round that had read up to `sequence_number`; of an adopted
+        table, of any log.
 
         By the file's data sequence number, which a rewrite keeps: the one of a row (row lineage) does not survive it.
         """
@@ -294,8 +316,16 @@ class TopicTable:
         return [
             str(file.location())
             for file in files
-            if partition_of(file) == partition and int(file.dataSequenceNumber()) > sequence_number
+            if (self.topic.columns is not None or partition_of(file) == partition)
+            and int(file.dataSequenceNumber()) > sequence_number
         ]
+
+    def arrivals_at(self, snapshot_id: int) -> DataFrame:
+        """(_file, arrived): the data sequence number of every data file of a snapshot."""
+        files = [
+            (str(f.location()), int(f.dataSequenceNumber())) for f, _ in files_with_deletes(self.load(), snapshot_id)
+        ]
+        return self.spark.createDataFrame(files, "_file string, arrived bigint")
 
     def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:
         """What the branch changed since the base snapshot, net over its commits."""

@@ -6,19 +6,23 @@ its name, and 64 records are one long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cleantail.columns import Columns
 from cleantail.errors import TableError
+from cleantail.topic_table import KEY, PARTITION
 from spark_jobs.changes import files_with_deletes, partition_of
-from spark_jobs.positions import file_hash, positions_by_file, positions_of, vector_blob
+from spark_jobs.positions import file_hash, positions_by_file, positions_by_log, positions_of, vector_blob
 
 FILE = "ct_file"
 WORD = "ct_word"
+Found = Mapping[tuple[int, int], BitMap64]
+"""Positions of records by log and hash of the file's name."""
 
 
 def with_place(records: DataFrame, *columns: str) -> DataFrame:
@@ -35,35 +39,56 @@ def bit() -> Column:
     return F.expr("shiftleft(1L, cast(_pos & 63 AS int))")
 
 
-def positions_in(records: DataFrame) -> dict[int, BitMap64]:
-    """Runs the plan; the positions of its records by hash of the file's name. `records`: with ct_file and _pos."""
-    words = records.groupBy(FILE, word()).agg(F.bit_or(bit()).alias("bits")).toArrow()
-    columns = (words.column(name).to_numpy() for name in (FILE, WORD, "bits"))
-    return positions_by_file(*columns)
-
-
 class FilesOf:
-    """The data files of a snapshot, by the hash of their names. Raises TableError should two have the same."""
+    """The data files of a snapshot, by the hash of their names. Raises TableError should two have the same.
 
-    def __init__(self, jvm: Any, table: Any, snapshot_id: int) -> None:
-        self._jvm, self._table = jvm, table
+    `columns` is the mapping of an adopted table, a file of which may hold several logs.
+    """
+
+    def __init__(self, jvm: Any, table: Any, snapshot_id: int, columns: Columns | None = None) -> None:
+        self._jvm, self._table, self.columns = jvm, table, columns
         self.snapshot_id = snapshot_id
         files = files_with_deletes(table, snapshot_id)
         self._files = {file_hash(str(file.location())): (file, deletes) for file, deletes in files}
         if len(self._files) < len(files):
             raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
 
-    def count_by_log(self, found: Mapping[int, BitMap64]) -> dict[int, int]:
-        """How many records of each log are among the positions."""
-        counts: dict[int, int] = {}
-        for key, positions in found.items():
-            log = partition_of(self._files[key][0])
-            counts[log] = counts.get(log, 0) + len(positions)
-        return counts
+    def positions_in(self, records: DataFrame) -> Found:
+        """Runs the plan; the positions of its records. `records`: with partition, ct_file and _pos."""
+        if self.columns is not None:
+            return positions_by_log(*_words(records, PARTITION, FILE))
+        found = positions_by_file(*_words(records, FILE))
+        return {(partition_of(self._files[file][0]), file): positions for file, positions in found.items()}
 
-    def write(self, found: Mapping[int, BitMap64]) -> tuple[list[Any], list[Any]]:
+    def may_have_null(self, column: str, logs: Collection[int]) -> bool:
+        """Whether a record of the logs can be without the column, by the files' metadata; true where that is silent."""
+        path = column if self.columns is None else self.columns.paths.get(column)
+        field = None if path is None else self._table.schema().findField(path)
+        return field is None or any(_nulls(file, field.fieldId()) != 0 for file in self._holding(logs))
+
+    def record_count(self, logs: Collection[int]) -> int:
+        """Records in the files of the logs, deleted ones included."""
+        return sum(int(file.recordCount()) for file in self._holding(logs))
+
+    def _holding(self, logs: Collection[int]) -> list[Any]:
+        """The files that can have records of the logs: of an adopted table all of them."""
+        files = [file for file, _ in self._files.values()]
+        return files if self.columns is not None else [file for file in files if partition_of(file) in logs]
+
+    def share_with_keys(self, low: bytes, high: bytes) -> float:
+        """Of the bytes of all files the share of those that can hold a key in [low, high], by their bounds."""
+        expressions, wrap = self._jvm.org.apache.iceberg.expressions.Expressions, self._jvm.java.nio.ByteBuffer.wrap
+        scan = self._table.newScan().useSnapshot(self.snapshot_id)
+        scan = scan.filter(expressions.greaterThanOrEqual(KEY, wrap(low)))
+        tasks = scan.filter(expressions.lessThanOrEqual(KEY, wrap(high))).planFiles()
+        inside = sum(int(task.file().fileSizeInBytes()) for task in tasks.iterator())
+        tasks.close()
+        return inside / max(sum(int(file.fileSizeInBytes()) for file, _ in self._files.values()), 1)
+
+    def write(self, positions_found: Found) -> tuple[list[Any], list[Any]]:
         """Delete files to add, of the positions and of what was deleted before, and those whose place they take."""
         iceberg, table = self._jvm.org.apache.iceberg, self._table
+        found = _by_file(positions_found)
         factory = iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(iceberg.FileFormat.PUFFIN).build()
         place = factory.newOutputFile().encryptingOutputFile()
         writer = iceberg.puffin.Puffin.write(place).createdBy("Cleantail").build()
@@ -96,6 +121,19 @@ class FilesOf:
         return builder.withContentOffset(blob.offset()).withContentSizeInBytes(blob.length()).build()
 
 
+def _words(records: DataFrame, *by: str) -> Iterator[Any]:
+    """Runs the plan: the columns `by`, word and bits as arrays."""
+    words = records.groupBy(*by, word()).agg(F.bit_or(bit()).alias("bits")).toArrow()
+    return (words.column(name).to_numpy() for name in (*by, WORD, "bits"))
+
+
+def _nulls(file: Any, field: int) -> int | None:
+    """How many nulls the file has in a column; None where its writer did not say."""
+    counts = file.nullValueCounts()
+    found = None if counts is None else counts.get(field)
+    return None if found is None else int(found)
+
+
 def _read(table: Any, delete_file: Any) -> BitMap64:
     """The positions that a deletion vector of the table has."""
     path = str(delete_file.location())
@@ -109,7 +147,23 @@ def _read(table: Any, delete_file: Any) -> BitMap64:
         stream.close()
 
 
-def without(found: Mapping[int, BitMap64], others: Iterable[Mapping[int, BitMap64]]) -> dict[int, BitMap64]:
+def _by_file(found: Found) -> dict[int, BitMap64]:
+    """An adopted table's file may hold several logs; it has one deletion vector all the same."""
+    whole: dict[int, BitMap64] = {}
+    for (_, file), positions in found.items():
+        whole[file] = whole[file] | positions if file in whole else positions
+    return whole
+
+
+def count_by_log(found: Found) -> dict[int, int]:
+    """How many records of each log are among the positions."""
+    counts: dict[int, int] = {}
+    for (log, _), positions in found.items():
+        counts[log] = counts.get(log, 0) + len(positions)
+    return counts
+
+
+def without(found: Found, others: Iterable[Found]) -> Found:
     """The positions that are in none of the others."""
     left = {key: positions.copy() for key, positions in found.items()}
     for other in others:
@@ -118,9 +172,9 @@ def without(found: Mapping[int, BitMap64], others: Iterable[Mapping[int, BitMap6
     return {key: positions for key, positions in left.items() if positions}
 
 
-def together(found: Iterable[Mapping[int, BitMap64]]) -> dict[int, BitMap64]:
+def together(found: Iterable[Found]) -> Found:
     """The positions that are in any."""
-    whole: dict[int, BitMap64] = {}
+    whole: dict[tuple[int, int], BitMap64] = {}
     for each in found:
         for key, positions in each.items():
             whole[key] = whole.get(key, BitMap64()) | positions

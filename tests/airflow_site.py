@@ -80,6 +80,13 @@ class FixedPlan:
     """A RunPlan with the JSON that a test wants."""
 
     data: dict[str, Any]
+    logs: tuple[Any, ...] = ()
+    readers: tuple[Any, ...] = ()
+
+    @property
+    def now_ms(self) -> int:
+        now_ms: int = self.data["now_ms"]
+        return now_ms
 
     def as_json(self) -> dict[str, Any]:
         return self.data
@@ -128,6 +135,15 @@ class Recorder:
         self.lines.append(str(text) % values if values else str(text))
 
     debug = info = warning = error = exception = _keep
+
+
+def forget_incidents(topic: str) -> None:
+    """Of an earlier test with the same database."""
+    from airflow.models.variable import Variable
+
+    from cleantail_airflow.incident_book import variable_name
+
+    Variable.delete(variable_name(topic))
 
 
 def free_port() -> int:

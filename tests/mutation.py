@@ -48,6 +48,9 @@ RULE_MODULES = [
     "latest",
     "evaluate",
     "rules",
+    "failed_branches",
+    "incidents",
+    "alarms",
 ]
 WORKERS = 2
 TIMEOUT_S = 60

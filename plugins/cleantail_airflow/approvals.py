@@ -72,10 +72,12 @@ class ApproveOperator(HITLOperator):
 
     def _tell(self, checked: dict[str, Any], context: Context) -> None:
         """One alert: somebody has to look."""
-        from cleantail_airflow.notifiers import CleantailAlert, round_waits
+        from cleantail_airflow.alerting import announce, place_of
+        from cleantail_airflow.messages import round_waits
 
-        topic, _ = topic_and_platform(self.topic, self.config_dir)
-        CleantailAlert(topic=topic, config_dir=self.config_dir).send(round_waits(self.topic, context, checked), context)
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        message = round_waits(checked, place_of(self.topic, context), context["ti"].log_url)
+        announce(topic, platform.home, message, context)
 
 
 class RollbackOperator(CleantailSparkOperator):

@@ -1,144 +1,47 @@
-"""Who hears of a failed task: the channels of the topic's YAML, through Airflow's own notifiers.
+"""One message through one channel: Airflow's own notifiers, over Airflow's connections.
 
-The message may hold values that a check observed in the data, so nothing of it is ever a template: this notifier has
-no template fields, and the notifiers it uses are called with finished texts.
+The notifiers are called with finished texts, never as callbacks whose fields Airflow would render as templates. All of
+them raise when the message did not arrive.
 """
 
 from __future__ import annotations
 
-import html
 import json
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow.sdk import BaseHook, BaseNotifier, Context
+from airflow.sdk import BaseHook, Context
+from airflow.sdk.exceptions import AirflowException
 from airflow.sdk.log import mask_secret
 
-from cleantail.approval import held_message
-from cleantail.approval_text import count_lines
-from cleantail.config import Alert, FileAlert, MailAlert, Topic, WebhookAlert, load_platform
-from cleantail_airflow.red_check import Failure, RedCheck
+from cleantail.config import Alert, AppriseAlert, FileAlert, MailAlert, SlackAlert, WebhookAlert
+from cleantail_airflow.messages import Message, mail_body, slack_text
 
 if TYPE_CHECKING:
     from airflow.providers.http.notifications.http import HttpNotifier
     from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 
 WEBHOOK_TIMEOUT_S = 30
-_REASON_CHARS = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What happened, once for all channels. `failures` is empty where a task failed for another reason than a check."""
-
-    topic: str
-    task: str
-    run_id: str
-    at: str
-    link: str
-    reason: str
-    failures: tuple[Failure, ...]
-    headline: str = ""
-
-    @property
-    def subject(self) -> str:
-        if self.headline:
-            return f"[cleantail] {self.topic}: {self.headline}"
-        partitions = ", ".join(map(str, sorted({f.partition for f in self.failures})))
-        what = f"{self.task} is red, partitions held back: {partitions}" if partitions else f"{self.task} failed"
-        return f"[cleantail] {self.topic}: {what}"
-
-    @property
-    def text(self) -> str:
-        return "\n".join([self.subject, *(map(str, self.failures) if self.failures else [self.reason]), self.link])
-
-    def as_json(self) -> dict[str, Any]:
-        """`text` alone is what chat webhooks show; the rest is for machines."""
-        return {"text": self.text, **asdict(self)}
+def deliver(alert: Alert, message: Message, context: Context, home: Path) -> None:
+    """Raises whatever the channel's library raises."""
+    if isinstance(alert, MailAlert):
+        _mail(alert, message).notify(context)
+    elif isinstance(alert, SlackAlert):
+        _webhook(alert, {"text": slack_text(message)}).notify(context)
+    elif isinstance(alert, WebhookAlert):
+        _webhook(alert, message.as_json()).notify(context)
+    elif isinstance(alert, AppriseAlert):
+        _apprise(alert, message)
+    else:
+        _append(home / alert.path, json.dumps(message.as_json()))
 
 
-class CleantailAlert(BaseNotifier):
-    """on_failure_callback of a topic's tasks: one message through every channel, whatever happens to the others."""
-
-    template_fields: Sequence[str] = ()
-
-    def __init__(self, *, topic: Topic, config_dir: str) -> None:
-        super().__init__()
-        self.topic = topic
-        self.config_dir = config_dir
-
-    def notify(self, context: Context) -> None:
-        self.send(message_of(self.topic.topic, context), context)
-
-    def send(self, message: Message, context: Context) -> None:
-        """Through every channel."""
-        for alert in self.topic.alerts:
-            try:
-                self._send(alert, message, context)
-            except Exception as error:  # noqa: BLE001  # whatever a library raises must not silence the next channel
-                self.log.error("alert by %s failed: %s", _channel(alert), type(error).__name__)
-            else:
-                self.log.info("alert sent by %s", _channel(alert))
-
-    def _send(self, alert: Alert, message: Message, context: Context) -> None:
-        if isinstance(alert, MailAlert):
-            _mail(alert, message).notify(context)
-        elif isinstance(alert, WebhookAlert):
-            _webhook(alert, message).notify(context)
-        else:
-            home = load_platform(Path(self.config_dir), os.environ).home
-            _append(home / alert.path, json.dumps(message.as_json()))
-
-
-def message_of(topic: str, context: Context) -> Message:
-    """The failed task of `context` in words; a task that was killed has no exception."""
-    ti, error = context["ti"], context.get("exception")
-    reason = str(error)[:_REASON_CHARS] if error else "the task was killed or lost"
-    return Message(
-        topic=topic,
-        task=ti.task_id,
-        run_id=ti.run_id,
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
-        link=ti.log_url,
-        reason=reason.partition("\n")[0] if isinstance(error, RedCheck) else reason,
-        failures=error.failures if isinstance(error, RedCheck) else (),
-    )
-
-
-def readers_left_behind(topic: str, context: Context, readers: Sequence[Mapping[str, Any]]) -> Message:
-    """Tombstones have gone that these readers had not read: the cap of their hold was reached (semantics.md 3.9)."""
-    ti = context["ti"]
-    where = [f"reader {r['name']} is at offset {r['offset']} of partition {r['partition']}" for r in readers]
-    return Message(
-        topic=topic,
-        task=ti.task_id,
-        run_id=ti.run_id,
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
-        link=ti.log_url,
-        reason="\n".join(["cleantail.readers.hold.cap.ms has passed; load the state anew (cleantail latest)", *where]),
-        failures=(),
-        headline=f"tombstones went before {len({r['name'] for r in readers})} readers had read them",
-    )
-
-
-def round_waits(topic: str, context: Context, checked: Mapping[str, Any]) -> Message:
-    """A round waits for approval; the sample is shown where the answer is given, behind Airflow's login."""
-    ti = context["ti"]
-    return Message(
-        topic=topic,
-        task=ti.task_id,
-        run_id=ti.run_id,
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
-        link=ti.log_url,
-        reason="\n".join([held_message(topic, checked["holds"]), *count_lines(checked)]),
-        failures=(),
-        headline="a round waits for approval (Airflow: Browse, Required Actions)",
-    )
+def channel(alert: Alert) -> str:
+    """The channel in words, without an address."""
+    return f"file {alert.path}" if isinstance(alert, FileAlert) else f"{alert.type} over connection {alert.conn_id}"
 
 
 def _mail(alert: MailAlert, message: Message) -> SmtpNotifier:
@@ -153,14 +56,15 @@ def _mail(alert: MailAlert, message: Message) -> SmtpNotifier:
     )
 
 
-def _webhook(alert: WebhookAlert, message: Message) -> HttpNotifier:
+def _webhook(alert: WebhookAlert | SlackAlert, body: dict[str, Any]) -> HttpNotifier:
+    """Slack's incoming webhooks take `{"text": …}`."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
     _mask_path(alert.conn_id)
     return HttpNotifier(
         http_conn_id=alert.conn_id,
         endpoint=alert.endpoint,
-        json=message.as_json(),
+        json=body,
         extra_options={"timeout": WEBHOOK_TIMEOUT_S},
     )
 
@@ -172,18 +76,16 @@ def _mask_path(conn_id: str) -> None:
         mask_secret(path)
 
 
-def mail_body(message: Message) -> str:
-    """The message as HTML; every value escaped."""
-    columns = ("partition", "expectation", "severity", "observed", "detail")
-    rows = [[str(getattr(failure, column)) for column in columns] for failure in message.failures]
-    table = _html_table([list(columns), *rows]) if rows else f"<pre>{html.escape(message.reason)}</pre>"
-    link = html.escape(message.link, quote=True)
-    return f'<h3>{html.escape(message.subject)}</h3>{table}<p><a href="{link}">Task log in Airflow</a></p>'
+def _apprise(alert: AppriseAlert, message: Message) -> None:
+    """The provider's hook opens the connection. Its notifier does not say whether a message arrived, Apprise does."""
+    import apprise
+    from airflow.providers.apprise.hooks.apprise import AppriseHook
 
-
-def _html_table(rows: list[list[str]]) -> str:
-    lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
-    return f'<table border="1" cellpadding="4">{"".join(f"<tr>{line}</tr>" for line in lines)}</table>'
+    hook = AppriseHook(alert.conn_id)
+    services = apprise.Apprise()
+    hook.set_config_from_conn(hook.get_connection(alert.conn_id), services)
+    if not services.notify(title=message.subject, body=message.body, body_format="text", tag=alert.tag):
+        raise AirflowException(f"no service of connection {alert.conn_id} with tag {alert.tag}, or one did not take it")
 
 
 def _append(file: Path, line: str) -> None:
@@ -191,7 +93,3 @@ def _append(file: Path, line: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("ab", buffering=0) as stream:
         stream.write(f"{line}\n".encode())
-
-
-def _channel(alert: Alert) -> str:
-    return f"file {alert.path}" if isinstance(alert, FileAlert) else f"{alert.type} over connection {alert.conn_id}"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, BaseOperator, Context
@@ -26,10 +26,16 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time.xcom import XCom
 
 from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail_airflow.failure_notes import noted
 from cleantail_airflow.places import job_file, spark_environment
-from cleantail_airflow.red_check import RedCheck, failures_of, warnings_of
+from cleantail_airflow.red_check import Failure, RedCheck, failures_of, warnings_of
+
+if TYPE_CHECKING:
+    from cleantail.evaluate import RunPlan
 
 EVALUATE = "evaluate"
+ALERT = "alert"
+OUTCOME = "outcome"
 PLAN = "plan"
 """XCom of `evaluate`: the whole RunPlan. Its return value is the list of work units, over which compact is mapped."""
 ARGUMENT_CHARS = 100_000
@@ -51,28 +57,34 @@ class EvaluateOperator(BaseOperator):
         self.reason: str | None = None
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
+        with noted(context):
+            return self._evaluate(context)
+
+    def _evaluate(self, context: Context) -> list[dict[str, Any]]:
         from cleantail.evaluate import evaluate_topic
+        from cleantail_airflow.run_metrics import send_plan
 
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         wanted = context["params"]
         if wanted.get("rollback_to"):
             self.reason = "the run is a rollback: it does nothing else"
-            self._skip_all_after(context, {"rollback", "outcome"})
+            self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
         now_ms = wanted["now_ms"] if wanted["now_ms"] is not None else int(time.time() * 1000)
         run = evaluate_topic(topic, platform, now_ms=now_ms, force=wanted["force"], partition=wanted["partition"])
+        send_plan(topic, run)
         plan = run.as_json()
         self.log.info("%s", run.table())
         self.reason = f"{plan['reason']}; {plan['sweep_reason']}; {plan['reclaim']['reason']}"
         context["ti"].xcom_push(PLAN, plan)
         if not (plan["units"] or plan["sweep"] or plan["reclaim"]["due"]):
-            self._skip_all_after(context)
+            self._skip_all_after(context, keep=[ALERT] if _something_to_tell(topic, run, now_ms) else [])
         units: list[dict[str, Any]] = plan["units"]
         return units
 
-    def _skip_all_after(self, context: Context, but: Collection[str] = ()) -> NoReturn:
+    def _skip_all_after(self, context: Context, keep: Collection[str] = ()) -> NoReturn:
         """No process and no slot of the pool for a run without work; each skipped task keeps the reason as XCom."""
         ti = context["ti"]
-        tasks = sorted(self.get_flat_relative_ids(upstream=False) - set(but))
+        tasks = sorted(self.get_flat_relative_ids(upstream=False) - set(keep))
         for task_id in tasks:
             XCom.set("skipped", self.reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
         raise DownstreamTasksSkipped(tasks=tasks)  # type: ignore[no-untyped-call]
@@ -101,10 +113,14 @@ class CleantailSparkOperator(SparkSubmitOperator):
         raise NotImplementedError
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
+        with noted(context):
+            return self._run_job(context)
+
+    def _run_job(self, context: Context) -> dict[str, Any]:
         own = self.arguments(context)
-        self._require_connection()
+        master = self._master()
         _, platform = topic_and_platform(self.topic, self.config_dir)
-        self.conf = _submit_conf(platform)
+        self.conf = _submit_conf(platform, master, plan_of(context))
         self.env_vars = spark_environment(os.environ)
         with TemporaryDirectory(prefix="cleantail-") as folder:
             file = Path(folder) / "result.json"
@@ -113,8 +129,16 @@ class CleantailSparkOperator(SparkSubmitOperator):
             try:
                 super().execute(context)
             except AirflowException as error:
-                return self.failed(context, _read(file), error)
-            return self.succeeded(_read(file))
+                return self.failed(context, self._result(file), error)
+            return self.succeeded(self._result(file))
+
+    def _result(self, file: Path) -> dict[str, Any]:
+        """What the job said, which is also what is sent as metrics."""
+        from cleantail_airflow.run_metrics import send_result
+
+        result = _read(file)
+        send_result(self.job, self.topic, result)
+        return result
 
     def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
         """A job that ended well without saying so did not end well."""
@@ -128,11 +152,18 @@ class CleantailSparkOperator(SparkSubmitOperator):
         """Raises what tells most: the failed expectations, else the job's own words, else what spark-submit printed."""
         if red := failures_of(self.topic, result):
             context["ti"].xcom_push("return_value", result)
+            self._tell(context, red)
             raise RedCheck(self.topic, red) from None
         if "error" not in result:
             raise AirflowException(f"{self.job} crashed: {_without_command(error)}") from None
         kind = AirflowFailException if self.exit_code in FINAL else AirflowException
         raise kind(result["error"]) from None
+
+    def _tell(self, context: Context, red: Sequence[Failure]) -> None:
+        from cleantail_airflow.alerting import tell_of_red
+
+        plan, places = plan_of(context), topic_and_platform(self.topic, self.config_dir)
+        tell_of_red(*places, context, red, plan["now_ms"] if plan else int(time.time() * 1000))
 
     @property
     def exit_code(self) -> int | None:
@@ -144,17 +175,19 @@ class CleantailSparkOperator(SparkSubmitOperator):
         self.log.info("skipped: %s", reason)  # Airflow's own line with it is folded away in the UI
         raise AirflowSkipException(reason)
 
-    def _require_connection(self) -> None:
-        """Without it the hook would submit to a YARN cluster that nobody named."""
+    def _master(self) -> str:
+        """The connection's. Without a connection the hook would submit to a YARN cluster that nobody named."""
         try:
-            kind = BaseHook.get_connection(self._conn_id).conn_type
+            connection = BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException:
             raise AirflowFailException(
                 f"there is no Airflow connection {self._conn_id}: make one of type spark, as in "
                 f"""AIRFLOW_CONN_{self._conn_id.upper()}='{{"conn_type": "spark", "host": "local[2]"}}'"""
             ) from None
-        if kind != "spark":
+        if connection.conn_type != "spark":
+            kind = connection.conn_type
             raise AirflowFailException(f"the Airflow connection {self._conn_id} is of type {kind}, not spark")
+        return connection.host or ""
 
 
 class OutcomeOperator(BaseOperator):
@@ -165,6 +198,16 @@ class OutcomeOperator(BaseOperator):
         states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         failed = sorted(name for name, state in states.items() if state == "failed")
         raise AirflowFailException(f"failed: {', '.join(failed)}; the log of each says why, the DAG's docs what to do")
+
+
+def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
+    """Whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
+    from cleantail.alarms import log_alarms
+    from cleantail_airflow.incident_book import load_book
+
+    if not topic.alerts:
+        return False
+    return bool(log_alarms(run.logs, run.readers, topic.config, now_ms) or load_book(topic.topic))
 
 
 def plan_of(context: Context) -> dict[str, Any] | None:
@@ -178,11 +221,13 @@ def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
     return find_topic(topic, path, os.environ), load_platform(path, os.environ)
 
 
-def _submit_conf(platform: Platform) -> dict[str, str]:
-    """The platform's Spark settings; the master is that of the Airflow connection."""
+def _submit_conf(platform: Platform, master: str, plan: dict[str, Any] | None) -> dict[str, str]:
+    """The platform's Spark settings; the master is that of the Airflow connection, which the hook adds."""
     from cleantail.spark_settings import spark_conf
 
-    return {key: value for key, value in spark_conf(platform, os.environ).items() if key != "spark.master"}
+    spark = platform.spark.model_copy(update={"master": master})
+    conf = spark_conf(platform.model_copy(update={"spark": spark}), os.environ, (plan or {}).get("records"))
+    return {key: value for key, value in conf.items() if key != "spark.master"}
 
 
 def _without_command(error: AirflowException) -> str:

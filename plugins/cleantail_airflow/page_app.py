@@ -5,6 +5,7 @@ GET  /topics/TOPIC                                one topic
 GET  /topics/TOPIC/docs/PATH                      its Data Docs
 POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine; who may edit the DAG
 GET  /static/FILE
+GET  /metrics                                     for Prometheus; also with a token of its own (metrics_access)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from fastapi import Depends, FastAPI, HTTPException, Request, Response, status
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
@@ -27,6 +29,8 @@ from cleantail.errors import CleantailError
 from cleantail.outside import explained
 from cleantail.releasing import release
 from cleantail_airflow import data_docs
+from cleantail_airflow.exposition import exposition
+from cleantail_airflow.metrics_access import SCRAPER, Scraper
 from cleantail_airflow.page_access import (
     LOGGED_IN,
     MAY_EDIT,
@@ -71,6 +75,8 @@ def build_app() -> FastAPI:
         dependencies=[Depends(require_same_origin), MAY_EDIT],
     )(release_log)
     app.get("/static/{name}")(static)
+    # not by app.get: that would ask for Airflow's login, where the scraper's token is enough
+    app.router.routes.append(APIRoute("/metrics", metrics, dependencies=[SCRAPER]))
     return app
 
 
@@ -144,6 +150,21 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
         return FileResponse(file, media_type=kind, headers=headers)
     root = request.scope["root_path"]
     return HTMLResponse(data_docs.framed(file.read_text(errors="replace"), root, dag_id), headers=headers)
+
+
+def metrics(request: Request, user: Scraper) -> Response:
+    """The metrics of all topics, or of those that the user may read."""
+    content = _content(request)
+    try:
+        names = content.topics()
+        body, kind = exposition(content, readable(names, user) if user else set(names), _accepted(request))
+    except CleantailError as e:
+        raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(e)) from None
+    return Response(body, headers={"Content-Type": kind})
+
+
+def _accepted(request: Request) -> str:
+    return request.headers.get("accept", "")
 
 
 def static(name: str) -> Response:

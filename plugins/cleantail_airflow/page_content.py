@@ -14,6 +14,7 @@ from cleantail.config_origin import settings, written_configs
 from cleantail.drawing import Bar, log_bar, round_columns, size_plot
 from cleantail.errors import CleantailError
 from cleantail.evaluate import RunPlan, log_states, plan_run
+from cleantail.failed_branches import KeptBranch, kept_branch
 from cleantail.history import saved
 from cleantail.log_state import LogState
 from cleantail.metadata_cache import MetadataCache, Observed
@@ -43,6 +44,7 @@ class LogView:
     bar: Bar
     lag_ms: int | None
     sweep: bool
+    kept: KeptBranch | None
 
 
 class Content:
@@ -110,7 +112,7 @@ class Content:
         found = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
         topics = [topic for topic in found.values() if isinstance(topic, Topic)]
         seen = self.cache.observe(topics, ALL_WITHIN_S) if topics else {}
-        rows = in_order(_row(name, topic, seen.get(name), now_ms) for name, topic in found.items())
+        rows = in_order(row_of(name, topic, seen.get(name), now_ms) for name, topic in found.items())
         reading = any(row.state is State.READING for row in rows)
         return {"rows": rows, "counts": counts(rows), "meaning": MEANING, "reading": reading, "now_ms": now_ms}
 
@@ -126,11 +128,11 @@ class Content:
         plan = plan_run(topic, facts, now_ms=now_ms)
         return {
             "topic": topic,
-            "row": _row(name, topic, observed, now_ms),
+            "row": row_of(name, topic, observed, now_ms),
             "meaning": MEANING,
             "limits": lag_limits(topic),
             "plan": plan,
-            "logs": _log_views(plan),
+            "logs": _log_views(plan, topic, self.platform, facts.branches if facts else ()),
             "plot": size_plot(observed.sizes, *PLOT_SIZE),
             **self._rounds(topic, rounds),
             "settings": settings(topic, *written_configs(file, self._config_dir)),
@@ -146,7 +148,8 @@ class Content:
         return {"rounds": shown, "docs": docs, "columns": columns, **more}
 
 
-def _row(name: str, topic: Topic | ConfigError, observed: Observed | None, now_ms: int) -> TopicRow:
+def row_of(name: str, topic: Topic | ConfigError, observed: Observed | None, now_ms: int) -> TopicRow:
+    """One topic at a glance, whatever is wrong with it."""
     if isinstance(topic, ConfigError):
         return TopicRow(name, State.BROKEN, str(topic.problems[0]))
     if observed is None:
@@ -161,7 +164,7 @@ def _row(name: str, topic: Topic | ConfigError, observed: Observed | None, now_m
     return topic_row(topic, logs, saved(files, observed.sizes), now_ms)
 
 
-def _log_views(plan: RunPlan) -> list[LogView]:
+def _log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:
     return [
         LogView(
             log=log,
@@ -169,6 +172,7 @@ def _log_views(plan: RunPlan) -> list[LogView]:
             bar=log_bar(log, BAR_WIDTH),
             lag_ms=_lag_ms(log, plan.now_ms),
             sweep=log.partition in plan.sweep,
+            kept=kept_branch(log.state, log.partition, topic, platform.catalog.name, branches),
         )
         for log, decision in zip(plan.logs, plan.decisions, strict=True)
     ]

@@ -27,7 +27,6 @@ def spark_environment(env: Mapping[str, str]) -> dict[str, str]:
         "PATH": _joined(str(Path(sys.executable).parent), env.get("PATH")),
         "PYTHONPATH": _joined(str(ROOT), env.get("PYTHONPATH")),
         "PYSPARK_PYTHON": env.get("PYSPARK_PYTHON") or sys.executable,
-        "SPARK_CONF_DIR": env.get("SPARK_CONF_DIR") or str(ROOT / "spark_jobs" / "conf"),
     }
 
 

@@ -41,8 +41,9 @@ class RedCheck(AirflowFailException):
 
 
 def failures_of(topic: str, result: Mapping[str, Any]) -> list[Failure]:
-    """What held partitions back, in a job's result."""
-    red = [verdict for verdict in result.get("verdicts") or () if not verdict["passed"]]
+    """What held partitions back, in a job's result. A log that only waits for others has no failure of its own."""
+    verdicts = result.get("verdicts") or ()
+    red = [verdict for verdict in verdicts if not verdict["passed"] and not verdict.get("waits_for")]
     return [_failure(topic, verdict["partition"], row) for verdict in red for row in verdict["failures"] or [{}]]
 
 

@@ -11,12 +11,15 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.approval import heads_of
 from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
+from cleantail_airflow.assets import announce, asset_of
 from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform
 from cleantail_airflow.red_check import failures_of
 
 COMPACT = "compact"
 CHECK_QUALITY = "check_quality"
+EXPIRE_TOMBSTONES = "expire_tombstones"
 NO_PLAN = "evaluate made no plan"
+NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
 
 class IngestOperator(CleantailSparkOperator):
@@ -71,7 +74,24 @@ class CheckQualityOperator(CleantailSparkOperator):
         return ["--round", json.dumps(round_), "--now", str(plan["now_ms"])]
 
 
-class PublishOperator(CleantailSparkOperator):
+class PublishingOperator(CleantailSparkOperator):
+    """Its success updates the topic's asset, so where nothing was published it is skipped, and starts no other DAG."""
+
+    operation: str
+
+    def __init__(self, *, topic: str, **kwargs: Any) -> None:
+        super().__init__(topic=topic, outlets=[asset_of(topic)], **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        result = super().execute(context)
+        if not result.get("published"):
+            context["ti"].xcom_push("return_value", result)
+            self.skip(NOTHING_PUBLISHED)
+        announce(context, self.topic, self.operation, result)
+        return result
+
+
+class PublishOperator(PublishingOperator):
     """Publishes the partitions of `source` that passed, also when others did not; where the round waited for a person,
     as the answer of `approval` says."""
 
@@ -81,6 +101,7 @@ class PublishOperator(CleantailSparkOperator):
         super().__init__(**kwargs)
         self.source = source
         self.approval = approval
+        self.operation = "expire" if source == EXPIRE_TOMBSTONES else "compact"
 
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_of(context, self.source)
@@ -112,10 +133,11 @@ class PublishOperator(CleantailSparkOperator):
         return result
 
 
-class ExpireTombstonesOperator(CleantailSparkOperator):
+class ExpireTombstonesOperator(PublishingOperator):
     """Removes tombstones past their horizon, through branch, check and publish of its own."""
 
     job = "expire_tombstones"
+    operation = "expire"
 
     def arguments(self, context: Context) -> list[str]:
         plan = plan_of(context)
@@ -125,15 +147,11 @@ class ExpireTombstonesOperator(CleantailSparkOperator):
             self.skip(plan["sweep_reason"])
         return ["--round", json.dumps(plan["sweep"]), "--now", str(plan["now_ms"])]
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        result = super().execute(context)
-        if behind := result.get("left_behind"):
-            from cleantail_airflow.notifiers import CleantailAlert, readers_left_behind
-
-            topic, _ = topic_and_platform(self.topic, self.config_dir)
-            message = readers_left_behind(self.topic, context, behind)
-            self.log.warning("%s", message.text)
-            CleantailAlert(topic=topic, config_dir=self.config_dir).send(message, context)
+    def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Readers whose hold was overrun are in the result; the task `alert` tells of them."""
+        for reader in super().succeeded(result).get("left_behind") or ():
+            where = (reader["name"], reader["offset"], reader["partition"])
+            self.log.warning("reader %s is at offset %s of partition %s, before tombstones that have gone", *where)
         return result
 
 

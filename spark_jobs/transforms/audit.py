@@ -11,7 +11,7 @@ from nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -22,7 +22,8 @@ from cleantail.partition_state import Horizon
 from cleantail.ranking import latest_timestamp_ms, malformed_header_sql
 from cleantail.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 from cleantail.work_units import PartitionWork
-from spark_jobs.transforms.winners import KEEP, NO_RECORD, by_partition, span_condition
+from spark_jobs.transforms.guards import GUARDS
+from spark_jobs.transforms.winners import KEEP, NO_RECORD, by_partition, columns_of, span_condition
 from spark_jobs.vectors import FILE, WORD, bit, with_place, word
 
 NO_HORIZON_MS = (1 << 63) - 1
@@ -32,7 +33,7 @@ TOUCHED, WINNER, BURIED, COPY = "touched", "winner", "buried", "copy"
 FLAGS = (BASE, HEAD, PAST, KEYLESS, TOUCHED, WINNER, BURIED, COPY)
 """Of a record of the base: at or above the end; below the log start; without a key; its key is in the offset map; it
 is that key's winner; the key keeps no record; a later copy of its offset."""
-TOMBSTONE, DUE = "tombstone", "due"
+TOMBSTONE, DUE, GUARD = "tombstone", "due", "guard"
 WARNING_COUNTS = {"header": ["malformed_versions"], "timestamp": ["future_timestamps"], "offset": []}
 
 
@@ -96,27 +97,35 @@ def together(base: DataFrame, branch: DataFrame, works: Sequence[PartitionWork],
     return both.groupBy(PARTITION, FILE, WORD).agg(*(F.bit_or(n).alias(n) for n in (*FLAGS, LIVE)), *sums)
 
 
+def tombstones_in(base: DataFrame, spans: Mapping[int, Sequence[tuple[int, int]]], configs: KafkaConfigs) -> DataFrame:
+    """Columns of the strategy and place of the tombstones in the spans. Values are looked at there alone, and only in
+    files that have a null at all."""
+    inside = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found) or "false"
+    return base.where(f"`{VALUE}` IS NULL AND ({inside})").select(*columns_of(configs), "_file", "_pos")
+
+
 def tombstone_words(
-    base: DataFrame,
+    tombstones: DataFrame,
     works: Sequence[PartitionWork],
-    spans: Mapping[int, Sequence[tuple[int, int]]],
     ledgers: Mapping[int, Sequence[Horizon]],
     due: Mapping[int, Sequence[Horizon]],
     now_ms: int,
 ) -> DataFrame:
-    """(partition, ct_file, ct_word, ledger_end, tombstone, due: bits) of the base's tombstones in the spans.
+    """(partition, ct_file, ct_word, ledger_end, tombstone, due, guard: bits, guard_from: offset).
 
-    `ledger_end` is the entry of `ledgers`, null above the last one. Values are looked at in the spans alone, and there
-    only in files that have a null at all.
+    `tombstones`: with the boolean `guards`. `ledger_end` is the entry of `ledgers`, null above the last one. `guard`
+    are those that would be due, but for a record that they beat; the lowest offset of them is `guard_from`.
     """
-    inside = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found) or "false"
-    nulls = base.where(f"`{VALUE}` IS NULL AND ({inside})")
-    horizon_ms = ledger_column(due, lambda h: h.horizon_ms, F.lit(NO_HORIZON_MS))
-    entry = ledger_column(ledgers, lambda h: h.end_offset, F.lit(None).cast("bigint"))
-    placed = with_place(nulls, PARTITION, OFFSET).withColumn(ENTRY, entry)
-    is_due = (_with_hold(horizon_ms, works) <= now_ms) & (F.col(OFFSET) < _ends(works))
+    horizon_ms = ledger_column(due, lambda h: h.horizon_ms, NO_HORIZON_MS)
+    entry = ledger_column(ledgers, lambda h: h.end_offset, None)
+    past = (_with_hold(horizon_ms, works) <= now_ms) & (F.col(OFFSET) < _ends(works))
+    flagged = tombstones.withColumns({ENTRY: entry, DUE: past & ~F.col(GUARDS), GUARD: past & F.col(GUARDS)})
+    placed = with_place(flagged, PARTITION, OFFSET, ENTRY, DUE, GUARD)
+    nothing = F.lit(0).cast("bigint")
     return placed.groupBy(PARTITION, FILE, word(), ENTRY).agg(
-        F.bit_or(bit()).alias(TOMBSTONE), F.bit_or(F.when(is_due, bit()).otherwise(F.lit(0))).alias(DUE)
+        F.bit_or(bit()).alias(TOMBSTONE),
+        *(F.bit_or(F.when(F.col(name), bit()).otherwise(nothing)).alias(name) for name in (DUE, GUARD)),
+        F.min(F.when(F.col(GUARD), F.col(OFFSET))).alias("guard_from"),
     )
 
 
@@ -134,14 +143,26 @@ def _with_hold(horizon_ms: Column, works: Sequence[PartitionWork]) -> Column:
     return F.when(F.col(OFFSET) >= by_partition(holds), later).otherwise(horizon_ms)
 
 
-def ledger_column(ledgers: Mapping[int, Sequence[Horizon]], field, none: Column) -> Column:  # type: ignore[no-untyped-def]
+def ledger_column(
+    ledgers: Mapping[int, Sequence[Horizon]], field: Callable[[Horizon], int], none: int | None
+) -> Column:
     """A field of the ledger entry of a record's offset: that of the first round whose end is above it (3.3)."""
-    column = none
+    column = F.lit(none).cast("bigint")
     for partition, ledger in ledgers.items():
-        for entry in reversed(ledger):
-            inside = (F.col(PARTITION) == partition) & (F.col(OFFSET) < entry.end_offset)
-            column = F.when(inside, F.lit(field(entry))).otherwise(column)
+        column = F.when(F.col(PARTITION) == partition, _entry(ledger, field, none)).otherwise(column)
     return column
+
+
+def _entry(ledger: Sequence[Horizon], field: Callable[[Horizon], int], none: int | None) -> Column:
+    """By halves: late tombstones may have given a ledger thousands of entries, and one in the other is too deep."""
+    if not ledger:
+        return F.lit(none).cast("bigint")
+    if len(ledger) == 1:
+        inside = F.col(OFFSET) < ledger[0].end_offset
+        return F.when(inside, F.lit(field(ledger[0])).cast("bigint")).otherwise(F.lit(none).cast("bigint"))
+    half = len(ledger) // 2
+    below = F.col(OFFSET) < ledger[half - 1].end_offset
+    return F.when(below, _entry(ledger[:half], field, none)).otherwise(_entry(ledger[half:], field, none))
 
 
 def _count(*parts: str) -> Column:
@@ -187,10 +208,13 @@ def expiry_measures(words: DataFrame, tombstones: DataFrame) -> DataFrame:
 
 
 def tombstones_by_entry(words: DataFrame, tombstones: DataFrame) -> DataFrame:
-    """(partition, ledger_end, tombstones_in, tombstones_out): in the base, and still in the branch."""
+    """(partition, ledger_end, tombstones_in, tombstones_out, guards, guard_from): in the base, and in the branch."""
     both = tombstones.join(words.select(PARTITION, FILE, WORD, LIVE), [PARTITION, FILE, WORD])
     return both.groupBy(PARTITION, ENTRY).agg(
-        _count(TOMBSTONE).alias("tombstones_in"), _count(TOMBSTONE, LIVE).alias("tombstones_out")
+        _count(TOMBSTONE).alias("tombstones_in"),
+        _count(TOMBSTONE, LIVE).alias("tombstones_out"),
+        _count(GUARD, LIVE).alias("guards"),
+        F.min("guard_from").alias("guard_from"),
     )
 
 

@@ -5,7 +5,7 @@ Shape of every offset map here: (partition int, key binary, keep_offset bigint, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -22,6 +22,8 @@ KEEP = "keep_offset"
 HASH = "hash"
 """Of the key, 32 bits: partition and hash together are one long, which Spark joins fastest by."""
 ROW_ID = "_row_id"
+ARRIVED = "arrived"
+"""Data sequence number of the file that a record lies in."""
 DENSE = 100_000
 """Partition numbers below this make an array, which is faster to look up than a map."""
 
@@ -57,16 +59,24 @@ def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str
     return f"({' OR '.join(parts)})" if parts else "false"
 
 
-def copies_of(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame | None:
-    """The later copies of dirty records whose (partition, offset) occurs more than once; the first one, by row id,
-    survives (semantics.md 3.5). None where there are none, which one count of bits tells."""
+def copies_of(
+    records: DataFrame, works: Sequence[PartitionWork], arrivals: Callable[[], DataFrame]
+) -> DataFrame | None:
+    """The later copies of dirty records whose (partition, offset) occurs more than once; the first that came survives
+    (semantics.md 3.5). None where there are none, which one count of bits tells.
+
+    First is by the data sequence number of the file, which a rewrite keeps, then by row id, which it does not.
+    `arrivals` makes (_file, arrived); `records` has `_file` too.
+    """
     dirty = dirty_part(records, works)
     bits = F.bit_or(F.expr(f"shiftleft(1L, cast(`{OFFSET}` & 63 AS int))")).alias("bits")
     words = dirty.groupBy(PARTITION, F.shiftright(OFFSET, 6)).agg(F.count("*").alias("records"), bits)
     if not words.where("records > bit_count(bits)").limit(1).count():
         return None
-    first = F.min(ROW_ID).over(Window.partitionBy(PARTITION, OFFSET))
-    return dirty.withColumn("first_row", first).where(F.col(ROW_ID) > F.col("first_row")).drop("first_row")
+    order = F.struct(ARRIVED, ROW_ID)
+    first = F.min(order).over(Window.partitionBy(PARTITION, OFFSET))
+    placed = dirty.join(F.broadcast(arrivals()), "_file").withColumn("first", first)
+    return placed.where(order > F.col("first")).drop("first", ARRIVED)
 
 
 def offset_map(

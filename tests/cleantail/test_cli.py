@@ -47,7 +47,7 @@ def usage(capsys):
     [
         pytest.param([], "the following arguments are required: COMMAND", id="no command"),
         pytest.param(["squash"], "invalid choice: 'squash'", id="unknown command"),
-        pytest.param(["plan"], "the following arguments are required: TOPIC", id="no topic"),
+        pytest.param(["compact"], "the following arguments are required: TOPIC", id="no topic"),
         pytest.param(["plan", "orders", "--loud"], "unrecognized arguments: --loud", id="unknown option"),
         pytest.param(["plan", "orders", "--now"], "argument --now: expected one argument", id="no value"),
         pytest.param(["plan", "orders", "--now", "-1"], "argument --now: ", id="negative clock"),
@@ -70,7 +70,7 @@ def usage(capsys):
             ["read", "orders", "--from-offset", "x"], "argument --from-offset: 'x' is not", id="offset in words"
         ),
         pytest.param(
-            ["read", "orders", "--as-of", "x"], "argument --as-of: invalid int value: 'x'", id="snapshot in words"
+            ["latest", "orders", "--as-of", "x"], "argument --as-of: invalid int value: 'x'", id="snapshot in words"
         ),
         pytest.param(["ingest", "orders"], "the following arguments are required: --file", id="nothing to ingest"),
         pytest.param(

@@ -291,12 +291,12 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
             "config: {min.compaction.lags.ms: 5}",
             "config.min.compaction.lags.ms: unknown key, with the value 5: known: min.compaction.lag.ms, "
             "max.compaction.lag.ms, compaction.strategy, compaction.strategy.header, cleantail.tombstone.lateness.ms and "
-            "20 more (did you mean min.compaction.lag.ms?)",
+            "22 more (did you mean min.compaction.lag.ms?)",
             id="unknown config",
         ),
         pytest.param(
             "segment.ms: 5",
-            "segment.ms: unknown key, with the value 5: known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source "
+            "segment.ms: unknown key, with the value 5: known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
             "(did you mean config.segment.ms?)",
             id="config in the wrong place",
         ),
@@ -307,12 +307,12 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "table: a.b.c",
-            'table: "a.b.c" is not allowed: namespace.name, each of the characters a-z A-Z 0-9 _',
+            'table: "a.b.c" is not allowed: namespace.name, each of the characters a-z A-Z 0-9 _ -',
             id="table of three parts",
         ),
         pytest.param(
             "table: 'a.b; drop table x'",
-            'table: "a.b; drop table x" is not allowed: namespace.name, each of the characters a-z A-Z 0-9 _',
+            'table: "a.b; drop table x" is not allowed: namespace.name, each of the characters a-z A-Z 0-9 _ -',
             id="table with more than a name",
         ),
         pytest.param(
@@ -324,7 +324,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "alerts: [{type: mial}]",
-            'alerts[0].type: "mial" is not allowed: file, mail or webhook (did you mean mail?)',
+            'alerts[0].type: "mial" is not allowed: apprise, file, mail, slack or webhook (did you mean mail?)',
             id="alert type",
         ),
         pytest.param(
@@ -340,7 +340,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         pytest.param(
             "alerts: [{type: webhook, url: 'https://x.y'}, {type: file, path: a}]",
             "alerts[0].conn_id: missing: the id of an Airflow connection: characters a-z A-Z 0-9 . _ -\n"
-            "alerts[0].url: unknown key: known: type, conn_id, endpoint",
+            "alerts[0].url: unknown key: known: events, type, conn_id, endpoint",
             id="webhook by address",
         ),
         pytest.param(
@@ -380,7 +380,7 @@ def test_all_problems_of_a_file_come_at_once(load, config_dir):
     file = config_dir / "topics" / "t.yaml"
     assert str(caught.value).splitlines() == [
         f"{file}: config.segment.ms: 0 is not allowed: a whole number in [1, 9223372036854775807]",
-        f'{file}: scedule: unknown key, with the value "x": known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source '
+        f'{file}: scedule: unknown key, with the value "x": known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns '
         "(did you mean schedule?)",
         f"{file}: config.min.compaction.lag.ms: 6 is not allowed: at most max.compaction.lag.ms, which is 5",
     ]

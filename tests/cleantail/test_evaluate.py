@@ -202,7 +202,8 @@ LATE = [data_file(2, 3, partition=0, path="late", data_sequence_number=9)]
 
 def test_what_late_records_hold_back_is_swept_in_the_run_that_cleans_them():
     """A tombstone above the lowest late record may still have to beat one; after the round it has."""
-    known = replace(SWEPT, known_sequence_number=5)
+    swept = tuple(replace(h, swept_to=2) for h in SWEPT.horizons)
+    known = replace(SWEPT, known_sequence_number=5, horizons=swept)
     table = facts(log(0) + LATE, {0: known}, LATE)
     assert planned(table, min_cleanable_dirty_ratio=1.0).sweep == ()
     plan = planned(table, how={"force": True})
@@ -253,12 +254,13 @@ def quarantined(**changes):
     return planned(table, cleanup_policy="compact,delete", retention_bytes=100, retention_ms=-1, **changes)
 
 
-def test_a_quarantined_log_is_neither_retained_nor_swept_before_its_next_try():
-    """Kafka: uncleanable partitions are left out of cleaning and of deletion; a sweep would end the quarantine too."""
+def test_a_quarantined_log_is_retained_but_not_swept_before_its_next_try():
+    """Unlike Kafka, whose uncleanable partitions are left out of deletion too."""
     plan = quarantined()
-    assert ([w.partition for w in works(plan)], plan.sweep) == ([1], (1,))
-    assert plan.retentions[0].reason == "quarantined until 10001 ms: check failed: x"
-    assert (plan.retentions[0].log_start_offset, actions(plan)) == (0, ["none", "retain"])
+    assert ([w.partition for w in works(plan)], plan.sweep) == ([0, 1], (1,))
+    assert plan.decisions[0].reason == "quarantined until 10001 ms: check failed: x"
+    assert (plan.retentions[0].log_start_offset, actions(plan)) == (20, ["retain", "retain"])
+    assert all(work.only_retention for work in works(plan))
 
 
 @pytest.mark.parametrize(
@@ -319,6 +321,7 @@ def test_a_plan_travels_as_json():
         "topic",
         "round",
         "now_ms",
+        "records",
         "reason",
         "partitions",
         "units",

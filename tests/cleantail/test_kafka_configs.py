@@ -33,6 +33,8 @@ TABLE = {
     "cleantail.orphan.retention.ms": (259_200_000, 0, LONG_MAX),
     "cleantail.readers.hold.cap.ms": (604_800_000, 0, LONG_MAX),
     "cleantail.full.proof.interval.ms": (604_800_000, 0, LONG_MAX),
+    "cleantail.failed.branch.retention.ms": (604_800_000, 0, LONG_MAX),
+    "cleantail.erasure.grace.ms": (86_400_000, 0, LONG_MAX),
     "cleantail.max.drop.ratio": (1.0, 0.0, 1.0),
     "cleantail.approval.timeout.ms": (86_400_000, 1000, 31_536_000_000),
     "cleantail.approval.pause.ms": (86_400_000, 0, LONG_MAX),

@@ -1,5 +1,6 @@
 """Which record of each key is the current state (semantics.md 2), on Arrow tables."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from cleantail.errors import CleantailError, TableError
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.latest import load_latest, winners
+from cleantail.partition_state import PartitionState
 
 NOW = 1_000_000
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -66,8 +68,19 @@ def test_a_log_without_records_has_an_empty_state():
     assert [kept([], configs) for configs in (OFFSET, STAMP, LAST)] == [[], [], []]
 
 
-def test_of_the_same_offset_twice_one_is_the_state():
-    assert kept([(1, b"a", b"x", 1, []), (1, b"a", b"x", 1, [])], OFFSET) == [1]
+@pytest.mark.parametrize("configs", [OFFSET, STAMP, LAST], ids=["offset", "timestamp", "header"])
+def test_of_the_same_offset_twice_the_first_that_came_is_the_state(configs):
+    rows = [(1, b"a", b"first", 1, []), (0, b"a", b"old", 1, []), (1, b"a", b"later", 1, [])]
+    assert winners(records(*rows), configs, NOW, {})["value"].to_pylist() == [b"first"]
+
+
+def test_the_first_that_came_is_by_commit_whatever_the_order_of_the_files(orders_table):
+    for value in (b"first", b"second", b"third"):
+        orders_table.append((0, 5, 50, b"a", value))
+    state = loaded(orders_table)
+    assert state.to_arrow()["value"].to_pylist() == [b"first"]
+    turned = {path: -number for path, number in state.arrivals.items()}
+    assert replace(state, arrivals=turned).to_arrow()["value"].to_pylist() == [b"third"]
 
 
 @pytest.mark.parametrize(
@@ -232,6 +245,13 @@ def with_ledger(orders_table, *entries):
 )
 def test_a_ledger_in_force_counts(orders_table, entries, expected):
     assert rows(loaded(with_ledger(orders_table, *entries), **REMEMBERS).to_arrow()) == expected
+
+
+def test_a_late_record_below_the_log_start_is_no_part_of_the_state(orders_table):
+    orders_table.append((0, 5, 50, b"a", b"x"), (1, 5, 50, b"a", b"x")).append((0, 3, 50, b"b", b"y"))
+    state = PartitionState(log_start_offset=5, retained_from=5)
+    orders_table.set_properties(**{"cleantail.partition.0": state.as_json()})
+    assert rows(loaded(orders_table).to_arrow()) == [(0, 5), (1, 5)]
 
 
 def test_without_a_lateness_or_a_ledger_nothing_is_remembered(orders_table):

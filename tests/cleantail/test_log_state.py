@@ -243,6 +243,24 @@ def test_the_log_start(known, policy, expected):
     assert log.log_start_offset == expected
 
 
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_the_log_start_that_retention_left_is_lowered_by_no_late_record_whatever_the_policy_is_now(policy):
+    state = PartitionState(log_start_offset=10, retained_from=10)
+    assert resolved([data_file(3), *blocks(10)], state=state, cleanup_policy=policy).log_start_offset == 10
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_file_without_live_records_does_not_move_the_log_start_back(policy):
+    dead = data_file(0, 9, deleted_records=10)
+    log = resolved([dead, *blocks(10)], state=PartitionState(log_start_offset=10), cleanup_policy=policy)
+    assert (log.log_start_offset, [s.base_offset for s in log.segments]) == (10, [10])
+
+
+def test_a_file_without_live_records_still_tells_the_log_end():
+    log = resolved([*blocks(0), data_file(10, 19, deleted_records=10)], now_ms=10, segment_ms=10)
+    assert (log.log_end_offset, log.first_uncleanable_offset, len(log.segments)) == (20, 20, 1)
+
+
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 def test_a_log_without_files_keeps_its_log_start(policy):
     assert resolved([], state=PartitionState(log_start_offset=15), cleanup_policy=policy).log_start_offset == 15

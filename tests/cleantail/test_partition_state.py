@@ -29,6 +29,8 @@ FULL = PartitionState(
     known_sequence_number=7,
     head_tombstones=4,
     last_round_ms=99,
+    earlier_rounds=((20, 6), (30, 5)),
+    guards=3,
     quarantine=Quarantine(1, "compact", "check failed: a", 2, 16_001),
 )
 
@@ -43,9 +45,9 @@ def test_a_state_survives_its_text(state):
 
 def test_the_text_is_one_line_with_sorted_keys():
     assert PartitionState(checkpoint=5, horizons=(Horizon(5, 9),)).as_json() == (
-        '{"checkpoint":5,"head_tombstones":0,"horizons":[{"end_offset":5,"horizon_ms":9,"swept_to":0,"tombstones":0}],'
+        '{"checkpoint":5,"earlier_rounds":[],"guards":0,"head_tombstones":0,"horizons":[{"end_offset":5,"horizon_ms":9,"swept_to":0,"tombstones":0}],'
         '"known_sequence_number":0,"last_round_ms":null,"log_end_offset":null,"log_start_offset":null,'
-        '"proven_ms":null,"quarantine":null,"version":1}'
+        '"proven_ms":null,"quarantine":null,"retained_from":null,"version":1}'
     )
 
 
@@ -238,6 +240,18 @@ def test_entries_without_a_live_tombstone_go_all_but_the_last(counts, kept):
 def test_a_late_tombstone_with_the_horizon_of_its_entry_changes_nothing():
     ledger = (Horizon(10, 5, 2),)
     assert with_late_tombstones(ledger, [3], 5) == ledger
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        pytest.param(3, (Horizon(3, 5, 0, 6), Horizon(4, 5), Horizon(10, 5, 0, 6)), id="swept: a sweep comes again"),
+        pytest.param(5, (Horizon(5, 5, 0, 6), Horizon(6, 5), Horizon(10, 5, 0, 6)), id="the last swept offset"),
+        pytest.param(6, (Horizon(10, 5, 0, 6),), id="the first that is not swept"),
+    ],
+)
+def test_a_late_tombstone_where_a_sweep_has_been_needs_an_entry_though_the_horizon_is_the_same(offset, expected):
+    assert with_late_tombstones((Horizon(10, 5, 0, 6),), [offset], 5) == expected
 
 
 def test_a_late_tombstone_at_the_last_but_one_offset_leaves_the_last_its_horizon():

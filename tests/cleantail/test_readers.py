@@ -7,6 +7,7 @@ import pytest
 
 from cleantail.config import Topic, load_platform
 from cleantail.errors import CleantailError, TableError
+from cleantail.partition_state import PartitionState
 from cleantail.readers import NAME_CHARS, PROPERTY_READER, Reader, hold_offset, left_behind, registered, remove
 from cleantail.readers import set_position as put
 from cleantail.table_metadata import open_catalog
@@ -75,6 +76,18 @@ def test_a_name_that_cannot_be_is_refused_and_nothing_is_registered(catalog, nam
     with pytest.raises(CleantailError, match="1 to 100 printable characters"):
         put(catalog, ORDERS, name, 0, 5)
     assert registered(catalog, ORDERS) == ()
+
+
+def test_a_partition_that_the_topic_does_not_have_is_refused_and_nothing_is_registered(orders_table):
+    catalog, topic = orders_table.catalog, orders_table.topic
+    assert put(catalog, topic, "a", 99, 5).partition == 99  # the table has no record yet: any partition may come
+    remove(catalog, topic, "a")
+    orders_table.append((0, 0, 0, b"a", b"x"), (2, 0, 0, b"a", b"x"))
+    with pytest.raises(TableError, match=r"^topic orders has no partition 99: it has 0, 2$"):
+        put(catalog, topic, "a", 99, 5)
+    assert registered(catalog, topic) == ()
+    orders_table.set_properties(**{"cleantail.partition.1": PartitionState(log_end_offset=7).as_json()})
+    assert put(catalog, topic, "a", 1, 5).partition == 1  # all its records have gone, the log is there
 
 
 def test_a_reader_is_forgotten_in_one_log_or_in_all(catalog):

@@ -3,8 +3,11 @@
 import pytest
 
 from cleantail.errors import TableError
+from cleantail.kafka_configs import KafkaConfigs
 from cleantail.kcat import Record
+from cleantail.partition_state import PartitionState
 from cleantail.reading import BATCH_RECORDS, read_records
+from cleantail.table_metadata import log_starts
 
 
 def offsets(table, partitions, *where):
@@ -32,6 +35,34 @@ def test_records_come_in_offset_order_partition_by_partition(orders_table):
 def test_reading_starts_at_an_offset(orders_table, start, expected):
     orders_table.append((0, 5, 0, b"a", b"x"), (0, 6, 0, b"a", b"x"))
     assert [o for _, o in offsets(orders_table, [0], start)] == expected
+
+
+@pytest.mark.parametrize(("start", "expected"), [(0, [5, 6]), (6, [6]), (7, [])])
+def test_a_late_record_below_the_log_start_is_not_read(orders_table, start, expected):
+    orders_table.append((0, 4, 0, b"a", b"x"), (0, 5, 0, b"a", b"x"), (0, 6, 0, b"a", b"x"), (1, 0, 0, b"a", b"x"))
+    found = [r.offset for r in read_records(orders_table.table, [0], start, log_starts={0: 5, 1: 9})]
+    assert found == expected
+    assert [r.offset for r in read_records(orders_table.table, [1])] == [0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "state", "expected"),
+    [
+        ("compact", PartitionState(log_start_offset=5), {}),
+        ("compact", PartitionState(log_start_offset=5, retained_from=5), {0: 5}),
+        ("compact,delete", PartitionState(log_start_offset=5), {0: 5}),
+        ("compact,delete", PartitionState(log_start_offset=0), {}),
+        ("delete", PartitionState(), {}),
+    ],
+)
+def test_where_a_log_starts_for_readers_is_where_retention_left_it(orders_table, policy, state, expected):
+    orders_table.append((0, 5, 0, b"a", b"x"))
+    old = orders_table.table.current_snapshot().snapshot_id
+    orders_table.append((0, 3, 0, b"a", b"x")).set_properties(**{"cleantail.partition.0": state.as_json()})
+    table, configs = orders_table.table, KafkaConfigs(cleanup_policy=policy)
+    assert log_starts(table, configs) == expected
+    assert log_starts(table, configs, table.current_snapshot().snapshot_id) == expected
+    assert log_starts(table, configs, old) == {}
 
 
 def test_reading_is_by_snapshot(orders_table):

@@ -1,5 +1,7 @@
 """Which files are rewritten together, and which snapshots are past their time (semantics.md 1.4.3)."""
 
+from dataclasses import replace
+
 import pytest
 from kernel_builders import configs, data_file
 
@@ -152,3 +154,14 @@ def test_before_its_first_round_no_file_of_a_log_is_rewritten():
     """Sequence numbers begin at 1: a file of the first commit is not known either."""
     first = [data_file(n, path=str(n), data_sequence_number=1) for n in range(4)]
     assert resolve_reclaim(facts(first), configs(cleantail_reclaim_min_merge_files=2), 0).groups == ()
+
+
+# ---- branches of failed rounds
+
+
+@pytest.mark.parametrize(("now_ms", "due"), [(6_999, False), (7_000, True)], ids=["a millisecond before", "at its end"])
+def test_a_failed_branch_makes_reclaim_due_when_its_time_is_over(now_ms, due):
+    table = replace(facts(), branches=("ct_r_u0_1", "failed_r_u0_2"))
+    plan = resolve_reclaim(table, configs(cleantail_failed_branch_retention_ms=5_000), now_ms)
+    assert (plan.due, plan.branches) == (due, ("failed_r_u0_2",) if due else ())
+    assert ("1 branches of failed rounds are past cleantail.failed.branch.retention.ms" in plan.reason) is due

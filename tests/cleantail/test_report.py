@@ -11,6 +11,8 @@ from cleantail import report
 from cleantail.config import Topic
 from cleantail.evaluate import plan_run
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.retention import Retention
+from cleantail.triggers import decide
 
 TOPIC = Topic(topic="orders", table="n.orders")
 
@@ -58,6 +60,11 @@ def test_status_for_people_has_a_row_for_each_log(capsys):
             {"state": PartitionState(quarantine=Quarantine(1, "compact", "r", 1, 2))},
             "quarantined: r",
             id="quarantined",
+        ),
+        pytest.param(
+            {"state": PartitionState(quarantine=Quarantine(1, "compact", "r", 1, 2, "failed_r_u0_1"))},
+            "quarantined: r; branch failed_r_u0_1",
+            id="quarantined, with a branch",
         ),
     ],
 )
@@ -150,11 +157,13 @@ def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
 
 
 def test_what_was_reclaimed_is_listed(capsys):
-    result = {"reasons": ["a", "b"], "rewritten_files": 1, "new_files": 2, "expired_snapshots": 3, "orphans_removed": 4}
+    names = ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed", "failed_branches_dropped")
+    result = {"reasons": ["a", "b"], **{name: n for n, name in enumerate(names, 1)}}
     report.reclaimed(TOPIC, result, for_machines=False)
     assert (
         capsys.readouterr().out
         == "orders: a; b\n  rewritten files: 1\n  new files: 2\n  expired snapshots: 3\n  orphans removed: 4\n"
+        "  failed branches dropped: 5\n"
     )
     report.reclaimed(TOPIC, result, for_machines=True)
     assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}
@@ -175,3 +184,18 @@ def test_progress_goes_to_stderr_a_line_a_step(capsys):
         step("two")
     out, err = capsys.readouterr()
     assert (out, re.sub(r"[\d.]+s", "0s", err).split()) == ("", ["0s", "one", "[step]", "0s", "two"])
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        pytest.param(lambda plan: report.plan(plan, [], for_machines=False), id="plan"),
+        pytest.param(lambda plan: report.compacted(plan, {"ok": True}, for_machines=False), id="compact"),
+    ],
+)
+def test_a_repaired_checkpoint_is_warned_of_by_plan_and_by_compact(capsys, printed):
+    log = log_state(partition=3, warnings=("checkpoint 200 is above the log end 30: reset to the log start 0",))
+    decided = {"decisions": (decide(log, TOPIC.config, 0),), "retentions": (Retention(0, False, "none"),)}
+    printed(replace(EMPTY, logs=(log,), **decided))
+    expected = "warning: partition 3: checkpoint 200 is above the log end 30: reset to the log start 0\n"
+    assert capsys.readouterr().err == expected

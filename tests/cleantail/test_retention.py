@@ -113,6 +113,15 @@ def test_the_active_segment_counts_in_the_size_of_the_log():
     assert retained(log, retention_bytes=1_000).log_start_offset == 10
 
 
+def test_a_file_without_live_records_protects_nothing_behind_it():
+    """It is young, but it has no record whose age could count."""
+    dead = data_file(0, 9, deleted_records=10, min_timestamp_ms=990)
+    files = [dead, data_file(10, 19, min_timestamp_ms=100), data_file(20, 29, min_timestamp_ms=995)]
+    settings = {"cleanup_policy": "delete", "segment_bytes": 100, "segment_ms": 500, "retention_ms": 500}
+    log = resolved(files, state=PartitionState(), now_ms=1_000, **settings)
+    assert resolve_retention(log, configs(**settings), 1_000).log_start_offset == 20
+
+
 # ---- both, and the edges
 
 

@@ -10,7 +10,9 @@ from cleantail.round_state import (
     after_expiry,
     after_failure,
     after_round,
+    as_due,
     due_spans,
+    late_spans,
     passed,
     proof_due,
     swept,
@@ -63,10 +65,24 @@ def test_a_log_that_never_had_a_record_ends_at_0():
     assert after_round(PartitionState(), empty, MEASURE, 7, 1_000).log_end_offset == 0
 
 
+@pytest.mark.parametrize(
+    ("deleted", "known", "expected"),
+    [
+        pytest.param({}, None, None, id="no retention: a backfill may still lower the log start"),
+        pytest.param({"retention": 0}, 2, 2, id="nothing was past retention"),
+        pytest.param({"retention": 1}, None, 3, id="retention moved it"),
+        pytest.param({"retention": 1}, 2, 3, id="and moved it again"),
+    ],
+)
+def test_where_retention_has_moved_the_log_start_to_is_remembered(deleted, known, expected):
+    before = PartitionState(log_start_offset=2, retained_from=known)
+    assert after_round(before, WORK, MEASURE | {"deleted": deleted}, 7, 1_000).retained_from == expected
+
+
 # ---- expired
 
 LEDGER = (Horizon(10, 500, 2), Horizon(15, 600, 1), Horizon(20, 700, 3))
-SWEPT = {"horizons": [[10, 500, 0, 10], [15, 600, 0, 15], [20, 700, 3, 0]]}
+SWEPT = {"horizons": [[10, 500, 0, 10], [15, 600, 0, 15], [20, 700, 3, 0]], "guards": 0}
 
 
 @pytest.mark.parametrize(
@@ -77,8 +93,8 @@ SWEPT = {"horizons": [[10, 500, 0, 10], [15, 600, 0, 15], [20, 700, 3, 0]]}
         pytest.param(20, 501, [(0, 10)], id="now > horizon"),
         pytest.param(20, 600, [(0, 10), (10, 15)], id="two are due"),
         pytest.param(20, 700, [(0, 10), (10, 15), (15, 20)], id="end == clean point"),
-        pytest.param(19, 700, [(0, 10), (10, 15)], id="end > clean point"),
-        pytest.param(9, 700, [], id="nothing is clean"),
+        pytest.param(19, 700, [(0, 10), (10, 15), (15, 19)], id="end > clean point: up to it"),
+        pytest.param(0, 700, [], id="nothing is clean"),
     ],
 )
 def test_a_span_is_due_when_now_has_reached_its_horizon(end_offset, now_ms, expected):
@@ -112,14 +128,98 @@ def test_an_expiry_of_a_log_in_good_order_leaves_it_so():
 
 
 def test_the_last_entry_stays_with_its_tombstones_gone():
-    nothing_left = {"horizons": [[10, 500, 0, 10], [15, 600, 0, 15], [20, 700, 0, 20]]}
+    nothing_left = {"horizons": [[10, 500, 0, 10], [15, 600, 0, 15], [20, 700, 0, 20]], "guards": 0}
     after = after_expiry(PartitionState(horizons=LEDGER), WORK, nothing_left, 700)
     assert after.horizons == (Horizon(20, 700, 0, 20),)
 
 
 def test_a_sweep_notes_how_far_it_came_in_each_entry():
     assert swept(WORK, LEDGER, 600) == (Horizon(10, 500, 2, 10), Horizon(15, 600, 1, 15), LEDGER[2])
-    assert swept(replace(WORK, end_offset=14), LEDGER, 700) == (Horizon(10, 500, 2, 10), LEDGER[1], LEDGER[2])
+    assert swept(replace(WORK, end_offset=14), LEDGER, 700) == (
+        Horizon(10, 500, 2, 10),
+        Horizon(15, 600, 1, 14),
+        LEDGER[2],
+    )
+
+
+def test_what_a_sweep_had_to_leave_is_in_the_state_until_the_next_round():
+    """Due tombstones that beat a record which no round has cleaned (semantics.md 2)."""
+    after = after_expiry(PartitionState(horizons=LEDGER), WORK, SWEPT | {"guards": 4}, 600)
+    assert after.guards == 4
+    assert after_round(after, WORK, MEASURE, 7, 1_000).guards == 0
+
+
+# ---- late tombstones
+
+COMES = PartitionWork(partition=0, first_dirty_offset=4, end_offset=20, log_start_offset=0, log_end_offset=30)
+
+
+def cleaned(checkpoint, known=7, earlier=(), ledger_end=20):
+    return PartitionState(
+        checkpoint=checkpoint,
+        known_sequence_number=known,
+        earlier_rounds=earlier,
+        horizons=(Horizon(ledger_end, 500, 1),) if ledger_end else (),
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "end_offset", "expected"),
+    [
+        pytest.param(cleaned(20), 20, [(4, 20, 7)], id="late records below the checkpoint"),
+        pytest.param(cleaned(20), 30, [(4, 20, 7)], id="above the ledger nothing is late"),
+        pytest.param(cleaned(20), 12, [(4, 12, 7)], id="what the round does not come to waits for another"),
+        pytest.param(cleaned(4), 20, [(4, 20, 7)], id="a ledger beyond the checkpoint that no earlier round explains"),
+        pytest.param(cleaned(9, 8, ((20, 5),)), 20, [(4, 9, 8), (9, 20, 5)], id="a round that ended below the ledger"),
+        pytest.param(cleaned(9, 8, ((20, 5),)), 9, [(4, 9, 8)], id="again only so far"),
+        pytest.param(
+            cleaned(6, 9, ((9, 8), (20, 5))), 20, [(4, 6, 9), (6, 9, 8), (9, 20, 5)], id="two rounds, each less far"
+        ),
+        pytest.param(cleaned(None), 20, [(4, 20, 7)], id="the checkpoint was lost"),
+        pytest.param(cleaned(None, 7, (), 0), 20, [], id="the first round"),
+        pytest.param(cleaned(4, ledger_end=4), 20, [], id="nothing but new records"),
+    ],
+)
+def test_a_tombstone_has_no_horizon_where_no_round_has_seen_its_file(state, end_offset, expected):
+    assert late_spans(replace(COMES, end_offset=end_offset), state) == expected
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "expected"),
+    [
+        pytest.param(20, (), id="whole: end == the ledger's"),
+        pytest.param(19, ((20, 7),), id="in part: the earlier round is remembered"),
+    ],
+)
+def test_a_round_in_part_remembers_up_to_where_the_one_before_came(end_offset, expected):
+    work = replace(COMES, end_offset=end_offset)
+    assert after_round(cleaned(20), work, MEASURE, 9, 1_000).earlier_rounds == expected
+
+
+def test_earlier_rounds_are_forgotten_as_they_are_passed():
+    state = cleaned(6, 9, ((9, 8), (20, 5)))
+    assert after_round(state, replace(COMES, end_offset=9), MEASURE, 10, 1_000).earlier_rounds == ((20, 5),)
+    assert after_round(state, replace(COMES, end_offset=5), MEASURE, 10, 1_000).earlier_rounds == (
+        (6, 9),
+        (9, 8),
+        (20, 5),
+    )
+
+
+@pytest.mark.parametrize("checkpoint", [None, 1], ids=["lost", "set below the log start"])
+def test_without_a_checkpoint_the_ledger_says_what_was_passed_before(checkpoint):
+    """A round that then ends early must not make the tombstones above it look as if it had seen them."""
+    after = after_round(cleaned(checkpoint), replace(COMES, end_offset=5), MEASURE, 9, 1_000)
+    assert after.earlier_rounds == ((20, 7),)
+
+
+def test_a_checkpoint_beyond_the_log_explains_no_more_than_the_ledger():
+    after = after_round(cleaned(1_000), replace(COMES, end_offset=5), MEASURE, 9, 1_000)
+    assert after.earlier_rounds == ((20, 7),)
+
+
+def test_a_first_round_has_none_before_it():
+    assert after_round(PartitionState(), COMES, MEASURE, 9, 1_000).earlier_rounds == ()
 
 
 # ---- held for a reader (semantics.md 3.9)
@@ -156,6 +256,23 @@ def test_what_the_slowest_reader_has_not_read_waits_until_the_cap(hold_offset, n
 )
 def test_a_horizon_that_this_run_has_set_is_not_due_in_it(fresh_from, now_ms, expected):
     assert due_spans(LEDGER, 20, now_ms, fresh_from=fresh_from) == expected
+
+
+@pytest.mark.parametrize(
+    ("fresh_from", "expected"),
+    [
+        pytest.param(None, [500, 700, 700], id="no horizon was set in this run"),
+        pytest.param(20, [500, 700, 700], id="set from beyond the last entry on"),
+        pytest.param(19, [500, 700, 701], id="the last entry ends beyond it"),
+        pytest.param(15, [500, 700, 701], id="an entry that ends there is an older one"),
+        pytest.param(0, [500, 701, 701], id="all, but one with another horizon is not of this run"),
+    ],
+)
+def test_the_check_takes_horizons_of_this_run_for_a_millisecond_later(fresh_from, expected):
+    ledger = (Horizon(10, 500, 2), Horizon(15, 700, 1), Horizon(20, 700, 3))
+    due = as_due(replace(WORK, fresh_from=fresh_from), ledger, 700)
+    assert [h.horizon_ms for h in due] == expected
+    assert [replace(h, horizon_ms=0) for h in due] == [replace(h, horizon_ms=0) for h in ledger]
 
 
 def test_what_was_swept_up_to_a_reader_is_not_due_again_until_it_moves():
@@ -228,3 +345,30 @@ def test_the_doubling_stops_growing_after_thirty_failures():
 
 def test_a_published_round_ends_the_quarantine():
     assert after_round(PartitionState(quarantine=QUARANTINE), WORK, MEASURE, 7, 1).quarantine is None
+
+
+@pytest.mark.parametrize(
+    ("held", "left"),
+    [
+        pytest.param(QUARANTINE, QUARANTINE, id="compaction failed"),
+        pytest.param(replace(QUARANTINE, kind="expire"), replace(QUARANTINE, kind="expire"), id="expiry failed"),
+        pytest.param(replace(QUARANTINE, kind="retain"), None, id="retention failed"),
+        pytest.param(None, None, id="not held"),
+    ],
+)
+def test_a_round_that_only_moved_the_log_start_ends_only_a_quarantine_of_its_own_kind(held, left):
+    work = replace(WORK, first_dirty_offset=20)
+    assert after_round(PartitionState(quarantine=held), work, MEASURE, 7, 1).quarantine == left
+
+
+@pytest.mark.parametrize(
+    ("held", "kind"), [(None, "retain"), (QUARANTINE, "compact"), (replace(QUARANTINE, kind="expire"), "expire")]
+)
+def test_a_failed_retention_does_not_change_why_a_log_was_held_before(held, kind):
+    assert after_failure(PartitionState(quarantine=held), "retain", ["x"], 5, 0).quarantine.kind == kind
+
+
+def test_a_quarantine_names_the_branch_of_its_latest_try():
+    held = after_failure(PartitionState(quarantine=replace(QUARANTINE, branch="old")), "compact", ["x"], 5, 0, "new")
+    assert held.quarantine.branch == "new"
+    assert after_failure(held, "compact", ["x"], 5, 0).quarantine.branch == ""

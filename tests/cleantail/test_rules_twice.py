@@ -58,10 +58,10 @@ def both(layout, config, checkpoint, now):
         times = {"min_timestamp_ms": low, "max_timestamp_ms": high}
         files.append(data_file(a, b, records=records, deleted_records=records - left, size_bytes=size, **times))
         plain.append(rules.File(tuple(range(a, b + 1)), (low, high), size, left))
-        late += [rules.Copy(rules.Record(a, low, b"k", b"v"))] * new
-    arrived = [f for f, (*_, new) in zip(files, layout, strict=True) if new]
+        late += [rules.Copy(rules.Record(a, low, b"k", b"v"))] * (new and left > 0)
+    arrived = [f for f, (*_, left, new) in zip(files, layout, strict=True) if new and left]
     end = max((b + 1 for _, b, *_ in layout), default=0)
-    log = rules.Log(late, checkpoint, min((a for a, *_ in layout), default=0), end=end)
+    log = rules.Log(late, checkpoint, min((a for a, *_, left, _ in layout if left), default=0), end=end)
     attributes = {name.replace(".", "_"): value for name, value in config.items()}
     kernel = resolved(files, state=PartitionState(checkpoint=checkpoint), arrived=arrived, now_ms=now, **attributes)
     return kernel, configs(**attributes), log, plain

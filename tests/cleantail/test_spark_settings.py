@@ -3,7 +3,7 @@
 import pytest
 
 from cleantail.config import Catalog, Platform, Spark
-from cleantail.spark_settings import jars, pyiceberg_properties, spark_conf, spark_secrets
+from cleantail.spark_settings import SMALL_RECORDS, jars, pyiceberg_properties, spark_conf, spark_secrets
 
 SECRETS = {
     "CLEANTAIL_CATALOG_USER": "me",
@@ -84,7 +84,45 @@ def test_the_jars_are_those_of_the_home(platform, tmp_path):
     for name in ("b.jar", "a.jar", "notes.txt"):
         (tmp_path / "jars" / name).touch()
     assert [j.name for j in jars(platform(), {})] == ["a.jar", "b.jar"]
-    assert spark_conf(platform(), {})["spark.jars"] == f"{tmp_path}/jars/a.jar,{tmp_path}/jars/b.jar"
+    assert spark_conf(platform(), {})["spark.driver.extraClassPath"] == f"{tmp_path}/jars/a.jar:{tmp_path}/jars/b.jar"
+
+
+@pytest.mark.parametrize(("master", "fetched"), [("local[2]", False), ("spark://m:7077", True)])
+def test_only_executors_of_a_cluster_fetch_the_jars(platform, tmp_path, master, fetched):
+    assert ("spark.jars" in spark_conf(platform(spark={"master": master}), {})) is fetched
+
+
+# ---- the JVM
+
+
+def default_options(platform, env):
+    return spark_conf(platform(), env)["spark.driver.defaultJavaOptions"]
+
+
+def test_the_class_archive_is_used_where_there_is_one(platform, tmp_path):
+    assert "SharedArchiveFile" not in default_options(platform, {})
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "classes.jsa").touch()
+    assert f'-XX:SharedArchiveFile="{tmp_path}/jars/classes.jsa"' in default_options(platform, {})
+
+
+def test_a_spark_conf_dir_of_somebodys_own_has_its_own_logging(platform):
+    assert default_options(platform, {}).startswith("-Dlog4j2.configurationFile=")
+    assert default_options(platform, {"SPARK_CONF_DIR": "/etc/spark"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("records", "small"), [(None, False), (SMALL_RECORDS, True), (SMALL_RECORDS + 1, False)], ids=str
+)
+def test_a_small_run_compiles_little(platform, records, small):
+    conf = spark_conf(platform(), {}, records)
+    assert ("spark.sql.codegen.wholeStage" in conf) is small
+    assert ("TieredStopAtLevel" in conf["spark.driver.extraJavaOptions"]) is small
+
+
+def test_the_platforms_own_settings_win_over_those_of_a_small_run(platform):
+    mine = {"spark.sql.shuffle.partitions": "5"}
+    assert spark_conf(platform(spark={"conf": mine}), {}, 1)["spark.sql.shuffle.partitions"] == "5"
 
 
 def test_the_environment_may_name_another_place_of_the_jars(platform, tmp_path):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from kernel_builders import data_file
 
-from cleantail import table_metadata
+from cleantail import data_files, table_metadata
 from cleantail.config import Catalog, Platform
 from cleantail.errors import TableError
 from cleantail.partition_state import PartitionState
@@ -17,6 +17,7 @@ from cleantail.table_metadata import (
     load_table,
     open_catalog,
     require_ours,
+    snapshot_id_of,
     table_facts,
 )
 
@@ -103,9 +104,9 @@ def test_a_file_without_bounds_of_the_offset_names_the_knob(orders_table):
 
 
 def test_microseconds_become_milliseconds():
-    assert table_metadata._millis(struct.pack("<q", 1_999)) == 1
-    assert table_metadata._millis(struct.pack("<q", 2_000)) == 2
-    assert table_metadata._millis(None) == -1
+    assert data_files._millis(struct.pack("<q", 1_999)) == 1
+    assert data_files._millis(struct.pack("<q", 2_000)) == 2
+    assert data_files._millis(None) == -1
 
 
 # ---- what arrived, after files were merged
@@ -141,7 +142,7 @@ class History:
         monkeypatch.setattr(
             table_metadata, "_entries", lambda table, manifests: [entries[f.path] for m in manifests for f in m.added]
         )
-        monkeypatch.setattr(table_metadata, "_data_file", lambda table, entry, deleted: entry.data_file.file)
+        monkeypatch.setattr(table_metadata, "data_files_of", lambda table, entry, deleted: [entry.data_file.file])
 
     def current_snapshot(self):
         return self.metadata.snapshots[-1]
@@ -297,3 +298,32 @@ def test_a_catalog_file_that_is_no_sqlite_is_named(tmp_path):
         match=rf"^catalog cleantail \(sqlite\) at sqlite:///{tmp_path}/catalog\.db cannot be reached: DatabaseError$",
     ):
         open_catalog(platform, {})
+
+
+# ---- branches
+
+
+@pytest.fixture
+def branched(orders_table):
+    """Two snapshots on main; a failed branch at the first."""
+    orders_table.append((0, 0, 0, b"a", b"1")).append((0, 1, 0, b"a", b"2"))
+    first, second = (s.snapshot_id for s in orders_table.table.metadata.snapshots)
+    orders_table.table.manage_snapshots().create_branch(first, "failed_r_u0_5").commit()
+    return orders_table.table, first, second
+
+
+def test_a_snapshot_that_a_branch_keeps_is_not_one_to_expire(branched):
+    table, _, second = branched
+    facts = table_facts(table)
+    assert (facts.branches, [i for i, _ in facts.snapshots]) == (("failed_r_u0_5",), [second])
+
+
+@pytest.mark.parametrize(("name", "index"), [("main", 2), ("failed_r_u0_5", 1), ("7", 7), ("-7", -7)])
+def test_a_snapshot_is_named_by_its_id_or_by_a_branch(branched, name, index):
+    expected = branched[index] if index in (1, 2) else index
+    assert snapshot_id_of(branched[0], name) == expected
+
+
+def test_an_unknown_branch_is_refused_with_the_names_there_are(branched):
+    with pytest.raises(TableError, match=r"orders has no branch or tag x; it has failed_r_u0_5, main$"):
+        snapshot_id_of(branched[0], "x")

@@ -29,7 +29,12 @@ def test_a_table_says_whose_it_is_and_deletes_by_vectors():
 def test_offsets_and_timestamps_have_full_bounds_and_values_their_counts():
     properties = table_properties("orders", configs())
     metrics = {k.removeprefix("write.metadata.metrics."): v for k, v in properties.items() if "metrics" in k}
-    assert metrics == {"default": "full", "column.key": "counts", "column.value": "counts", "column.headers": "none"}
+    assert metrics == {
+        "default": "full",
+        "column.key": "truncate(16)",
+        "column.value": "counts",
+        "column.headers": "none",
+    }
 
 
 def test_the_columns_are_those_of_a_kafka_record():

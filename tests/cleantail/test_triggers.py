@@ -275,14 +275,27 @@ def test_tombstones_are_due_when_now_has_reached_their_horizon(now_ms, due):
     ("first_dirty", "due"),
     [
         pytest.param(10, 7, id="end == clean point"),
-        pytest.param(9, 3, id="end > clean point: a late record may still have to be beaten"),
+        pytest.param(6, 7, id="an entry that is clean in part counts whole"),
         pytest.param(5, 3, id="only the first"),
-        pytest.param(4, 0, id="none"),
+        pytest.param(0, 0, id="none"),
     ],
 )
 def test_only_tombstones_below_the_clean_point_are_due(first_dirty, due):
     log = log_state(first_dirty_offset=first_dirty, horizons=(Horizon(5, 100, 3), Horizon(10, 100, 4)))
     assert due_tombstones(log, 100) == due
+
+
+def test_what_a_sweep_has_passed_up_to_a_late_record_is_not_due_again():
+    ledger = (Horizon(10, 100, 4, swept_to=6),)
+    assert due_tombstones(log_state(first_dirty_offset=6, horizons=ledger), 100) == 0
+    assert due_tombstones(log_state(first_dirty_offset=7, horizons=ledger), 100) == 4
+
+
+@pytest.mark.parametrize(("guards", "clean_to", "due"), [(0, None, 7), (3, None, 4), (8, None, 0), (3, 10, 7)])
+def test_what_beats_records_that_are_not_cleaned_is_not_due_before_a_round(guards, clean_to, due):
+    log = log_state(first_dirty_offset=10, horizons=(Horizon(5, 100, 3), Horizon(10, 100, 4)))
+    log = replace(log, state=replace(log.state, guards=guards))
+    assert due_tombstones(log, 100, clean_to=clean_to) == due
 
 
 def test_a_due_horizon_after_one_that_is_not_counts():
@@ -344,7 +357,7 @@ def test_past_their_horizon_tombstones_wait_for_a_reader(now_ms, hold_offset, he
     assert held_tombstones(LEDGER, now_ms, hold_offset, 1_000) == held
 
 
-@pytest.mark.parametrize(("first_dirty", "clean_to", "due"), [(5, None, 0), (5, 10, 3), (5, 20, 7), (20, 5, 7)])
+@pytest.mark.parametrize(("first_dirty", "clean_to", "due"), [(0, None, 0), (5, 10, 3), (5, 20, 7), (20, 5, 7)])
 def test_what_a_round_of_the_same_run_cleans_before_is_due(first_dirty, clean_to, due):
     assert due_tombstones(replace(LEDGER, first_dirty_offset=first_dirty), 200, clean_to=clean_to) == due
 

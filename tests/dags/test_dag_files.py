@@ -155,3 +155,15 @@ def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(site: Si
 @pytest.mark.parametrize("file", [TOPICS_FILE, BROKEN_FILE])
 def test_dag_files_only_loop(file: str) -> None:
     assert len((ROOT / "dags" / file).read_text().splitlines()) <= 30
+
+
+def test_the_example_of_a_dag_after_a_compaction_can_be_parsed_and_waits_for_the_asset(site: Site) -> None:
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    examples = ROOT / "docs" / "examples"
+    bag = BundleDagBag(dag_folder=examples, bundle_path=examples, bundle_name="examples")
+    assert bag.import_errors == {}
+    (waits_for,) = bag.dags["after_compaction"].timetable.asset_condition.objects
+    site.topic("orders")
+    (updated,) = site.dag("orders").get_task("publish").outlets
+    assert (waits_for.name, waits_for.uri) == (updated.name, updated.uri)

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from tests.airflow_environment import BASE_URL
-from tests.airflow_site import NOW_MS, FixedPlan, Site, StubbedJobs, failure, plan, unit, verdict
+from tests.airflow_site import NOW_MS, FixedPlan, Site, StubbedJobs, failure, forget_incidents, plan, unit, verdict
 
 pytestmark = pytest.mark.airflow
 ALERTS = [{"type": "file", "path": "alerts/orders.jsonl"}]
-DOWNSTREAM = ["check_quality", "compact", "expire_tombstones", "outcome", "publish", "reclaim", "rollback"]
+DOWNSTREAM = ["alert", "check_quality", "compact", "expire_tombstones", "outcome", "publish", "reclaim", "rollback"]
 Run = Callable[..., Any]
 
 
 @pytest.fixture
 def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the DAG `orders` where evaluate finds the given plan; gives the finished run."""
+    forget_incidents("orders")
 
     def run_with(found: dict[str, Any], conf: dict[str, Any] | None = None, **yaml: Any) -> Any:
         monkeypatch.setattr("cleantail.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
@@ -57,6 +58,18 @@ def xcom(finished: Any, task_id: str, key: str) -> Any:
         return None if row is None else XComModel.deserialize_value(row)
 
 
+def asset_events(finished: Any) -> list[tuple[str, dict[str, Any]]]:
+    """(task, extra) of the events of the topic's asset in this run."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found = session.query(AssetEvent).filter_by(source_run_id=finished.run_id, source_dag_id="orders")
+        rows = [(event.asset.uri, event.source_task_id, event.extra) for event in found.order_by(AssetEvent.id)]
+    assert {uri for uri, _, _ in rows} <= {"x-cleantail://orders"}
+    return [(task, extra) for _, task, extra in rows]
+
+
 def alerts(site: Site) -> list[dict[str, Any]]:
     file = site.home / "alerts" / "orders.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
@@ -81,8 +94,14 @@ def test_the_whole_plan_is_kept_for_the_ui(run: Run) -> None:
 
 def test_everything_due_runs_every_job_once_in_order(run: Run, jobs: StubbedJobs) -> None:
     jobs.answer("check_quality", {"ok": True, "verdicts": [verdict(0), verdict(1)]})
+    jobs.answer("publish", {"ok": True, "published": [0, 1], "snapshot_id": 8, "checkpoints": {"0": 9, "1": 9, "2": 3}})
+    jobs.answer("expire_tombstones", {"ok": True, "published": [0], "snapshot_id": 9, "checkpoints": {"0": 9}})
     finished = run(plan(units=2, sweep=True, reclaim=True))
     assert str(finished.state) == "success"
+    (first, compacted), (second, expired) = asset_events(finished)
+    assert (first, compacted["operation"], compacted["partitions"]) == ("publish", "compact", [0, 1])
+    assert (compacted["checkpoints"], compacted["snapshot_id"]) == ({"0": 9, "1": 9, "2": 3}, "8")
+    assert (second, expired["operation"], expired["partitions"]) == ("expire_tombstones", "expire", [0])
     assert jobs.names == ["compact", "compact", "check_quality", "publish", "expire_tombstones", "reclaim"]
     assert states(finished)["outcome"] == "skipped"
 
@@ -92,7 +111,12 @@ def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, 
     checked = {"ok": True, "round": "r1", "verdicts": [verdict(0)]}
     jobs.answer("compact", compacted)
     jobs.answer("check_quality", checked)
-    run(plan(units=1, sweep=True, reclaim=True))
+    published = {"ok": True, "published": [], "held_back": []}
+    jobs.answer("publish", published)
+    finished = run(plan(units=1, sweep=True, reclaim=True))
+    assert asset_events(finished) == []
+    assert (states(finished)["publish"], xcom(finished, "publish", "return_value")) == ("skipped", published)
+    assert rendered(finished, "publish")["reason"] == "nothing was published, so the topic's asset is not updated"
     assert jobs.argument("compact", "--unit") == json.dumps(unit())
     assert json.loads(jobs.argument("check_quality", "--round")) == {"round": "r1", "units": [compacted]}
     assert json.loads(jobs.argument("publish", "--checked")) == checked
@@ -146,6 +170,42 @@ def test_the_alert_has_topic_partition_expectation_observed_value_and_a_link(
     assert "orders partition 4: expect_column_values_to_not_be_null (critical): observed 3 of 9" in alert["text"]
 
 
+def test_an_incident_is_told_once_over_runs_and_again_when_it_is_over(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    jobs.answer("compact", {"ok": False, "error": "3 records without a key"}, code=2)
+    assert states(run(plan(units=1)))["alert"] == "success"
+    run(plan(units=1))
+    assert [(a["event"], a["state"]) for a in alerts(site)] == [("run_failed", "open")]
+    jobs.answer("compact", {"ok": True, **unit()})
+    jobs.answer("check_quality", {"ok": True, "verdicts": [verdict(0)]})
+    run(plan(units=1))
+    run(plan(units=1))
+    assert [(a["event"], a["state"]) for a in alerts(site)] == [("run_failed", "open"), ("run_failed", "over")]
+
+
+def test_an_alert_that_could_not_be_sent_is_red_and_sent_by_the_next_run(
+    run: Run, jobs: StubbedJobs, site: Site
+) -> None:
+    jobs.answer("expire_tombstones", {"ok": False, "error": "no disk"}, code=2)
+    (site.home / "alerts").write_text("a file where the folder of the alerts should be")
+    finished = run(plan(sweep=True))
+    assert states(finished)["alert"] == "failed"
+    (site.home / "alerts").unlink()
+    assert states(run(plan(sweep=True)))["alert"] == "success"
+    assert [a["reason"] for a in alerts(site)] == ["expire_tombstones failed: no disk"]
+
+
+def test_a_run_without_work_tells_the_end_of_an_incident(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    jobs.answer("reclaim", {"ok": False, "error": "no disk"}, code=2)
+    run(plan(reclaim=True))
+    assert states(run(plan())) == {"evaluate": "success", **dict.fromkeys(DOWNSTREAM, "skipped"), "alert": "success"}
+    assert [a["state"] for a in alerts(site)] == ["open", "over"]
+
+
+def test_a_topic_without_alerts_tells_nobody(run: Run, jobs: StubbedJobs) -> None:
+    jobs.answer("reclaim", {"ok": False, "error": "no disk"}, code=2)
+    assert states(run(plan(reclaim=True), alerts=[]))["alert"] == "skipped"
+
+
 def test_partitions_that_turn_red_when_the_round_starts_over_make_publish_red(
     run: Run, jobs: StubbedJobs, site: Site
 ) -> None:
@@ -166,7 +226,8 @@ def test_a_failed_compaction_publishes_nothing_but_tombstones_still_expire(
     assert jobs.names == ["compact", "expire_tombstones"]
     assert states(finished)["check_quality"] == "upstream_failed"
     assert states(finished)["publish"] == "skipped"
-    assert [(a["task"], a["reason"]) for a in alerts(site)] == [("compact", "3 records without a key")]
+    assert [(a["task"], a["reason"]) for a in alerts(site)] == [("compact", "compact failed: 3 records without a key")]
+    assert alerts(site)[0]["link"].endswith("/tasks/compact/mapped/0")
 
 
 def test_a_check_that_crashed_publishes_nothing_and_says_so(run: Run, jobs: StubbedJobs) -> None:
@@ -186,14 +247,14 @@ def test_tombstones_expire_on_a_topic_without_new_data(run: Run, jobs: StubbedJo
 
 
 def test_readers_that_a_sweep_left_behind_are_named_in_an_alert(run: Run, jobs: StubbedJobs, site: Site) -> None:
-    behind = [{"topic": "orders", "name": "{{ 7 * 7 }}", "partition": 3, "offset": 17, "at_ms": 1}]
+    behind = [{"topic": "orders", "name": "{{ 7 * 7 }}", "partition": 3, "offset": 17, "at_ms": 1, "gone_to": 20}]
     jobs.answer("expire_tombstones", {"ok": True, "left_behind": behind})
     finished = run(plan(sweep=True))
     assert str(finished.state) == "success"
     (alert,) = alerts(site)
     assert "tombstones went before 1 readers had read them" in alert["text"]
     assert "reader {{ 7 * 7 }} is at offset 17 of partition 3" in alert["reason"]
-    assert "/tasks/expire_tombstones" in alert["link"]
+    assert alert["link"] == f"{BASE_URL}/cleantail/topics/orders#log-3"
 
 
 def test_tombstones_expire_after_a_red_check_too(run: Run, jobs: StubbedJobs) -> None:
@@ -270,7 +331,7 @@ def test_a_bad_file_stops_the_run_with_its_line(run: Run, jobs: StubbedJobs, sit
     assert str(finished.state) == "failed"
     assert jobs.names == ["ingest"]
     assert states(finished)["evaluate"] == "upstream_failed"
-    assert alerts(site)[0]["reason"] == "landing/a.jsonl:1: not JSON"
+    assert alerts(site)[0]["reason"] == "ingest failed: landing/a.jsonl:1: not JSON"
 
 
 def test_no_new_file_is_no_reason_to_start_spark_or_to_stop(run: Run, jobs: StubbedJobs) -> None:

@@ -21,11 +21,13 @@ HELD = {
     "ok": True, "topic": "orders", "round": "r1", "kind": "compact",
     "units": [{"now_ms": 1_700_000_000_000, "head_snapshot_id": 41}],
     "verdicts": [verdict(0)],
-    "measures": [{"partition": 0, "records_in": 9, "deleted": {"superseded": 8}, "tombstones_out": 1}],
+    "measures": [{"partition": 0, "records_in": 9, "records_out": 1, "deleted": {"superseded": 8}, "tombstones_out": 1}],
     "checks_passed": 10, "checks_total": 10,
     "holds": [{"partition": 0, "reason": "8 of 9 records would go, above cleantail.max.drop.ratio 0.5"}],
     "sample": [{"partition": 0, "offset": 3, "key": json.dumps(HOSTILE), "value": "null"}],
 }  # fmt: skip
+PUBLISHED = {"ok": True, "round": "r1", "published": [0], "held_back": [], "ends": {"0": 9}, "snapshot_id": 5}
+DROPPED = {"ok": True, "round": "r1", "published": [], "held_back": [0]}
 Run = Callable[..., Any]
 
 
@@ -85,21 +87,23 @@ def _answer_all(option: str | None, asked: list[Any], over: threading.Event) -> 
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "said", "result"),
     [
-        ("Approve", ["--approved-by=@anna"]),
-        ("Reject", ["--rejected", '{"by": "@anna", "at_ms": 1767225600000}']),
-        (None, ["--rejected", '{"by": null, "at_ms": 1767225600000}']),
+        ("Approve", ["--approved-by=@anna"], PUBLISHED),
+        ("Reject", ["--rejected", '{"by": "@anna", "at_ms": 1767225600000}'], DROPPED),
+        (None, ["--rejected", '{"by": null, "at_ms": 1767225600000}'], DROPPED),
     ],
     ids=["approved", "rejected", "not answered in time"],
 )
 def test_a_held_round_is_published_or_dropped_as_the_answer_says(
-    run: Run, jobs: StubbedJobs, site: Site, option: str | None, said: list[str]
+    run: Run, jobs: StubbedJobs, site: Site, option: str | None, said: list[str], result: dict[str, Any]
 ) -> None:
     jobs.answer("check_quality", HELD)
+    jobs.answer("publish", result)
     with answers(option) as asked:
         states = run(plan(units=1))
-    assert (states["approve"], states["publish"], states["approve_expiry"]) == ("success", "success", "skipped")
+    ended = "success" if result["published"] else "skipped"
+    assert (states["approve"], states["publish"], states["publish_expiry"]) == ("success", ended, "skipped")
     assert jobs.names == ["compact", "check_quality", "publish"]
     arguments = jobs.calls[-1]["arguments"]
     assert [word for word in said if word not in arguments] == []
@@ -115,6 +119,7 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
 
 def test_a_round_within_the_limit_is_published_without_a_question(run: Run, jobs: StubbedJobs) -> None:
     jobs.answer("check_quality", HELD | {"holds": [], "sample": []})
+    jobs.answer("publish", PUBLISHED)
     states = run(plan(units=1))
     assert (states["approve"], states["publish"]) == ("success", "success")
     assert not [a for a in jobs.calls[-1]["arguments"] if a.startswith(("--approved-by", "--rejected"))]
@@ -123,6 +128,7 @@ def test_a_round_within_the_limit_is_published_without_a_question(run: Run, jobs
 def test_an_expiry_waits_too_and_is_published_by_a_task_of_its_own(run: Run, jobs: StubbedJobs) -> None:
     expiry = HELD | {"kind": "expire"}
     jobs.answer("expire_tombstones", {"ok": True, "published": [], "checked": expiry})
+    jobs.answer("publish", PUBLISHED)
     with answers("Approve") as asked:
         states = run(plan(sweep=True))
     assert [task for task, *_ in asked] == ["approve_expiry"]
@@ -135,7 +141,7 @@ def test_a_run_that_is_triggered_as_a_rollback_does_nothing_else(run: Run, jobs:
     states = run(plan(units=1, sweep=True, reclaim=True), {"rollback_to": "last"})
     assert jobs.names == ["rollback"]
     assert jobs.argument("rollback", "--to") == "last"
-    assert states.pop("evaluate") == states.pop("rollback") == "success"
+    assert states.pop("evaluate") == states.pop("rollback") == states.pop("alert") == "success"
     assert set(states.values()) == {"skipped"}
 
 

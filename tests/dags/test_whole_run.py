@@ -11,8 +11,12 @@ import pytest
 
 from cleantail.config import find_topic, load_platform
 from cleantail.evaluate import read_facts
+from cleantail.incidents import parse_book
+from cleantail_airflow.incident_book import variable_name
 from tests.airflow_environment import ROOT
-from tests.airflow_site import Site
+from tests.airflow_site import Site, forget_incidents
+from tests.alert_sinks import Mailbox
+from tests.statsd_sink import UdpSink
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 KEYS = 7
@@ -20,6 +24,13 @@ RECORDS = 40  # per partition
 HOUR_MS = 3_600_000
 QUICK = {"spark.sql.shuffle.partitions": 1, "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """Four short applications: less to warm up."""
+
+
+def load_incidents(topic: str) -> list[tuple[str, str]]:
+    """Event and subject of what the topic's Airflow variable says is open."""
+    from airflow.models.variable import Variable
+
+    return sorted((event.value, subject) for event, subject in parse_book(Variable.get(variable_name(topic))))
 
 
 def record(partition: int, offset: int) -> dict[str, Any]:
@@ -37,6 +48,7 @@ def record(partition: int, offset: int) -> dict[str, Any]:
 @pytest.fixture
 def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any:
     """A topic of two partitions with one file to land; partition 1 breaks the topic's own check."""
+    forget_incidents("orders")
     monkeypatch.setenv("CLEANTAIL_JARS", os.environ.get("CLEANTAIL_JARS", str(ROOT / ".cleantail" / "jars")))
     lines = [record(partition, offset) for partition in (0, 1) for offset in range(RECORDS)]
     lines[RECORDS]["key"] = "a-key-that-is-too-long"
@@ -50,12 +62,14 @@ def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any
         checks=[
             {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 9}}
         ],
-        alerts=[{"type": "file", "path": "alerts.jsonl"}],
+        alerts=[{"type": "file", "path": "alerts.jsonl"}, {"type": "mail", "to": ["ops@lake.example"]}],
     )
     return site.dag("orders")
 
 
-def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(orders: Any, site: Site) -> None:
+def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
+    orders: Any, site: Site, mailbox: Mailbox, statsd: UdpSink
+) -> None:
     finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + HOUR_MS})
     states = {instance.task_id: str(instance.state) for instance in finished.get_task_instances()}
     assert states == {
@@ -67,6 +81,7 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(ord
         "expire_tombstones": "skipped",
         "reclaim": "skipped",
         "outcome": "failed",
+        "alert": "success",
     }
     facts = read_facts(find_topic("orders", site.config), load_platform(site.config, os.environ))
     assert facts is not None
@@ -76,3 +91,26 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(ord
     assert facts.states[1].checkpoint is None
     (alert,) = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
     assert [failure["partition"] for failure in alert["failures"]] == [1]
+    assert [mail["Subject"] for mail in mailbox.mails] == ["[cleantail] orders: check failed, partitions held back: 1"]
+    assert [kind for kind, _ in load_incidents("orders")] == ["check_failed", "partition_quarantined"]
+    held = facts.states[1].quarantine
+    assert held is not None and held.branch in facts.branches
+    assert published_to(finished.run_id) == [{"0": RECORDS}]
+    sent = dict(line.split(":", 1) for line in statsd.cleantail())
+    assert sent["max-dirty-percent.orders"] == "100.0|g"
+    assert sent["rounds.orders.0.compact.passed"] == sent["rounds.orders.1.compact.held_back"] == "1|c"
+    assert sent["checks-failed.orders.1.critical"] == "1|c"
+    assert sent["records-dropped.orders.0.superseded"] == f"{RECORDS - KEYS}|c"
+    assert float(sent["max-clean-time-secs.orders"].removesuffix("|g")) > 0
+    assert not [name for name in sent if name.startswith("records-dropped.orders.1")]
+    assert facts.last_compaction is not None
+    assert facts.last_compaction.records_in == 2 * RECORDS
+
+
+def published_to(run_id: str) -> list[dict[str, int]]:
+    """The clean points that the run's events of the topic's asset say."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return [event.extra["checkpoints"] for event in session.query(AssetEvent).filter_by(source_run_id=run_id)]

@@ -150,9 +150,10 @@ class Log:
 
 
 def segments_of(files: Iterable[File], config: dict[str, Any]) -> list[Segment]:
-    """3.1: data files in offset order; a file that would pass segment.bytes or the segment's span starts a new one."""
+    """3.1: data files in offset order; a file that would pass segment.bytes or the segment's span starts a new one. A
+    file of which no record is left is in none."""
     segments: list[Segment] = []
-    for file in sorted(files, key=lambda f: (min(f.offsets), max(f.offsets))):
+    for file in sorted((f for f in files if f.live), key=lambda f: (min(f.offsets), max(f.offsets))):
         last = segments[-1] if segments else None
         too_big = last and last.bytes + file.bytes > config["segment.bytes"]
         too_old = last and max(file.timestamps) - last.first_ts > segment_ms(config)
@@ -324,6 +325,10 @@ def is_swept(log: Log, copy: Copy, config: dict[str, Any], now: int, rounds_befo
     if copy.horizon is None or now < copy.horizon or copy.record.offset >= log.first_dirty:
         return False
     if copy.horizon_round > rounds_before:
+        return False
+    mine = rank(copy.record, config, now)
+    waiting = [c.record for c in log.copies if c.record.offset >= log.first_dirty and c.record.key == copy.record.key]
+    if any(rank(r, config, now) < mine for r in waiting):  # 2: what it beats is in the log, and would come back
         return False
     held = log.readers and copy.record.offset >= min(log.readers.values())  # 3.9
     return not held or now >= copy.horizon + config["cleantail.readers.hold.cap.ms"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from cleantail.cli import main
+from cleantail.config import load_topic
 from differential.archive import Archive
 from differential.broker import kafka_jars, running_broker
 from differential.families import FAMILIES, random_plans
@@ -23,12 +25,33 @@ def test_after_every_round_a_topic_is_what_kafkas_own_cleaner_leaves(workshop, t
     [plan] = random_plans(8, SEED, [replace(family, configs=family.configs[:2])])
     with running_broker(tmp_path, JARS) as broker:
         observed = observe(broker, KafkaClient(broker.address), plan)
+        imported = imported_from(broker, tmp_path / "imported")
     first, second = (tombstones(seen.left) for seen in observed)
     kept = {(p, offset) for p, offset in first if offset < observed[0].checkpoints[p]}
     assert kept and not {(p, offset) for p, offset in kept & second if p in observed[1].cleaned}
     trial = replay(Archive(workshop.config), plan, observed, lambda _: None)
     assert trial.unexplained == []
     assert trial.comparisons == 16
+    assert imported.model_dump(exclude_unset=True) == {
+        "cleanup_policy": {"compact"},
+        "max_compaction_lag_ms": 7_200_000,
+        "min_cleanable_dirty_ratio": 0.25,
+        "retention_ms": -1,  # of the broker, for all its topics
+    }
+
+
+def imported_from(broker, config):
+    """A topic's configs as `import-config` writes them when it asks the broker; what no topic was made for is told."""
+    given = {"cleanup.policy": "compact", "max.compaction.lag.ms": 7_200_000, "min.cleanable.dirty.ratio": 0.25}
+    KafkaClient(broker.address).create("to.import", 1, given | {"compression.type": "zstd"})
+    config.mkdir()
+    arguments = ["import-config", "--bootstrap-server", broker.address, "--config", str(config)]
+    assert main([*arguments, "--topic", "to.import"]) == 0
+    text = (config / "topics" / "to.import.yaml").read_text()
+    assert "# compression.type=zstd: data files are Parquet" in text
+    assert main([*arguments, "--topic", "nowhere"]) == 2
+    assert main([*arguments, "--force"]) == 0
+    return load_topic(config / "topics" / "to.import.yaml", config).config
 
 
 def tombstones(logs):

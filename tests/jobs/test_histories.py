@@ -1,7 +1,7 @@
 """Random histories through the engine and through the rules written a second time: nothing may differ.
 
-The quick profile is one history of most families; `make test-deep` (CLEANTAIL_HISTORIES=40) draws many. A history
-that fails is printed as a script.
+The quick profile is one history of most families; `make test-deep` draws CLEANTAIL_HISTORIES of each, 6 unless that is
+set. A history that fails is printed as a script.
 """
 
 from __future__ import annotations

@@ -156,6 +156,8 @@ def test_tombstones_wait_for_the_slowest_reader_up_to_the_cap(workshop):
     topic = workshop.topic("held", {"cleantail.readers.hold.cap.ms": HOUR})
     add(workshop, topic, *(record(i, f"k{i}", None) for i in range(4)), record(4, "z", "v"))
     workshop.ok("reader", "set", topic, "fast", "--partition", 0, "--offset", 5)
+    code, _, err = workshop.run("reader", "set", topic, "typo", "--partition", 99, "--offset", 5)
+    assert code == 2 and "topic held has no partition 99: it has 0" in err
     workshop.ok("reader", "set", topic, "slow", "--partition", 0, "--offset", 2)
     workshop.ok("compact", topic, "--now", NOW)
     workshop.ok("compact", topic, "--now", NOW + 1000)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from cleantail.errors import ConflictError
 from cleantail.evaluate import evaluate_topic
+from cleantail.failed_branches import kept_branch, kept_until_ms
 from cleantail.join_plans import BROADCAST, HASH, MERGE, JoinPlan
-from cleantail.partition_state import PROPERTY_PARTITION, PartitionState
+from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
 from demo.sabotage import delete_where
-from spark_jobs import compact, rounds
+from spark_jobs import compact, publish, rounds
 from spark_jobs.compact import compact_unit
 from spark_jobs.keyless import side_table
+from spark_jobs.latest_view import view_name
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -30,6 +33,10 @@ def record(offset, key, payload, partition=0, ts=None, **more):
         "payload": payload,
         **more,
     }
+
+
+def branches(table):
+    return sorted(set(table.load().refs().keySet()) - {"main"})
 
 
 def offsets(records):
@@ -84,6 +91,8 @@ def test_records_below_the_clean_point_move_the_checkpoint_back_and_their_tombst
     workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", late))
     [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert (log["checkpoint"], log["first_dirty_offset"], log["late_offset"]) == (10, 3, 3)
+    [proven] = workshop.json("check", topic)["partitions"]  # key a is there twice, as it may be above the clean point
+    assert (proven["end_offset"], proven["keys"], proven["duplicate_keys"]) == (3, 1, 0)
     assert log["pending_tombstones"] == 2
     workshop.ok("compact", topic, "--now", NOW + 1000, "--force")
     assert offsets(workshop.read(topic)) == [3, 4, 5, 8, 9]
@@ -107,11 +116,28 @@ def test_of_the_same_offset_twice_one_copy_survives(workshop):
     assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
 
 
+def test_a_late_copy_does_not_beat_the_known_one_whose_file_was_rewritten_while_it_waited(workshop):
+    topic = workshop.topic("late-copies", {"cleantail.reclaim.min.merge.files": 2})
+    for n in range(2):
+        lines = [record(10 * n + i, f"k{n}{i}", "known") for i in range(3)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    workshop.ok("ingest", topic, "--file", workshop.file("late.jsonl", [record(1, "k01", "late")]))
+    assert workshop.json("reclaim", topic, "--now", NOW)["rewritten_files"] == 2
+    shown = [json.loads(line) for line in workshop.ok("latest", topic, "--now", NOW).splitlines()]
+    assert [r["payload"] for r in shown] == ["known"] * 6
+    result = workshop.json("compact", topic, "--now", NOW, "--force")
+    assert result["compacted"]["measures"][0]["deleted"]["copies"] == 1
+    assert [(r["offset"], r["payload"]) for r in workshop.read(topic)] == [(r["offset"], "known") for r in shown]
+
+
 @pytest.mark.parametrize("policy", ["fail", "drop", "quarantine"])
 def test_records_without_a_key_go_by_policy(workshop, spark, table_of, policy):
     topic = workshop.topic(f"keyless-{policy}", {"cleantail.keyless.policy": policy})
     lines = [record(0, "a", "x"), record(1, None, "no key"), record(2, "", "empty key"), record(3, "a", "")]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    if policy == "quarantine":  # the same record twice is one row of the side table
+        workshop.ok("ingest", topic, "--file", workshop.file("again.jsonl", [record(1, None, "no key")]))
     code, _, err = workshop.run("compact", topic, "--now", NOW)
     if policy == "fail":
         assert code == 2 and "offset 1" in err and "cleantail.keyless.policy" in err
@@ -124,7 +150,7 @@ def test_records_without_a_key_go_by_policy(workshop, spark, table_of, policy):
         assert [(r["offset"], bytes(r["value"])) for r in side] == [(1, b"no key")]
 
 
-def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop):
+def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop, spark, table_of):
     checks = [
         {"expectation": "expect_column_values_to_not_match_regex", "kwargs": {"column": "value", "regex": "^bad"}}
     ]
@@ -137,9 +163,40 @@ def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop)
     assert [(r["partition"], r["offset"]) for r in workshop.read(topic)] == [(0, 1), (1, 0), (1, 1)]
     log = workshop.json("status", topic, "--now", NOW)["topics"][topic][1]
     assert log["checkpoint"] is None and "not_match_regex" in log["state"]["quarantine"]["reason"]
+    branch = log["state"]["quarantine"]["branch"]
+    assert [r["offset"] for r in workshop.read(topic, "--partition", 1, "--as-of", branch)] == [1]
+    held = states_of_properties(dict(table_of(topic).load().properties()), topic)[1]
+    kept = kept_branch(held, 1, workshop.find(topic), workshop.platform().catalog.name, branches(table_of(topic)))
+    assert [row["offset"] for row in spark.sql(kept.sql).collect()] == [1]
+    assert workshop.run("compact", topic, "--now", NOW + 1000)[0] == 1
+    kept = branches(table_of(topic))
+    assert len(kept) == 1 and kept != [branch]  # the newer try's
     workshop.topic("red")  # the check is corrected: a person's next run does not wait for the back-off
-    workshop.ok("compact", topic, "--now", NOW)
+    workshop.ok("compact", topic, "--now", NOW + 1000)
     assert [(r["partition"], r["offset"]) for r in workshop.read(topic)] == [(0, 1), (1, 1)]
+    end = kept_until_ms(kept[0], workshop.find(topic).config.cleantail_failed_branch_retention_ms)
+    for now_ms, left in ((end - 1, kept), (end, [])):
+        workshop.ok("reclaim", topic, "--now", now_ms)
+        assert branches(table_of(topic)) == left
+
+
+def test_a_quarantine_never_stops_retention(workshop, table_of):
+    check = {"expectation": "expect_column_values_to_not_match_regex", "kwargs": {"column": "value", "regex": "^bad"}}
+    config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
+    topic = workshop.topic("retained", config | {"cleantail.failed.branch.retention.ms": 0}, checks=[check])
+    for n, age in enumerate((20 * HOUR, 9 * HOUR, 3 * HOUR)):
+        lines = [record(2 * n + i, f"k{n}{i}", "bad", ts=NOW - age) for i in (0, 1)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
+    assert offsets(workshop.read(topic)) == [2, 3, 4, 5]  # held back, and yet what is past retention is gone
+    table, later = table_of(topic), NOW + 1000
+    workshop.topic("retained", config | {"retention.ms": 5 * HOUR}, checks=[check])
+    plan = evaluate_topic(workshop.find(topic), workshop.platform(), now_ms=later)  # as the scheduler: in the pause
+    assert rounds.run_plan(table, workshop.platform(), plan, lambda _: None)["ok"]
+    assert offsets(workshop.read(topic)) == [4, 5]
+    [log] = workshop.json("status", topic, "--now", later)["topics"][topic]
+    assert (log["log_start_offset"], log["state"]["quarantine"]["attempts"]) == (4, 1)
+    assert branches(table) == []
 
 
 @pytest.mark.parametrize(
@@ -248,6 +305,44 @@ def test_a_check_whose_column_does_not_exist_is_an_error_and_not_published(works
     assert offsets(workshop.read(topic)) == [0, 1]
 
 
+def test_an_expiry_in_quarantine_is_tried_at_once_by_a_person_and_not_by_the_scheduler(workshop, table_of):
+    topic = workshop.topic("quarantined-expiry")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", None), record(1, "b", "y")]))
+    workshop.ok("compact", topic, "--now", NOW)
+    table, due = table_of(topic), NOW + 1000
+    [log] = evaluate_topic(table.topic, workshop.platform(), now_ms=due).logs
+    held = Quarantine(due - 1, "expire", "check failed: x", 1, due + HOUR)
+    table.set_properties({f"{PROPERTY_PARTITION}0": replace(log.state, quarantine=held).as_json()})
+    assert rounds.expire_round(table, workshop.platform(), due, [0], lambda _: None)["expired"] == 0
+    assert offsets(workshop.read(topic)) == [0, 1]
+    assert workshop.json("compact", topic, "--now", due)["expired"]["expired"] == 1
+    [log] = workshop.json("status", topic, "--now", due)["topics"][topic]
+    assert (log["state"]["quarantine"], offsets(workshop.read(topic))) == (None, [1])
+
+
+def test_publish_and_expiry_write_back_a_misplaced_checkpoint_of_a_log_that_no_unit_touches(workshop, table_of):
+    topic = workshop.topic("misplaced", {"min.cleanable.dirty.ratio": 1.0})
+    lines = [record(i, "a", "x", partition=p) for p in (0, 1) for i in (5, 6)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    table, platform = table_of(topic), workshop.platform()
+
+    def misplace(checkpoint):
+        state = PartitionState(checkpoint=checkpoint, log_start_offset=5, log_end_offset=7)
+        table.set_properties({f"{PROPERTY_PARTITION}1": state.as_json()})
+
+    def stored():
+        return workshop.json("status", topic, "--now", NOW)["topics"][topic][1]["checkpoint"]
+
+    plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True, partition=0)
+    checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    misplace(200)
+    assert publish.main(["--config", str(workshop.config), "--topic", topic, "--checked", json.dumps(checked)]) == 0
+    assert (stored(), offsets(workshop.read(topic))) == (5, [6, 5, 6])
+    misplace(3)
+    rounds.expire_round(table, platform, NOW, [0], lambda _: None)
+    assert stored() == 5
+
+
 def test_the_evidence_of_every_round_is_kept(workshop, spark):
     topic = workshop.topic("evidence")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", "x"), record(1, "a", None)]))
@@ -265,7 +360,7 @@ def test_the_evidence_of_every_round_is_kept(workshop, spark):
     }
 
 
-def test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest(workshop):
+def test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest(workshop, spark, table_of):
     config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
     topic = workshop.topic("retention", config)
     for n, age in enumerate((20 * HOUR, 5 * HOUR, 3 * HOUR)):
@@ -275,6 +370,14 @@ def test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest(works
     assert offsets(workshop.read(topic)) == [2, 4, 5]
     [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert (log["log_start_offset"], log["checkpoint"], log["log_end_offset"]) == (2, 6, 6)
+    workshop.ok("ingest", topic, "--file", workshop.file("late.jsonl", [record(1, "late", "x")]))
+    workshop.topic("retention", config | {"cleanup.policy": "compact"})  # what retention left, it left for good
+    assert offsets(workshop.read(topic)) == [2, 4, 5]
+    assert offsets(map(json.loads, workshop.ok("latest", topic).splitlines())) == [2, 4, 5]
+    assert sorted(r.offset for r in spark.table(view_name(table_of(topic))).collect()) == [2, 4, 5]
+    assert workshop.json("check", topic)["ok"]
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert (log["log_start_offset"], log["first_dirty_offset"]) == (2, 2)
 
 
 def test_a_file_of_nothing_but_tombstones_is_swept_by_deletion_vectors(workshop):
@@ -300,6 +403,7 @@ def test_reclaim_rewrites_and_merges_files_and_the_state_stays_true(workshop, ta
     workshop.ok("ingest", topic, "--file", workshop.file("later.jsonl", [record(30, "k9", "w")]))
     result = workshop.json("reclaim", topic)
     assert (result["rewritten_files"], result["new_files"]) == (3, 1)
+    assert result["reclaimed_bytes"] > 0
     assert workshop.read(topic) == [*before, *workshop.read(topic, "--from-offset", 30)]
     [after] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     same = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons")

@@ -1,97 +1,51 @@
-"""CleantailAlert through a real HTTP server, a real SMTP server and a real file."""
+"""Alerts through a real HTTP server, a real SMTP server and a real file, over Airflow's connections."""
 
 from __future__ import annotations
 
-import email
 import json
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from email.message import Message as Mail
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
-from airflow.sdk.exceptions import AirflowException
 
 from cleantail.config import find_topic
-from cleantail_airflow.notifiers import CleantailAlert, mail_body, message_of
-from cleantail_airflow.red_check import RedCheck, failures_of
+from cleantail.events import Event
+from cleantail.incidents import Book, Condition, observed
+from cleantail_airflow import alerting
+from cleantail_airflow.alerting import red_alarms, tell
+from cleantail_airflow.red_check import failures_of
 from tests.airflow_environment import BASE_URL
-from tests.airflow_site import Recorder, Site, failure, free_port, verdict
+from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, verdict
+from tests.alert_sinks import Hook, Mailbox
 
 HOSTILE = "{{ 7 * 7 }}<script>alert(1)</script>"
 
 
-@dataclass
-class Hook:
-    """A web server that keeps what is posted and answers `status`."""
-
-    server: ThreadingHTTPServer
-    posts: list[tuple[str, Any]] = field(default_factory=list)
-    status: int = 200
-
-    @property
-    def port(self) -> int:
-        return self.server.server_address[1]
-
-
-@pytest.fixture
-def hook() -> Iterator[Hook]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            made.posts.append((self.path, json.loads(body)))
-            self.send_response(made.status)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    made = Hook(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
-    threading.Thread(target=made.server.serve_forever, daemon=True).start()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-
-
-class Mailbox:
-    def __init__(self) -> None:
-        self.mails: list[Mail] = []
-
-    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:
-        self.mails.append(email.message_from_bytes(envelope.content))
-        return "250 OK"
-
-
-@pytest.fixture
-def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
-    box = Mailbox()
-    port = free_port()
-    controller = Controller(box, hostname="127.0.0.1", port=port)
-    controller.start()
-    extra = {"disable_ssl": True, "disable_tls": True, "from_email": "cleantail@lake.example", "timeout": 5}
-    connection = {"conn_type": "smtp", "host": "127.0.0.1", "port": port, "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(connection))
-    yield box
-    controller.stop()
-
-
 class FakeTask:
-    task_id, run_id = "check_quality", "manual__1"
+    task_id, run_id, dag_id = "check_quality", "manual__1", "orders"
     log_url = f"{BASE_URL}/dags/orders/runs/manual__1/tasks/check_quality"
 
 
-def red(*rows: dict[str, Any]) -> RedCheck:
-    return RedCheck("orders", failures_of("orders", {"verdicts": [verdict(4, *rows)]}))
+class Channels:
+    """Topic `orders` with these channels in its YAML, and what is wrong with it."""
+
+    def __init__(self, site: Site, *channels: dict[str, Any]) -> None:
+        site.topic("orders", alerts=list(channels))
+        self.site, self.topic = site, find_topic("orders", site.config)
+        self.book: Book = {}
+
+    def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = ()) -> list[str]:
+        """Tells what has changed since the last call; returns the channels that were not reached."""
+        failures = failures_of("orders", {"verdicts": [verdict(4, *red)]}) if red else []
+        conditions = [*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS)]
+        self.book = observed(self.book, conditions, lambda _: True, NOW_MS)
+        return tell(self.topic, self.site.home, self.book, failures, {"ti": FakeTask()}, self.keep)  # type: ignore[typeddict-item]
+
+    def keep(self, book: Book) -> None:
+        self.book = book
 
 
-def alert(site: Site, *channels: dict[str, Any], error: BaseException | None = None) -> None:
-    """Tells the channels of the topic's YAML of `error`, as Airflow would after a failed task."""
-    site.topic("orders", alerts=list(channels))
-    notifier = CleantailAlert(topic=find_topic("orders", site.config), config_dir=str(site.config))
-    notifier({"ti": FakeTask(), "exception": error if error is not None else red(failure())})
+def lost(reason: str = "the catalog cannot be reached") -> Condition:
+    return Condition(Event.RUN_FAILED, "task evaluate", f"evaluate failed: {reason}", FakeTask.log_url)
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, port: int, **more: Any) -> None:
@@ -101,21 +55,51 @@ def connect(monkeypatch: pytest.MonkeyPatch, port: int, **more: Any) -> None:
 
 def test_a_webhook_gets_the_failure_as_json(site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, hook.port)
-    alert(site, {"type": "webhook", "conn_id": "ops_hook", "endpoint": "services/lake"})
+    Channels(site, {"type": "webhook", "conn_id": "ops_hook", "endpoint": "services/lake"}).tell(red=(failure(),))
     ((path, posted),) = hook.posts
     assert path == "/services/lake"
-    assert posted["topic"] == "orders"
-    assert posted["link"] == FakeTask.log_url
+    assert (posted["topic"], posted["event"], posted["state"]) == ("orders", "check_failed", "open")
+    assert (posted["task"], posted["link"]) == ("check_quality", FakeTask.log_url)
+    assert posted["page"] == f"{BASE_URL}/cleantail/topics/orders#log-4"
     (row,) = posted["failures"]
     assert (row["partition"], row["observed"], row["severity"]) == (4, "3 of 9 records", "critical")
     assert row["expectation"] == "expect_column_values_to_not_be_null"
-    assert posted["text"].startswith("[cleantail] orders: check_quality is red, partitions held back: 4\n")
+    assert posted["text"].startswith("[cleantail] orders: check failed, partitions held back: 4\n")
+
+
+def test_slack_gets_a_body_that_its_incoming_webhooks_take(
+    site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"http://127.0.0.1:{hook.port}/services/T0/B0/x"  # whole, as Slack gives it: its path is the secret
+    monkeypatch.setenv("AIRFLOW_CONN_OPS_HOOK", json.dumps({"conn_type": "http", "host": address}))
+    channels = Channels(site, {"type": "slack", "conn_id": "ops_hook"})
+    channels.tell(red=(failure(observed="<!channel>"),))
+    ((path, posted),) = hook.posts
+    assert (path, list(posted)) == ("/services/T0/B0/x", ["text"])
+    assert "observed &lt;!channel&gt;" in posted["text"]
+    assert FakeTask.log_url in posted["text"]
+
+
+def test_apprise_gets_title_and_body_by_the_urls_of_the_connection(
+    site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = [{"path": f"json://127.0.0.1:{hook.port}/{tag}", "tag": tag} for tag in ("lake", "other")]
+    connection = {"conn_type": "apprise", "extra": {"config": urls}}
+    monkeypatch.setenv("AIRFLOW_CONN_APPRISE_DEFAULT", json.dumps(connection))
+    channels = Channels(site, {"type": "apprise", "tag": "lake"})
+    assert channels.tell(red=(failure(observed=HOSTILE),)) == []
+    ((path, posted),) = hook.posts
+    assert (path, posted["title"]) == ("/lake", "[cleantail] orders: check failed, partitions held back: 4")
+    assert HOSTILE in posted["message"]
+    hook.status = 500  # the provider's own notifier does not say so
+    assert channels.tell() == ["apprise over connection apprise_default"]
 
 
 def test_a_mail_gets_the_failure_as_a_table(site: Site, mailbox: Mailbox) -> None:
-    alert(site, {"type": "mail", "to": ["ops@lake.example", "dev@lake.example"], "from": "alerts@lake.example"})
+    mail_to = ["ops@lake.example", "dev@lake.example"]
+    Channels(site, {"type": "mail", "to": mail_to, "from": "alerts@lake.example"}).tell(red=(failure(),))
     (mail,) = mailbox.mails
-    assert mail["Subject"] == "[cleantail] orders: check_quality is red, partitions held back: 4"
+    assert mail["Subject"] == "[cleantail] orders: check failed, partitions held back: 4"
     assert (mail["From"], mail["To"]) == ("alerts@lake.example", "ops@lake.example, dev@lake.example")
     (part,) = [part for part in mail.walk() if part.get_content_type() == "text/html"]
     body = part.get_payload(decode=True).decode()  # type: ignore[union-attr]
@@ -124,39 +108,67 @@ def test_a_mail_gets_the_failure_as_a_table(site: Site, mailbox: Mailbox) -> Non
 
 
 def test_a_mail_without_a_sender_takes_that_of_the_connection(site: Site, mailbox: Mailbox) -> None:
-    alert(site, {"type": "mail", "to": ["ops@lake.example"]})
+    Channels(site, {"type": "mail", "to": ["ops@lake.example"]}).tell(lost())
     assert mailbox.mails[0]["From"] == "cleantail@lake.example"
 
 
-def test_a_file_gets_one_line_for_each_alert(site: Site) -> None:
-    for _ in range(2):
-        alert(site, {"type": "file", "path": "alerts/orders.jsonl"})
+def test_an_incident_is_one_mail_and_one_more_when_it_is_over(site: Site, mailbox: Mailbox) -> None:
+    channels = Channels(site, {"type": "mail", "to": ["ops@lake.example"]})
+    for conditions in ([lost()], [lost("it is still away")], [], []):
+        channels.tell(*conditions)
+    assert [mail["Subject"] for mail in mailbox.mails] == [
+        "[cleantail] orders: evaluate failed",
+        "[cleantail] orders: over: evaluate failed",
+    ]
+    assert channels.book == {}
+
+
+def test_a_file_gets_one_line_for_each_message(site: Site) -> None:
+    channels = Channels(site, {"type": "file", "path": "alerts/orders.jsonl"})
+    channels.tell(lost())
+    channels.tell()
     lines = (site.home / "alerts" / "orders.jsonl").read_text().splitlines()
-    assert [json.loads(line)["topic"] for line in lines] == ["orders", "orders"]
+    assert [json.loads(line)["state"] for line in lines] == ["open", "over"]
 
 
-def test_a_broken_channel_does_not_silence_the_others(
+def test_a_broken_channel_does_not_silence_the_others_and_is_told_later(
     site: Site, hook: Hook, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(monkeypatch, hook.port)
     hook.status = 500
-    alert(
+    channels = Channels(
         site,
         {"type": "webhook", "conn_id": "no_such_connection"},
         {"type": "webhook", "conn_id": "ops_hook"},
         {"type": "mail", "to": ["ops@lake.example"]},
         {"type": "file", "path": "alerts.jsonl"},
     )
-    assert len(hook.posts) == 1
+    missed = ["webhook over connection no_such_connection", "webhook over connection ops_hook"]
+    assert channels.tell(lost()) == missed
+    assert (len(mailbox.mails), (site.home / "alerts.jsonl").exists()) == (1, True)
+    hook.status = 200
+    assert channels.tell(lost()) == missed[:1]
+    assert [posted["headline"] for _, posted in hook.posts] == ["evaluate failed"] * 2  # refused, then taken
     assert len(mailbox.mails) == 1
-    assert (site.home / "alerts.jsonl").exists()
+
+
+def test_a_channel_hears_only_of_the_events_of_its_yaml(site: Site) -> None:
+    channels = Channels(
+        site,
+        {"type": "file", "path": "runs.jsonl", "events": ["run_failed"]},
+        {"type": "file", "path": "checks.jsonl", "events": ["check_failed"]},
+    )
+    channels.tell(lost(), red=(failure(),))
+    for name, event in (("runs", "run_failed"), ("checks", "check_failed")):
+        (line,) = (site.home / f"{name}.jsonl").read_text().splitlines()
+        assert json.loads(line)["event"] == event
 
 
 def test_a_channel_that_fails_is_logged_without_its_secrets(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Recorder()
-    monkeypatch.setattr(CleantailAlert, "log", log)
+    monkeypatch.setattr(alerting, "logger", log)
     connect(monkeypatch, free_port(), host="http://127.0.0.1/services/T0/hunter2", login="me", password="hunter3")
-    alert(site, {"type": "webhook", "conn_id": "ops_hook"})
+    Channels(site, {"type": "webhook", "conn_id": "ops_hook"}).tell(lost())
     assert log.lines == ["alert by webhook over connection ops_hook failed: ConnectionError"]
 
 
@@ -166,20 +178,8 @@ def test_the_secret_path_of_a_chat_webhook_is_masked_in_the_log_of_the_task(
     from airflow.sdk._shared.secrets_masker import redact
 
     connect(monkeypatch, free_port(), host="http://127.0.0.1/services/T0/hunter2")
-    alert(site, {"type": "webhook", "conn_id": "ops_hook"})
+    Channels(site, {"type": "slack", "conn_id": "ops_hook"}).tell(lost())
     assert redact("Max retries exceeded with url: /services/T0/hunter2/x") == "Max retries exceeded with url: ***/x"
-
-
-def test_another_failure_than_a_check_is_told_in_its_own_words(site: Site) -> None:
-    alert(site, {"type": "file", "path": "alerts.jsonl"}, error=AirflowException("the catalog cannot be reached"))
-    told = json.loads((site.home / "alerts.jsonl").read_text())
-    assert (told["reason"], told["failures"]) == ("the catalog cannot be reached", [])
-    assert told["text"].splitlines()[0] == "[cleantail] orders: check_quality failed"
-
-
-def test_a_task_that_was_killed_is_told_too() -> None:
-    message = message_of("orders", {"ti": FakeTask()})  # type: ignore[typeddict-item]
-    assert message.reason == "the task was killed or lost"
 
 
 def test_observed_data_is_neither_a_template_nor_markup(
@@ -187,8 +187,9 @@ def test_observed_data_is_neither_a_template_nor_markup(
 ) -> None:
     connect(monkeypatch, hook.port)
     channels = [{"type": "webhook", "conn_id": "ops_hook"}, {"type": "mail", "to": ["ops@lake.example"]}]
-    alert(site, *channels, error=red(failure(observed=HOSTILE)))
+    Channels(site, *channels).tell(red=(failure(observed=HOSTILE),))
     assert hook.posts[0][1]["failures"][0]["observed"] == HOSTILE
-    body = mail_body(message_of("orders", {"ti": FakeTask(), "exception": red(failure(observed=HOSTILE))}))  # type: ignore[typeddict-item]
+    (part,) = [part for part in mailbox.mails[0].walk() if part.get_content_type() == "text/html"]
+    body = part.get_payload(decode=True).decode()  # type: ignore[union-attr]
     assert "{{ 7 * 7 }}&lt;script&gt;" in body
     assert "<script>" not in body

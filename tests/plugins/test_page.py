@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `htt
 
 HOST = "http://testserver"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
-HELD = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", f"check failed: {HOSTILE}", 1, 2))
+BRANCH = "failed_r_u0_4000000000"
+HOSTILE_LABEL = 'critical"} 1\n# \\'
+METRICS = "/cleantail/metrics"
+HELD = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", f"check failed: {HOSTILE}", 1, 2, BRANCH))
 RELEASE = "/cleantail/topics/orders/partitions/0/release"
 PATHS = [
     "/cleantail/topics",
@@ -97,13 +101,14 @@ def orders(site: Site, tmp_path: Path, server: Any) -> OrdersTable:
     site.topic("orders", description=HOSTILE)
     table = OrdersTable(tmp_path).append((0, 0, 1, b"a", b"1"), (1, 0, 1, b"a", b"1"))
     table.set_properties(**{"cleantail.partition.0": HELD.as_json()})
+    table.table.manage_snapshots().create_branch(table.table.current_snapshot().snapshot_id, BRANCH).commit()
     _evidence(table)
     page.FASTAPI_APPS[0]["app"].app.state.content = Content(site.config, os.environ)  # type: ignore[attr-defined]
     return table
 
 
 def _evidence(table: OrdersTable) -> None:
-    check = {"partition": 0, "expectation": HOSTILE, "rule": HOSTILE, "severity": "critical", "passed": False}
+    check = {"partition": 0, "expectation": HOSTILE, "rule": HOSTILE, "severity": HOSTILE_LABEL, "passed": False}
     row = {
         "topic": "orders",
         "partition": 0,
@@ -154,8 +159,10 @@ def test_without_a_login_nothing_is_served(browser: Any, path: str) -> None:
 
 def test_every_route_is_among_those_that_ask_for_a_login() -> None:
     routes = page.FASTAPI_APPS[0]["app"].app.routes  # type: ignore[attr-defined]
-    assert len(routes) == len(PATHS) + 1
-    assert all("get_user" in str(route.dependant.dependencies[0].call) for route in routes)
+    asked = {route.path: route.dependant.dependencies[0].call.__name__ for route in routes}
+    assert len(asked) == len(routes) == len(PATHS) + 2
+    assert asked.pop("/metrics") == "scraper"
+    assert set(asked.values()) == {"get_user"}
 
 
 def test_a_browser_without_a_login_is_sent_to_it_and_comes_back(browser: Any) -> None:
@@ -173,6 +180,7 @@ def test_a_viewer_reads_and_sees_no_button(browser: Any) -> None:
     assert 'href="/cleantail/topics/orders"' in vic.get("/cleantail/topics").text
     text = vic.get("/cleantail/topics/orders").text
     assert "In quarantine" in text
+    assert f"cleantail read orders --partition 0 --as-of {BRANCH}" in text
     assert "<form" not in text
     assert vic.get("/cleantail/static/cleantail.css").headers["content-type"].startswith("text/css")
 
@@ -253,6 +261,86 @@ def test_a_script_needs_a_token_and_not_just_the_cookie(
     assert browser("ann").client.post(RELEASE).status_code == 403
     assert browser().client.post(RELEASE, headers={"Authorization": f"Bearer {tokens['ann']}"}).status_code == 303
     assert quarantine_of(orders) is None
+
+
+# ---- metrics
+
+
+def scraped(answer: Any) -> dict[str, list[Any]]:
+    """Samples by name, as a client of Prometheus reads them."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    assert answer.status_code == 200
+    found: dict[str, list[Any]] = {}
+    for family in text_string_to_metric_families(answer.text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append(sample)
+    return found
+
+
+def test_metrics_need_a_login_or_the_token_and_the_token_opens_nothing_else(
+    browser: Any, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = browser()
+    assert nobody.get(METRICS).status_code == 401
+    assert nobody.get(METRICS, authorization="Bearer ").status_code == 401
+    assert nobody.get(METRICS, authorization="Bearer abc").status_code == 403
+    assert nobody.get(METRICS, authorization=f"Bearer {tokens['vic']}").status_code == 200
+    monkeypatch.setenv("CLEANTAIL_METRICS_TOKEN", "s3cret-t0ken")
+    assert nobody.get(METRICS, authorization="Bearer s3cret-t0ken").status_code == 200
+    assert nobody.get(METRICS, authorization="Bearer s3cret-t0ke").status_code == 403
+    assert nobody.get(METRICS).status_code == 401
+    for path in PATHS:
+        assert nobody.get(path, authorization="Bearer s3cret-t0ken").status_code == 403
+    monkeypatch.setenv("CLEANTAIL_METRICS_TOKEN", " ")
+    assert nobody.get(METRICS, authorization="Bearer  ").status_code in (401, 403)
+
+
+def test_a_user_scrapes_the_topics_that_he_may_read_and_the_token_all(
+    browser: Any, site: Site, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.topic("salaries")
+    manager = server.state.auth_manager
+    real = manager.is_authorized_dag
+    monkeypatch.setattr(
+        manager, "is_authorized_dag", lambda **asked: asked["details"].id != "salaries" and real(**asked)
+    )
+    monkeypatch.setenv("CLEANTAIL_METRICS_TOKEN", "s3cret-t0ken")
+    assert "salaries" not in browser("vic").get(METRICS).text
+    assert "salaries" in browser().get(METRICS, authorization="Bearer s3cret-t0ken").text
+
+
+def test_metrics_say_what_the_page_says_and_escape_every_label(browser: Any, site: Site) -> None:
+    site.broken_topic("broken")
+    answer = browser("ann").get(METRICS)
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    found = scraped(answer)
+    assert {s.labels["topic"]: s.value for s in found["cleantail_topic_up"]} == {"orders": 1, "broken": 0}
+    assert {s.labels["state"]: s.value for s in found["cleantail_topics"] if s.value} == {"quarantined": 1, "broken": 1}
+    (held,) = found["cleantail_uncleanable_partitions_count"]
+    assert (held.labels, held.value) == ({"topic": "orders"}, 1)
+    (rounds,) = found["cleantail_rounds_total"]
+    log = {"topic": "orders", "partition": "0"}
+    assert (rounds.labels, rounds.value) == ({**log, "kind": "compact", "outcome": "held_back"}, 1)
+    (failed,) = found["cleantail_checks_failed_total"]
+    assert (failed.labels, failed.value) == ({**log, "severity": HOSTILE_LABEL}, 1)
+
+
+def test_the_time_since_the_last_run_is_that_of_the_dag(browser: Any, orders: OrdersTable) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+
+    from cleantail_airflow.exposition import last_runs_ms
+
+    assert last_runs_ms(["nobody"]) == {}
+    with create_session() as session:
+        for hours in (5, 2):
+            began = datetime.now(UTC) - timedelta(hours=hours)
+            run = DagRun(dag_id="orders", run_id=f"r{hours}", run_type="manual", run_after=began, start_date=began)
+            session.add(run)
+    (since,) = scraped(browser("ann").get(METRICS))["cleantail_time_since_last_run_ms"]
+    assert since.labels == {"topic": "orders"}
+    assert 7_200_000 <= since.value < 7_260_000
 
 
 # ---- text is text

@@ -22,8 +22,12 @@ from tests.airflow_site import Recorder, Site, StubbedJobs, failure, unit, verdi
 class FakeTask:
     """A task instance that keeps what is pushed."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: dict[str, Any] | None = None) -> None:
         self.pushed: dict[str, Any] = {}
+        self.plan = plan
+
+    def xcom_pull(self, task_ids: str, key: str) -> dict[str, Any] | None:
+        return self.plan if (task_ids, key) == ("evaluate", "plan") else None
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = value
@@ -78,6 +82,16 @@ def test_the_connection_names_the_master_and_the_platform_the_rest(
     assert not [argument for argument in submit if argument.startswith("spark.master=")]
 
 
+@pytest.mark.parametrize(
+    ("plan", "small"), [(None, False), ({"records": 10}, True), ({"records": 10**9}, False)], ids=str
+)
+def test_a_run_over_few_records_is_set_up_for_few(
+    operator: Publish, jobs: StubbedJobs, plan: dict[str, Any] | None, small: bool
+) -> None:
+    execute(operator, FakeTask(plan))
+    assert ("spark.sql.codegen.wholeStage=false" in jobs.calls[0]["submit"]) is small
+
+
 def test_bad_input_fails_at_once_with_the_words_of_the_job(operator: Publish, jobs: StubbedJobs) -> None:
     jobs.answer("publish", {"ok": False, "error": "no table cleantail.orders"}, code=2)
     with pytest.raises(AirflowFailException, match="^no table cleantail.orders$"):
@@ -113,7 +127,7 @@ def test_a_red_check_is_pushed_and_then_raised_with_every_failed_expectation(
     task = FakeTask()
     with pytest.raises(RedCheck, match="^orders: the check is red, partitions held back: 1, 3\n") as caught:
         execute(operator, task)
-    assert task.pushed == {"return_value": result}
+    assert task.pushed["return_value"] == result
     assert len(caught.value.failures) == 3
     assert "orders partition 3: expect_column_values_to_not_be_null (critical): observed 7" in str(caught.value)
 

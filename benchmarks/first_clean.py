@@ -1,0 +1,12 @@
+"""As `compare`, of a log that was never cleaned: everything is dirty, half of the records are updates."""
+
+from __future__ import annotations
+
+from benchmarks.compare import compared
+from benchmarks.dataset import Shape
+from benchmarks.options import Options
+from benchmarks.report import Table
+
+
+def run(options: Options) -> Table:
+    return compared("first_clean", Shape(options.records, 0.5, first_clean=True), options)

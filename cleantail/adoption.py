@@ -1,0 +1,155 @@
+"""What an existing table is, whether it can be compacted in place, and what would have to change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cleantail.columns import Columns
+from cleantail.topic_table import VALUE
+
+FORMAT_VERSION = 3
+"""The first with deletion vectors and row ids, by which rounds work."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLog:
+    """One Kafka partition in the table; `last_offset` is inclusive. `duplicates`: records beyond one an offset."""
+
+    partition: int
+    records: int
+    first_offset: int
+    last_offset: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A table as it was found. Counts that nothing tells without reading values are None."""
+
+    table: str
+    sink: str
+    format_version: int
+    partitioned_by: str
+    columns: tuple[tuple[str, str], ...]
+    topics: tuple[str, ...]
+    files: int = 0
+    logs: tuple[FoundLog, ...] = ()
+    files_of_several_logs: int = 0
+    files_out_of_order: int = 0
+    files_without_bounds: int = 0
+    tombstones: int | None = None
+    keyless: int | None = None
+    value_is_required: bool = False
+    row_ids: bool = True
+    deletes: str = ""
+    other_formats: tuple[str, ...] = ()
+    owner: str | None = None
+    adopted_columns: str | None = None
+    wrong: tuple[str, ...] = field(default=())
+    """What the mapping or the records make impossible, in words."""
+
+    @property
+    def records(self) -> int:
+        return sum(log.records for log in self.logs)
+
+
+def problems(found: Found, topic: str, columns: Columns | None, upgrade: bool) -> list[str]:
+    """Why the table cannot be adopted, each with what to do. Empty: it can."""
+    said = list(found.wrong)
+    if found.owner not in (None, topic):
+        said.append(f"the table belongs to topic {found.owner}")
+    if found.owner == topic and found.adopted_columns is None:
+        said.append(f"the table was made by Cleantail for topic {topic}: there is nothing to adopt")
+    if found.owner == topic and columns is not None and found.adopted_columns not in (None, columns.as_property()):
+        said.append(
+            f"it was adopted with columns {found.adopted_columns}: under others its checkpoints would be of other "
+            "offsets. Give the same, or remove its properties cleantail.*"
+        )
+    if found.format_version < FORMAT_VERSION and not upgrade:
+        said.append(
+            f"its format version is {found.format_version}, and deletion vectors need {FORMAT_VERSION}: --upgrade "
+            "makes it that, for good. Its sink and all its readers must know version 3 first"
+        )
+    if found.deletes:
+        said.append(f"{found.deletes}: rewrite the files that they belong to first (Iceberg's rewrite_data_files)")
+    if len(found.topics) > 1:
+        said.append(f"it holds {len(found.topics)} topics ({', '.join(found.topics[:5])}): a table is one topic's")
+    if found.other_formats:
+        said.append(f"it has data files of format {', '.join(found.other_formats)}: only Parquet can be read in place")
+    return said
+
+
+def advice(found: Found, columns: Columns) -> list[str]:
+    """What a person should know before it is compacted."""
+    said = []
+    if columns.value is None:
+        said.append("no column is mapped to value: no record is a tombstone, and no deleted key ever goes")
+    elif found.value_is_required:
+        said.append(f"{columns.value} can never be null: no record is a tombstone, and no deleted key ever goes")
+    if columns.timestamp is None:
+        said.append("no timestamp: the newest segment stays active, and configs of lag and retention have no effect")
+    if found.files_of_several_logs:
+        said.append(
+            f"{found.files_of_several_logs} files hold several partitions: a round publishes all of its partitions or "
+            "none, and reclaim leaves these files as they are"
+        )
+    if found.files_without_bounds:
+        said.append(
+            f"{found.files_without_bounds} files have no bounds of partition and offset in the metadata: they are "
+            "opened once by every process that evaluates the topic"
+        )
+    if duplicates := sum(log.duplicates for log in found.logs):
+        said.append(f"{duplicates} records have the offset of another: the first round keeps one of each")
+    if found.keyless:
+        said.append(f"{found.keyless} records have no key: cleantail.keyless.policy says what becomes of them")
+    return said
+
+
+def changes(found: Found, topic: str, columns: Columns) -> list[str]:
+    """What adoption changes in the table, in one commit; empty where it is adopted already."""
+    said = []
+    if found.format_version < FORMAT_VERSION:
+        said.append(f"format version {found.format_version} -> {FORMAT_VERSION}")
+    if found.format_version < FORMAT_VERSION or not found.row_ids:
+        said.append("an empty snapshot, by which existing records get row ids")
+    if found.owner != topic or found.adopted_columns != columns.as_property():
+        said.append("table properties cleantail.topic and cleantail.columns")
+    return said
+
+
+def topic_data(topic: str, table: str, columns: Columns) -> dict[str, object]:
+    """What the topic's YAML says."""
+    return {"topic": topic, "table": table, "columns": columns.paths}
+
+
+def describe(found: Found, columns: Mapping[str, str]) -> list[str]:
+    """The findings in lines for people."""
+    mapped = [f"  {name}: {path} ({_kind(found.columns, path)})" for name, path in columns.items()]
+    rest = [name for name, _ in found.columns if name not in columns.values() and "." not in name]
+    lines = [
+        f"{found.table}: {found.sink}",
+        f"format version {found.format_version}, partitioned by {found.partitioned_by}, {found.files} files, "
+        f"{found.records} records",
+        "columns:",
+        *mapped,
+        f"  not mapped: {', '.join(rest) or 'none'}",
+    ]
+    lines += [
+        f"partition {log.partition}: {log.records} records, offsets {log.first_offset} to {log.last_offset}, "
+        f"{log.duplicates} duplicates"
+        for log in found.logs
+    ]
+    in_order = found.files - found.files_out_of_order
+    lines.append(f"{in_order} of {found.files} files are in offset order; {_nulls(found, columns)}")
+    return lines
+
+
+def _kind(columns: Sequence[tuple[str, str]], path: str) -> str:
+    return dict(columns).get(path, "no such column")
+
+
+def _nulls(found: Found, columns: Mapping[str, str]) -> str:
+    if VALUE not in columns or found.value_is_required:
+        return "tombstones cannot be told"
+    return f"tombstones: {'not known without reading values' if found.tombstones is None else found.tombstones}"

@@ -1,0 +1,93 @@
+"""What is wrong with the logs of a topic: the events that can be seen in table metadata. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cleantail.events import Event
+from cleantail.failed_branches import kept_until_ms
+from cleantail.incidents import Condition
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.log_state import LogState
+from cleantail.partition_state import Horizon
+from cleantail.readers import Reader, hold_offset
+from cleantail.triggers import decide
+from cleantail.words import duration, in_words, instant
+
+
+def log_alarms(
+    logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
+) -> list[Condition]:
+    """What is wrong at `now_ms`, by the clock of the run that was to bring it in order."""
+    found = []
+    for log in logs:
+        hold = hold_offset(readers, log.partition)
+        found += [_quarantined(log, configs), _overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms)]
+    return [condition for condition in found if condition is not None]
+
+
+def quarantine_subject(partition: int, since_ms: int) -> str:
+    """A quarantine is one incident however often it is tried again; after a release the next one is another."""
+    return f"partition {partition} since {since_ms}"
+
+
+def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
+    held = log.state.quarantine
+    if held is None:
+        return None
+    until_ms = kept_until_ms(held.branch, configs.cleantail_failed_branch_retention_ms)
+    kept = f"; what was held back is on branch {held.branch} until {instant(until_ms)} UTC" if until_ms else ""
+    text = f"partition {log.partition} is in quarantine since {instant(held.since_ms)} UTC: {held.reason}{kept}"
+    subject = quarantine_subject(log.partition, held.since_ms)
+    return Condition(Event.QUARANTINED, subject, text, partition=log.partition)
+
+
+def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | None:
+    """As the page's state `overdue`: late by Kafka's rule (semantics.md 1.3b), and there is something to clean."""
+    decision = decide(log, configs, now_ms)
+    if not (configs.compacts and decision.overdue_ms > 0 and decision.cleanable_bytes > 0):
+        return None
+    late = f"{duration(decision.overdue_ms)} past max.compaction.lag.ms, which is"
+    text = f"partition {log.partition} is {late} {duration(configs.max_compaction_lag_ms)}: {in_words(decision.reason)}"
+    return Condition(Event.DEADLINE_MISSED, f"partition {log.partition}", text, partition=log.partition)
+
+
+def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int) -> Condition | None:
+    late = [h for h in log.horizons if h.tombstones and now_ms > _due_ms(h, hold, configs) + _grace(configs)]
+    if not (configs.compacts and late):
+        return None
+    count, first_ms = sum(h.tombstones for h in late), min(_due_ms(h, hold, configs) for h in late)
+    text = f"partition {log.partition}: up to {count} tombstones are still there, due since {instant(first_ms)} UTC"
+    return Condition(Event.ERASURE, f"partition {log.partition}", text, partition=log.partition)
+
+
+def _due_ms(horizon: Horizon, hold: int | None, configs: KafkaConfigs) -> int:
+    """Its horizon; where a reader has not read it yet, the end of the longest hold (semantics.md 3.9)."""
+    waits = hold is not None and hold < horizon.end_offset
+    return horizon.horizon_ms + (configs.cleantail_readers_hold_cap_ms if waits else 0)
+
+
+def _grace(configs: KafkaConfigs) -> int:
+    return configs.cleantail_erasure_grace_ms
+
+
+def left_behind(name: str, partition: int, offset: int, gone_to: int) -> Condition:
+    """Tombstones up to `gone_to` went before the reader, at `offset`, had read them: the cap was reached (3.9)."""
+    text = (
+        f"reader {name} is at offset {offset} of partition {partition}, and tombstones up to {gone_to} are gone: "
+        "cleantail.readers.hold.cap.ms has passed; load the state anew (cleantail latest)"
+    )
+    subject = f"reader {name} of partition {partition}"
+    return Condition(Event.HOLD_CAP, subject, text, partition=partition, mark=gone_to)
+
+
+def still_behind(known: Iterable[Condition], readers: Iterable[Reader]) -> list[Condition]:
+    """Those of the known hold cap incidents whose reader is registered, and still before what has gone."""
+    behind = {f"reader {r.name} of partition {r.partition}": r.offset for r in readers}
+    return [c for c in known if c.event is Event.HOLD_CAP and behind.get(c.subject, c.mark + 1) <= c.mark]
+
+
+def still_quarantined(known: Iterable[Condition], logs: Iterable[LogState]) -> list[Condition]:
+    """Those of the known failed checks whose partition is still held back by the quarantine that they led to."""
+    held = {quarantine_subject(s.partition, s.state.quarantine.since_ms) for s in logs if s.state.quarantine}
+    return [c for c in known if c.event is Event.CHECK_FAILED and c.subject in held]

@@ -1,0 +1,62 @@
+"""Adapter: a topic's history as its table tells it: which files were appended when, and what published rounds dropped.
+
+It goes back as far as the table's snapshots do; what is older counts as there from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from cleantail.past_rounds import Round
+from cleantail.round_state import COMPACT
+from cleantail.table_metadata import files_added_by, live_files
+from cleantail.what_if import Arrival, History, Observed
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+DROPS_BY_ROUNDS = ("superseded", "copies", "invalid")
+"""Reasons by which a round's own rules drop records; what retention takes is known from the segments."""
+
+
+def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History | None:
+    """None for a table without records. `rounds`: those of the evidence table."""
+    chain = _main(table)
+    if not chain:
+        return None
+    oldest = chain[0]
+    arrivals = [Arrival(oldest.timestamp_ms, file) for file in live_files(table, oldest.snapshot_id)]
+    for snapshot in chain[1:]:
+        arrivals += [Arrival(snapshot.timestamp_ms, file) for file in files_added_by(table, snapshot)]
+    end_ms = max(now_ms, chain[-1].timestamp_ms)
+    return History(oldest.timestamp_ms, end_ms, tuple(arrivals), tuple(observed(rounds)))
+
+
+def _main(table: Table) -> list[Snapshot]:
+    """The snapshots of main that are kept, oldest first."""
+    by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
+    chain: list[Snapshot] = []
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        chain.append(snapshot)
+        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+    return chain[::-1]
+
+
+def observed(rounds: Iterable[Round]) -> list[Observed]:
+    """Compactions whose check passed, by log. Their clock is the real one: by it snapshots are dated as well."""
+    return [
+        Observed(
+            partition=log.partition,
+            at_ms=found.checked_at_ms,
+            first_dirty_offset=log.first_dirty_offset,
+            end_offset=log.end_offset,
+            dropped=sum(log.deleted.get(reason, 0) for reason in DROPS_BY_ROUNDS),
+        )
+        for found in rounds
+        if found.kind == COMPACT
+        for log in found.logs
+        if log.passed
+    ]

@@ -1,0 +1,165 @@
+"""Samples of the metrics: from log states (a scrape, evaluate), from evidence rows, and from what jobs return. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from cleantail import metrics as m
+from cleantail.history import Saved
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.last_compaction import LastCompaction
+from cleantail.log_state import LogState, overdue_ms
+from cleantail.metrics import Metric, Sample
+from cleantail.round_state import COMPACT, EXPIRE
+from cleantail.triggers import due_tombstones, quarantine_pause
+
+Totals = Counter[tuple[Metric, tuple[str, ...]]]
+"""Counters by metric and labels."""
+
+
+def log_samples(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> list[Sample]:
+    """The gauges of a topic and of each of its logs. Of one that does not compact, none that says how dirty it is."""
+    found = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
+    held = [log for log in logs if log.state.quarantine]
+    found.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
+    found.append(Sample(m.UNCLEANABLE_BYTES, (topic,), sum(log.cleanable_bytes for log in held)))
+    return [*found, *_dirtiness(topic, logs, configs, now_ms)] if configs.compacts else found
+
+
+def _of_log(topic: str, log: LogState, now_ms: int) -> Iterator[Sample]:
+    labels = (topic, str(log.partition))
+    yield Sample(m.TOMBSTONES, labels, log.pending_tombstones)
+    yield Sample(m.TOMBSTONES_DUE, labels, due_tombstones(log, now_ms))
+    yield Sample(m.QUARANTINED, labels, int(log.state.quarantine is not None))
+    yield Sample(m.LOG_RECORDS, labels, log.records)
+    yield Sample(m.LOG_END, labels, log.log_end_offset)
+    yield Sample(m.FIRST_DIRTY, labels, log.first_dirty_offset)
+    sections = {"clean": log.clean_bytes, "cleanable": log.cleanable_bytes, "uncleanable": log.uncleanable_bytes}
+    for section, size in sections.items():
+        yield Sample(m.LOG_BYTES, (*labels, section), size)
+    if log.state.last_round_ms is not None:
+        yield Sample(m.LAST_ROUND, labels, log.state.last_round_ms / 1000)
+
+
+def _dirtiness(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> Iterator[Sample]:
+    late = {log.partition: _delay_secs(log, configs, now_ms) for log in logs}
+    for log in logs:
+        yield Sample(m.DIRTY_PERCENT, (topic, str(log.partition)), 100 * log.dirty_ratio)
+        yield Sample(m.COMPACTION_DELAY, (topic, str(log.partition)), late[log.partition])
+    dirtiest = max((log.dirty_ratio for log in logs if not quarantine_pause(log, now_ms)), default=0.0)
+    yield Sample(m.MAX_DIRTY_PERCENT, (topic,), 100 * dirtiest)
+    yield Sample(m.MAX_COMPACTION_DELAY, (topic,), max(late.values(), default=0.0))
+    yield Sample(m.DIRTY_LIMIT, (topic,), 100 * configs.min_cleanable_dirty_ratio)
+
+
+def _delay_secs(log: LogState, configs: KafkaConfigs, now_ms: int) -> float:
+    return overdue_ms(log.earliest_dirty_timestamp_ms, configs.max_compaction_lag_ms, now_ms) / 1000
+
+
+def saved_samples(topic: str, saved: Saved) -> list[Sample]:
+    """What compaction has saved, as far as the kept history knows."""
+    return [
+        Sample(m.HIDDEN_BYTES, (topic,), saved.hidden_bytes),
+        Sample(m.RECLAIMED_KEPT, (topic,), saved.reclaimed_bytes),
+    ]
+
+
+def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
+    """What the last compaction cost; nothing before the first."""
+    if last is None:
+        return []
+    return [
+        Sample(m.MAX_CLEAN_TIME, (topic,), last.clean_ms / 1000),
+        Sample(m.MAX_BUFFER_UTILIZATION, (topic,), last.buffer_percent),
+        Sample(m.RECOPY_PERCENT, (topic,), last.recopy_percent),
+    ]
+
+
+def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
+    """Counters over rows of the evidence table, one of which is one log in one checked round."""
+    totals: Totals = Counter()
+    for row in rows:
+        checks, deleted = json.loads(row["checks"]), json.loads(row["deleted"])
+        totals += _checked(row["topic"], row["partition"], row["kind"], row["passed"], checks)
+        totals += _dropped(row["topic"], row["partition"], deleted) if row["passed"] else Counter()
+    return totals
+
+
+def _checked(topic: str, partition: int, kind: str, passed: bool, checks: Iterable[Mapping[str, Any]]) -> Totals:
+    log = (topic, str(partition))
+    totals: Totals = Counter({(m.ROUNDS, (*log, kind, "passed" if passed else "held_back")): 1})
+    totals.update((m.CHECKS_FAILED, (*log, check["severity"])) for check in checks if not check["passed"])
+    return totals
+
+
+def _dropped(topic: str, partition: int, deleted: Mapping[str, int]) -> Totals:
+    log = (topic, str(partition))
+    return Counter({(m.DROPPED, (*log, reason)): count for reason, count in deleted.items() if count})
+
+
+def total_samples(totals: Totals) -> list[Sample]:
+    """Counters as samples, in the order of their labels."""
+    ordered = sorted(totals.items(), key=lambda item: (item[0][0].name, item[0][1]))
+    return [Sample(metric, labels, count) for (metric, labels), count in ordered]
+
+
+def job_samples(job: str, topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    """What the end of a Spark job says: increments for counters, values for gauges.
+
+    `result` is the job's; one that failed before it had anything to tell is empty.
+    """
+    found = _AFTER.get(job, _nothing)(topic, result)
+    return found if isinstance(found, list) else total_samples(found)
+
+
+def _nothing(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    return []
+
+
+def _after_compact(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    if "clean_ms" not in result:
+        return []
+    found = compaction_samples(topic, LastCompaction.of_round([result], []))
+    return [sample for sample in found if sample.metric is not m.RECOPY_PERCENT]
+
+
+def _after_check(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    if not result.get("measures"):
+        return total_samples(_verdicts(topic, COMPACT, result))
+    last = LastCompaction.of_round([], result["measures"])
+    recopy = Sample(m.RECOPY_PERCENT, (topic,), last.recopy_percent)
+    return [*total_samples(_verdicts(topic, COMPACT, result)), recopy]
+
+
+def _after_publish(topic: str, result: Mapping[str, Any]) -> Totals:
+    published = set(result.get("published") or ())
+    measures = [one for one in result.get("measures") or () if one["partition"] in published]
+    return sum((_dropped(topic, one["partition"], one["deleted"]) for one in measures), Counter())
+
+
+def _after_expiry(topic: str, result: Mapping[str, Any]) -> Totals:
+    return _verdicts(topic, EXPIRE, result) + _after_publish(topic, result)
+
+
+def _after_reclaim(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    freed = result.get("reclaimed_bytes", 0)
+    return [Sample(m.RECLAIMED, (topic,), freed)] if freed > 0 else []
+
+
+def _verdicts(topic: str, kind: str, result: Mapping[str, Any]) -> Totals:
+    totals: Totals = Counter()
+    for v in result.get("verdicts") or ():
+        totals += _checked(topic, v["partition"], kind, v["passed"], [*v["failures"], *v["warnings"]])
+    return totals
+
+
+_AFTER: Mapping[str, Callable[[str, Mapping[str, Any]], list[Sample] | Totals]] = {
+    "compact": _after_compact,
+    "check_quality": _after_check,
+    "publish": _after_publish,
+    "expire_tombstones": _after_expiry,
+    "reclaim": _after_reclaim,
+}

@@ -1,0 +1,218 @@
+"""The metrics: Kafka's names and meanings (semantics.md 1.7) where they have one here, and our own. One table.
+
+The same table gives the Prometheus endpoint, what tasks send through Airflow's stats, and the README.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["gauge", "counter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. `labels` in the order of a sample's; `sent_by`: what task sends it; `scraped`: by the endpoint."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    kafka: bool = False
+    sent_by: str = ""
+    scraped: bool = True
+
+    @property
+    def exposed(self) -> str:
+        """Its name in a query: Prometheus asks for `_total` at the end of counters."""
+        return f"cleantail_{self.name.replace('-', '_')}{'_total' if self.kind == 'counter' else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a metric; `labels` are the values of the metric's labels."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+_ALL: list[Metric] = []
+
+
+def _metric(
+    name: str,
+    kind: Kind,
+    labels: Iterable[str],
+    meaning: str,
+    *,
+    kafka: bool = False,
+    sent_by: str = "",
+    scraped: bool = True,
+) -> Metric:
+    made = Metric(name, kind, tuple(labels), meaning, kafka, sent_by, scraped)
+    _ALL.append(made)
+    return made
+
+
+_TOPIC, _LOG = ("topic",), ("topic", "partition")
+
+MAX_DIRTY_PERCENT = _metric(
+    "max-dirty-percent",
+    "gauge",
+    _TOPIC,
+    "Dirty ratio of the dirtiest log, in percent; logs that wait in quarantine are left out.",
+    kafka=True,
+    sent_by="evaluate",
+)
+MAX_COMPACTION_DELAY = _metric(
+    "max-compaction-delay-secs",
+    "gauge",
+    _TOPIC,
+    "By how long the oldest dirty record has passed max.compaction.lag.ms; 0 where none has.",
+    kafka=True,
+    sent_by="evaluate",
+)
+UNCLEANABLE_PARTITIONS = _metric(
+    "uncleanable-partitions-count",
+    "gauge",
+    _TOPIC,
+    "Partitions in quarantine.",
+    kafka=True,
+    sent_by="evaluate",
+)
+UNCLEANABLE_BYTES = _metric(
+    "uncleanable-bytes",
+    "gauge",
+    _TOPIC,
+    "Cleanable bytes of the partitions in quarantine.",
+    kafka=True,
+    sent_by="evaluate",
+)
+TIME_SINCE_LAST_RUN = _metric(
+    "time-since-last-run-ms",
+    "gauge",
+    _TOPIC,
+    "Since the topic's DAG last began a run, whether something was due or not; absent before the first.",
+    kafka=True,
+)
+MAX_CLEAN_TIME = _metric(
+    "max-clean-time-secs",
+    "gauge",
+    _TOPIC,
+    "Time of the slowest work unit of the last compaction, without the start of Spark, checks and publish.",
+    kafka=True,
+    sent_by="compact",
+)
+RECOPY_PERCENT = _metric(
+    "cleaner-recopy-percent",
+    "gauge",
+    _TOPIC,
+    "Records that the last compaction kept, in percent of those it looked at. Kafka counts bytes; here none is copied.",
+    kafka=True,
+    sent_by="check_quality",
+)
+MAX_BUFFER_UTILIZATION = _metric(
+    "max-buffer-utilization-percent",
+    "gauge",
+    _TOPIC,
+    "Dirty records of the largest log in the last compaction, in percent of the keys that its share of "
+    "log.cleaner.dedupe.buffer.size has place for: an upper limit, as keys repeat, and so beyond 100 too.",
+    kafka=True,
+    sent_by="compact",
+)
+DIRTY_PERCENT = _metric("log-dirty-percent", "gauge", _LOG, "Dirty ratio of the log, in percent.", sent_by="evaluate")
+COMPACTION_DELAY = _metric(
+    "log-compaction-delay-secs", "gauge", _LOG, "max-compaction-delay-secs of one log.", sent_by="evaluate"
+)
+LOG_BYTES = _metric(
+    "log-bytes",
+    "gauge",
+    (*_LOG, "section"),
+    "Live bytes of the log by section: clean, cleanable, uncleanable (data-file bytes x live fraction).",
+)
+LOG_RECORDS = _metric("log-records", "gauge", _LOG, "Live records of the log.")
+LOG_END = _metric("log-end-offset", "gauge", _LOG, "Next offset of the log.")
+FIRST_DIRTY = _metric("log-first-dirty-offset", "gauge", _LOG, "The clean point of the log.")
+QUARANTINED = _metric("log-quarantined", "gauge", _LOG, "1 where the log is in quarantine, else 0.")
+LAST_ROUND = _metric(
+    "log-last-round-timestamp-seconds", "gauge", _LOG, "Clock of the log's last published round, Unix seconds."
+)
+TOMBSTONES = _metric("tombstones-pending", "gauge", _LOG, "Live tombstones, due or not.", sent_by="evaluate")
+TOMBSTONES_DUE = _metric(
+    "tombstones-due",
+    "gauge",
+    _LOG,
+    "Live tombstones past their horizon, those included that a reader holds.",
+    sent_by="evaluate",
+)
+DIRTY_LIMIT = _metric("min-cleanable-dirty-percent", "gauge", _TOPIC, "min.cleanable.dirty.ratio in force, in percent.")
+HIDDEN_BYTES = _metric(
+    "hidden-bytes",
+    "gauge",
+    _TOPIC,
+    "Bytes in data files of records that deletion vectors hide: the next rewrite frees them.",
+)
+RECLAIMED_KEPT = _metric(
+    "reclaimed-kept-history-bytes",
+    "gauge",
+    _TOPIC,
+    "Bytes that rewrites freed, over the snapshots that are still kept: falls when a snapshot expires.",
+)
+UP = _metric("topic-up", "gauge", _TOPIC, "1 where the topic's YAML and table can be read, else 0.")
+TOPICS = _metric("topics", "gauge", ("state",), "Topics in each state of the page in the UI.")
+ROUNDS = _metric(
+    "rounds",
+    "counter",
+    (*_LOG, "kind", "outcome"),
+    "Checked rounds of the log: kind compact or expire, outcome passed or held_back.",
+    sent_by="check_quality, expire_tombstones",
+)
+CHECKS_FAILED = _metric(
+    "checks-failed",
+    "counter",
+    (*_LOG, "severity"),
+    "Expectations that a round did not meet.",
+    sent_by="check_quality, expire_tombstones",
+)
+DROPPED = _metric(
+    "records-dropped",
+    "counter",
+    (*_LOG, "reason"),
+    "Records that passed rounds removed: superseded, expired, invalid, retention or copies.",
+    sent_by="publish, expire_tombstones",
+)
+RECLAIMED = _metric(
+    "bytes-reclaimed", "counter", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim", scraped=False
+)
+
+METRICS: tuple[Metric, ...] = tuple(_ALL)
+NO_COUNTERPART = {
+    "DeadThreadCount": "There are no cleaner threads. A Spark application that dies is a failed task, which Airflow "
+    "counts (`ti_failures`) and alerts name; a scheduler that stands still shows in time-since-last-run-ms.",
+}
+"""Kafka's metrics that mean nothing here, and what to look at."""
+
+
+def metrics_markdown() -> str:
+    """The README's table."""
+    rows = [_row(metric) for metric in METRICS]
+    rows += [f"| `{name}` | none | | | {text} |" for name, text in NO_COUNTERPART.items()]
+    head = ["| metric | kind | labels | sent by the task | meaning |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def _row(metric: Metric) -> str:
+    name = f"`{metric.name}`{' (Kafka)' if metric.kafka else ''}"
+    kind = metric.kind if metric.scraped else f"{metric.kind}, not scraped"
+    return f"| {name} | {kind} | {', '.join(metric.labels)} | {metric.sent_by or '-'} | {metric.meaning} |"
+
+
+def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
+    """The samples in the order of the table, those of one metric together; metrics without any are left out."""
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        found.setdefault(sample.metric.name, []).append(sample)
+    return ((metric, found[metric.name]) for metric in METRICS if metric.name in found)

@@ -1,0 +1,178 @@
+"""Policies side by side: a topic as it is configured, and as it would be, on its real history."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cleantail.config import ConfigError, Platform, Topic, scan_topics
+from cleantail.config_problems import validate
+from cleantail.errors import CleantailError, Problem
+from cleantail.evaluate import log_states
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.past_rounds import EVIDENCE, Round, read_evidence
+from cleantail.run_schedule import parts_of
+from cleantail.table_metadata import load_table, open_catalog, table_facts
+from cleantail.ticks import run_times
+from cleantail.triggers import decide
+from cleantail.what_if import Basis, History, Outcome, changed_values, next_expiry, simulate
+
+SET = Path("--set")
+"""What a wrong `--set` is reported as, in the place of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One side of a comparison. `due` says what a run would do now, from metadata, which is exact."""
+
+    outcome: Outcome
+    due: tuple[int, ...]
+    reason: str
+    next_expiry_ms: int | None
+    next_expiry_basis: Basis | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`changes`: key -> (before, after). The sides are None where there is no history to replay, and `note` says why.
+
+    `observed_rounds`: compactions of a log that really were published within the history.
+    """
+
+    topic: str
+    changes: Mapping[str, tuple[object, object]]
+    before: Policy | None = None
+    after: Policy | None = None
+    start_ms: int = 0
+    days: float = 0.0
+    observed_rounds: int = 0
+    note: str = ""
+
+
+def with_settings(topic: Topic, settings: Sequence[str]) -> Topic:
+    """The topic with `name=value` configs in the place of its own. Raises ConfigError as a topic's YAML would."""
+    given = [setting.partition("=") for setting in settings]
+    wrong = [name for name, equals, _ in given if not equals or not name]
+    if wrong:
+        allowed = "name=value, as min.cleanable.dirty.ratio=0.2"
+        raise ConfigError(SET, [Problem("", f"{wrong[0]!r} has no value", allowed)])
+    own = {_alias(name): getattr(topic.config, name) for name in KafkaConfigs.model_fields}
+    configs = validate(KafkaConfigs, own | {name: _value(text) for name, _, text in given}, SET)
+    return topic.model_copy(update={"config": configs})
+
+
+def _alias(field: str) -> str:
+    return KafkaConfigs.model_fields[field].alias or field
+
+
+def _value(text: str) -> int | float | str:
+    """As YAML would read it: `0.2` is a number, `compact,delete` is text."""
+    if re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"[-+]?[0-9]*\.[0-9]+|[-+]?[0-9]+\.", text) else text
+
+
+def compare(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
+    """The two on the history of the table that the topic has now. Raises TableError where it cannot be read."""
+    changes = changes_between(before, after)
+    catalog = open_catalog(platform, os.environ)
+    table = load_table(catalog, before, platform)
+    if table is None:
+        return Comparison(before.topic, changes, note="nothing was ingested yet: there is no history to compare on")
+    from cleantail.appended import read_history
+
+    history = read_history(table, _rounds(catalog, platform, before), now_ms)
+    if history is None:
+        return Comparison(before.topic, changes, note="the table has no records: there is no history to compare on")
+    facts = table_facts(table)
+    old, new = (_policy(topic, history, log_states(topic, facts, now_ms), now_ms) for topic in (before, after))
+    real = sum(r.at_ms >= history.start_ms for r in history.rounds)
+    return Comparison(before.topic, changes, old, new, history.start_ms, history.days, real, _note(history))
+
+
+def _rounds(catalog: Any, platform: Platform, topic: Topic) -> list[Round]:
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        return read_evidence(catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}"), topic.topic)
+    except NoSuchTableError:
+        return []
+
+
+def _policy(topic: Topic, history: History, logs: Sequence[Any], now_ms: int) -> Policy:
+    cron, _ = parts_of(topic.schedule)  # when assets are updated is not known
+    ticks = run_times(cron, history.start_ms, history.end_ms, (a.at_ms for a in history.arrivals))
+    decisions = [decide(log, topic.config, now_ms) for log in logs]
+    due = tuple(d.partition for d in decisions if d.compact)
+    reasons = [d.reason for d in decisions if d.compact == bool(due)]
+    expiry = next_expiry(logs, topic.config, now_ms) or (None, None)
+    return Policy(simulate(history, topic.config, ticks), due, reasons[0] if reasons else "no records", *expiry)
+
+
+def _note(history: History) -> str:
+    if not history.rounds:
+        return "no round was published yet: how many records a round drops is not known"
+    return "" if history.days >= 1 else "the history is shorter than a day: rates a day are extrapolated"
+
+
+def changes_between(before: Topic, after: Topic) -> dict[str, tuple[object, object]]:
+    """What differs in effect, keys as in YAML: configs by their names, the rest by the keys of the file."""
+    configs = changed_values(_configs(before), _configs(after))
+    rest = changed_values(_rest(before), _rest(after))
+    return configs | rest
+
+
+def _configs(topic: Topic) -> dict[str, object]:
+    values = {_alias(name): getattr(topic.config, name) for name in KafkaConfigs.model_fields}
+    return {name: ",".join(sorted(v)) if isinstance(v, frozenset) else v for name, v in values.items()}
+
+
+def _rest(topic: Topic) -> dict[str, object]:
+    return {name: value for name, value in topic.model_dump(mode="json", by_alias=True).items() if name != "config"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """All topics of two configurations: those that changed in effect, new ones and those that are gone, by name."""
+
+    changed: tuple[Comparison, ...]
+    added: tuple[Topic, ...]
+    removed: tuple[Topic, ...]
+    broken: tuple[str, ...]
+
+
+def differences(base_dir: Path, config_dir: Path, platform: Platform, now_ms: int) -> Difference:
+    """`config_dir` against `base_dir`. A file that is broken in the base hides none of the others.
+
+    Raises ConfigError for what is broken in `config_dir`, and where a directory is none.
+    """
+    old, broken = _topics(base_dir)
+    new, wrong = _topics(config_dir)
+    if wrong:
+        raise wrong[0]
+    both = sorted(old.keys() & new.keys())
+    changed = [_compared(old[t], new[t], platform, now_ms) for t in both if changes_between(old[t], new[t])]
+    return Difference(
+        tuple(changed),
+        tuple(new[t] for t in sorted(new.keys() - old.keys())),
+        tuple(old[t] for t in sorted(old.keys() - new.keys())),
+        tuple(str(error) for error in broken),
+    )
+
+
+def _topics(config_dir: Path) -> tuple[dict[str, Topic], list[ConfigError]]:
+    found = [topic for _, topic in scan_topics(config_dir)]
+    topics = {t.topic: t for t in found if isinstance(t, Topic)}
+    return topics, [t for t in found if isinstance(t, ConfigError)]
+
+
+def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
+    """A table that cannot be read is told where its topic is, and hides none of the others."""
+    try:
+        return compare(before, after, platform, now_ms)
+    except CleantailError as e:
+        return Comparison(before.topic, changes_between(before, after), note=str(e))

@@ -1,0 +1,168 @@
+"""Comparisons of policies for people: a table on a terminal, Markdown for a pull request, JSON for machines.
+
+Names and values come from YAML that anybody may propose, so in Markdown nothing of them is markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from cleantail.policies import Comparison, Difference, Policy
+from cleantail.what_if import Basis
+from cleantail.words import duration, in_words, instant, size
+
+ROWS = (
+    "rounds a day",
+    "runs a day",
+    "rows dropped",
+    "… past retention",
+    "bytes freed",
+    "bytes that rounds read",
+    "due now",
+    "next expiry",
+)
+_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~-])")
+_BASES = "measured: known from real rounds or metadata; estimated: from the share that real rounds dropped"
+
+
+def as_json(compared: Comparison) -> dict[str, Any]:
+    """Both sides with all numbers; rates are per day of the history."""
+    document = asdict(compared)
+    document["changes"] = {key: {"before": b, "after": a} for key, (b, a) in compared.changes.items()}
+    for name, side in (("before", compared.before), ("after", compared.after)):
+        if side is not None:
+            rates = {"rounds_per_day": _rate(side.outcome.rounds, compared.days)}
+            rates |= {"runs_per_day": _rate(side.outcome.runs, compared.days)}
+            document[name] |= rates | {"dropped": side.outcome.dropped}
+    return document
+
+
+def difference_json(found: Difference) -> dict[str, Any]:
+    return {
+        "changed": [as_json(c) for c in found.changed],
+        "added": [t.topic for t in found.added],
+        "removed": [t.topic for t in found.removed],
+        "broken_in_base": list(found.broken),
+    }
+
+
+def rows(compared: Comparison) -> list[tuple[str, str, str, str]]:
+    """(what, before, after, how it is known); none where there was no history."""
+    before, after = compared.before, compared.after
+    if before is None or after is None:
+        return []
+    cells = zip(ROWS, _cells(before, compared.days), _cells(after, compared.days), strict=True)
+    return [(what, b, a, _basis(what, before, after)) for what, b, a in cells]
+
+
+def _cells(side: Policy, days: float) -> list[str]:
+    o = side.outcome
+    expiry = "-" if side.next_expiry_ms is None else f"{instant(side.next_expiry_ms)} UTC"
+    return [
+        _shown(_rate(o.rounds, days)),
+        _shown(_rate(o.runs, days)),
+        "?" if o.dropped is None else str(o.dropped),
+        str(o.past_retention),
+        "?" if o.bytes_freed is None else size(o.bytes_freed),
+        size(o.read_bytes),
+        f"{'yes' if side.due else 'no'}: {in_words(side.reason)}",
+        expiry,
+    ]
+
+
+def _basis(what: str, before: Policy, after: Policy) -> str:
+    if what == "due now":
+        return Basis.MEASURED
+    if what == "next expiry":
+        bases = {s.next_expiry_basis for s in (before, after)} - {None}
+        return ", ".join(sorted(str(b) for b in bases)) or "-"
+    if what == "rows dropped":
+        return _worst(before.outcome.basis, after.outcome.basis)
+    return Basis.UNKNOWN if Basis.UNKNOWN in (before.outcome.basis, after.outcome.basis) else Basis.ESTIMATED
+
+
+def _worst(*bases: Basis) -> Basis:
+    return max(bases, key=list(Basis).index)
+
+
+def _rate(count: int, days: float) -> float | None:
+    return count / days if days > 0 else None
+
+
+def _shown(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:.1f}"
+
+
+def headline(compared: Comparison) -> str:
+    """What the history is."""
+    if compared.before is None:
+        return compared.note
+    since = f"{instant(compared.start_ms)} UTC"
+    span = duration(round(compared.days * 86_400_000))
+    text = f"replayed: {span} of appends since {since}; {compared.observed_rounds} rounds really were published in it"
+    return f"{text}; {compared.note}" if compared.note else text
+
+
+def print_comparison(compared: Comparison) -> None:
+    """For a terminal."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    changes = ", ".join(f"{key}: {b} -> {a}" for key, (b, a) in compared.changes.items()) or "nothing changes"
+    table = Table("", "now", "changed", "known", title=escape(f"{compared.topic}: {changes}"), caption=_BASES)
+    for row in rows(compared):
+        table.add_row(*(escape(cell) for cell in row))
+    console = Console(width=160, highlight=False)
+    if compared.before is not None:
+        console.print(table)
+    console.print(headline(compared), markup=False)
+
+
+def markdown(found: Difference) -> str:
+    """The comment of a pull request."""
+    total = len(found.changed) + len(found.added) + len(found.removed)
+    if not total and not found.broken:
+        return "### Cleantail: no topic's policy changes\n"
+    parts = [f"### Cleantail: {total} topics change", *(_section(c) for c in found.changed)]
+    parts += [f"#### {plain(t.topic)}: new\n\nIts table is {_code(t.table)}." for t in found.added]
+    parts += [
+        f"#### {plain(t.topic)}: removed\n\nIt is compacted no more. Its table {_code(t.table)} stays as it is."
+        for t in found.removed
+    ]
+    parts += [f"In the base, not readable: {plain(text)}" for text in found.broken]
+    return "\n\n".join(parts) + (f"\n\n<sub>{_BASES}</sub>\n" if found.changed else "\n")
+
+
+def _section(compared: Comparison) -> str:
+    changes = _markdown_table(
+        ("setting", "before", "after"),
+        ((_code(key), _code(_text(b)), _code(_text(a))) for key, (b, a) in compared.changes.items()),
+    )
+    cells = _markdown_table(("", "before", "after", "known"), (tuple(map(plain, row)) for row in rows(compared)))
+    body = f"{changes}\n\n{cells}" if compared.before is not None else changes
+    return f"#### {plain(compared.topic)}\n\n{body}\n\n{plain(headline(compared))}"
+
+
+def _text(value: object) -> str:
+    return "none" if value is None or value == "" else str(value)
+
+
+def _markdown_table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *body)]
+    return "\n".join(lines)
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is, on one line: no markup, no HTML, no mention of anybody."""
+    line = " ".join(text.split())
+    html = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+    return _MARKUP.sub(r"\\\1", html).replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
+
+
+def _code(text: str) -> str:
+    """Text as code, in HTML: a backtick in it cannot end it."""
+    return f"<code>{plain(text)}</code>"

@@ -1,0 +1,170 @@
+"""The last task of a run: compares what is wrong with the topic with what its channels know, and tells the difference.
+
+It runs whatever happened to the others, so tasks that crashed, were killed or lost are told too. Where a channel
+cannot be reached the task is red and tried again, and the next run tries again what is still untold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from cleantail.alarms import left_behind, log_alarms, still_behind, still_quarantined
+from cleantail.config import Topic
+from cleantail.events import Event
+from cleantail.incidents import Book, Condition, observed
+from cleantail.log_state import LogState
+from cleantail.readers import Reader
+from cleantail_airflow.alerting import place_of, read_logs, red_alarms, tell
+from cleantail_airflow.failure_notes import NOTE, reason_in, red_in
+from cleantail_airflow.incident_book import load_book, save_book
+from cleantail_airflow.operators import ALERT, OUTCOME, plan_of, topic_and_platform
+from cleantail_airflow.red_check import Failure
+from cleantail_airflow.stations import EXPIRE_TOMBSTONES
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTask:
+    """A task instance that failed in this run, with what it noted. `red`: the failed expectations, if it was that."""
+
+    task_id: str
+    reason: str
+    link: str
+    red: tuple[Failure, ...] = ()
+
+
+class AlertOperator(BaseOperator):
+    """Tells the topic's channels what began and what is over."""
+
+    template_fields: Sequence[str] = ()
+
+    def __init__(self, *, topic: str, config_dir: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.config_dir = config_dir
+
+    def execute(self, context: Context) -> None:
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        if not topic.alerts:
+            raise AirflowSkipException("the topic has no alerts")
+        now_ms = clock_of(context)
+        states = task_states(context)
+        failed = failed_tasks(states, context)
+        logs, readers = read_logs(topic, platform, now_ms)
+        looked_at = context["params"]["partition"]
+        book = load_book(topic.topic)
+        conditions = [
+            *run_alarms(failed),
+            *_red_alarms(failed, logs or (), now_ms),
+            *_behind(context),
+            *_seen_in_table(book, topic, logs, readers, looked_at, now_ms),
+        ]
+        known = Known.of(states, logs, looked_at)
+        after = observed(book, conditions, known, now_ms)
+        red = [failure for task in failed for failure in task.red]
+        if unreached := tell(topic, platform.home, after, red, context, partial(save_book, topic.topic, book)):
+            raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
+
+
+def clock_of(context: Context) -> int:
+    """The run's clock: a record that passed its deadline after the run began is not the run's fault."""
+    plan = plan_of(context)
+    asked = context["params"]["now_ms"]
+    return int(plan["now_ms"] if plan else asked if asked is not None else time.time() * 1000)
+
+
+def task_states(context: Context) -> list[dict[str, Any]]:
+    """Task id, map index and state of every task instance of the run that has ended."""
+    ti = context["ti"]
+    found = ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
+    return [dict(row) for row in found if row["task_id"] not in (OUTCOME, ALERT)]
+
+
+def failed_tasks(states: Iterable[dict[str, Any]], context: Context) -> list[FailedTask]:
+    """The failed ones, with their notes."""
+    ti = context["ti"]
+    runs = f"{place_of('', context).base}/dags/{ti.dag_id}/runs/{ti.log_url.partition('/runs/')[2].partition('/')[0]}"
+    return [
+        _failed_task(row["task_id"], row.get("map_index", -1), runs, context)
+        for row in states
+        if row["state"] == "failed"
+    ]
+
+
+def _failed_task(task_id: str, map_index: int | None, runs: str, context: Context) -> FailedTask:
+    mapped = map_index is not None and map_index >= 0
+    where = {"map_indexes": map_index} if mapped else {}
+    note = context["ti"].xcom_pull(task_ids=task_id, key=NOTE, **where)
+    link = f"{runs}/tasks/{task_id}" + (f"/mapped/{map_index}" if mapped else "")
+    return FailedTask(task_id, reason_in(note), link, tuple(red_in(note)))
+
+
+def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:
+    """One for each task that failed for another reason than a red check; of a mapped task the first instance."""
+    found: dict[str, Condition] = {}
+    for task in failed:
+        if not task.red:
+            text = f"{task.task_id} failed: {task.reason}"
+            found.setdefault(task.task_id, Condition(Event.RUN_FAILED, f"task {task.task_id}", text, task.link))
+    return list(found.values())
+
+
+def _red_alarms(failed: Iterable[FailedTask], logs: Iterable[LogState], now_ms: int) -> list[Condition]:
+    states = list(logs)
+    return [condition for task in failed for condition in red_alarms(task.red, states, task.link, now_ms)]
+
+
+def _behind(context: Context) -> list[Condition]:
+    result = context["ti"].xcom_pull(task_ids=EXPIRE_TOMBSTONES) or {}
+    rows = result.get("left_behind") or ()
+    return [left_behind(r["name"], r["partition"], r["offset"], r.get("gone_to", r["offset"])) for r in rows]
+
+
+def _seen_in_table(
+    book: Book,
+    topic: Topic,
+    logs: tuple[LogState, ...] | None,
+    readers: tuple[Reader, ...],
+    looked_at: int | None,
+    now_ms: int,
+) -> list[Condition]:
+    if logs is None:
+        return []
+    known = [i.condition for i in book.values() if i.over_ms is None]
+    alarms = log_alarms(logs, readers, topic.config, now_ms)
+    due = [c for c in alarms if c.event is Event.QUARANTINED or looked_at in (None, c.partition)]
+    return [*due, *still_behind(known, readers), *still_quarantined(known, logs)]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Whether this run could tell that something is over."""
+
+    succeeded: frozenset[str]
+    green: bool
+    partitions: frozenset[int]
+    looked_at: int | None
+
+    @classmethod
+    def of(cls, states: Sequence[dict[str, Any]], logs: Iterable[LogState] | None, looked_at: int | None) -> Known:
+        by_task: dict[str, set[str]] = {}
+        for row in states:
+            by_task.setdefault(row["task_id"], set()).add(row["state"])
+        succeeded = frozenset(task for task, seen in by_task.items() if seen == {"success"})
+        green = not any(seen & {"failed", "upstream_failed"} for seen in by_task.values())
+        return cls(succeeded, green, frozenset(log.partition for log in logs or ()), looked_at)
+
+    def __call__(self, condition: Condition) -> bool:
+        """A task is well again when it succeeded, or when a whole run had nothing for it to do and was green."""
+        if condition.event is Event.RUN_FAILED:
+            return self.green or condition.subject.removeprefix("task ") in self.succeeded
+        bounded = condition.event in (Event.DEADLINE_MISSED, Event.ERASURE)
+        return condition.partition in self.partitions and not (
+            bounded and self.looked_at not in (None, condition.partition)
+        )

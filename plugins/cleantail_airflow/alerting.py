@@ -1,0 +1,137 @@
+"""Telling the channels of a topic: what a task just saw, and at the end of a run everything that is wrong with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from airflow.sdk import Context
+
+from cleantail.alarms import quarantine_subject
+from cleantail.config import Platform, Topic
+from cleantail.evaluate import log_states, read_facts
+from cleantail.events import Event
+from cleantail.incidents import (
+    Book,
+    Condition,
+    Incident,
+    Listener,
+    after_telling,
+    observed,
+    to_tell,
+    without_settled,
+)
+from cleantail.log_state import LogState
+from cleantail.readers import Reader
+from cleantail_airflow.incident_book import load_book, save_book
+from cleantail_airflow.messages import Message, Place, messages_of
+from cleantail_airflow.notifiers import channel, deliver
+from cleantail_airflow.red_check import Failure
+
+logger = logging.getLogger(__name__)
+
+
+def place_of(topic: str, context: Context) -> Place:
+    """Where this task is in the UI."""
+    ti = context["ti"]
+    base = ti.log_url.partition(f"/dags/{ti.dag_id}/runs/")[0]
+    return Place(base, topic, ti.run_id, datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def tell_of_red(topic: Topic, platform: Platform, context: Context, red: Sequence[Failure], now_ms: int) -> None:
+    """At once, before the task ends: what is wrong is not to wait for the rest of the run. What cannot be told now, the
+    run's last task tells, so nothing that goes wrong here hides the red check."""
+    if not topic.alerts:
+        return
+    try:
+        logs, _ = read_logs(topic, platform, now_ms)
+        link = context["ti"].log_url
+        book = observed(before := load_book(topic.topic), red_alarms(red, logs or (), link, now_ms), _nothing, now_ms)
+        tell(topic, platform.home, book, red, context, partial(save_book, topic.topic, before))
+    except Exception:
+        logger.exception("the red check could not be told now; the task alert does it")
+
+
+def _nothing(_: Condition) -> bool:
+    return False
+
+
+def red_alarms(red: Iterable[Failure], logs: Iterable[LogState], link: str, now_ms: int) -> list[Condition]:
+    """One for each partition. A partition that is held already is so since its first red check, and it is the same
+    incident; else the quarantine that follows begins now."""
+    since = {log.partition: log.state.quarantine.since_ms for log in logs if log.state.quarantine}
+    names: dict[int, list[str]] = {}
+    for failure in red:
+        names.setdefault(failure.partition, []).append(failure.expectation)
+    return [
+        Condition(
+            Event.CHECK_FAILED,
+            quarantine_subject(partition, since.get(partition, now_ms)),
+            f"partition {partition}: check failed: {', '.join(sorted(set(found)))}",
+            link,
+            partition,
+        )
+        for partition, found in sorted(names.items())
+    ]
+
+
+def read_logs(topic: Topic, platform: Platform, now_ms: int) -> tuple[tuple[LogState, ...] | None, tuple[Reader, ...]]:
+    """The logs as they are now, None where the table cannot be read: that is the incident of another task."""
+    try:
+        facts = read_facts(topic, platform)
+        return log_states(topic, facts, now_ms), facts.readers if facts else ()
+    except Exception as e:  # whatever the catalog's driver raises
+        logger.warning("the logs cannot be looked at: %s", type(e).__name__)
+        return None, ()
+
+
+def tell(
+    topic: Topic,
+    home: Path,
+    book: Book,
+    failures: Iterable[Failure],
+    context: Context,
+    save: Callable[[Book], None],
+) -> list[str]:
+    """Brings every channel up to date; the book is saved after each. Returns the channels that could not be reached."""
+    listeners = [Listener(alert.name, alert.events) for alert in topic.alerts]
+    place, unreached, found = place_of(topic.topic, context), [], list(failures)
+    for alert, listener in zip(topic.alerts, listeners, strict=True):
+        begun, ended = to_tell(book, listener)
+        for message, incidents in messages_of(_with_links([*begun, *ended], place), found, place):
+            try:
+                deliver(alert, message, context, home)
+            except Exception as error:  # whatever a library raises must not silence the next channel
+                logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
+                unreached.append(channel(alert))
+                break
+            logger.info("alert sent by %s: %s", channel(alert), message.subject)
+            book = after_telling(book, listener, incidents)
+        save(without_settled(book, listeners))
+    return list(dict.fromkeys(unreached))
+
+
+def announce(topic: Topic, home: Path, message: Message, context: Context) -> None:
+    """Tells every channel that wants the message's event, once: what waits for a person is nothing that gets well by
+    itself, so it is no incident."""
+    for alert in topic.alerts:
+        if message.event not in alert.events:
+            continue
+        try:
+            deliver(alert, message, context, home)
+        except Exception as error:  # as above
+            logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
+        else:
+            logger.info("alert sent by %s: %s", channel(alert), message.subject)
+
+
+def _with_links(incidents: Iterable[Incident], place: Place) -> list[Incident]:
+    """What was seen in the table leads to the log on the topic's page."""
+    return [
+        i if i.condition.link else replace(i, condition=replace(i.condition, link=place.page(i.condition.partition)))
+        for i in incidents
+    ]

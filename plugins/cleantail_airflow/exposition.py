@@ -1,0 +1,65 @@
+"""The metrics in Prometheus' text format (or OpenMetrics, where the scraper asks for it), computed at each scrape.
+
+From YAML and table metadata through the cache of the page: no counter lives in the process, so a restarted or second
+API server says the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from airflow.models.dagrun import DagRun
+from airflow.utils.session import create_session
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from sqlalchemy import func, select
+
+from cleantail.metrics import TIME_SINCE_LAST_RUN, Metric, Sample, by_metric
+from cleantail_airflow.page_content import Content
+from cleantail_airflow.scraped import samples_of
+
+_FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+
+
+def exposition(content: Content, readable: Collection[str], accept: str) -> tuple[bytes, str]:
+    """(body, content type) for the topics that the scraper may read. Raises CleantailError as the page does."""
+    now_ms = int(time.time() * 1000)
+    samples = [*samples_of(content, readable, now_ms), *_since_last_run(last_runs_ms(readable), now_ms)]
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Samples(samples))
+    encoder, content_type = choose_encoder(accept)
+    return encoder(registry), content_type
+
+
+class _Samples:
+    """Samples as prometheus_client collects them; it escapes the labels."""
+
+    def __init__(self, samples: Collection[Sample]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[Any]:
+        for metric, samples in by_metric(self._samples):
+            yield _family(metric, samples)
+
+
+def _family(metric: Metric, samples: Collection[Sample]) -> Any:
+    family = _FAMILIES[metric.kind](metric.exposed, metric.meaning, labels=metric.labels)
+    for sample in samples:
+        family.add_metric(sample.labels, sample.value)
+    return family
+
+
+def _since_last_run(last_ms: Mapping[str, int], now_ms: int) -> Iterator[Sample]:
+    for name, began_ms in sorted(last_ms.items()):
+        yield Sample(TIME_SINCE_LAST_RUN, (name,), max(now_ms - began_ms, 0))
+
+
+def last_runs_ms(dag_ids: Collection[str]) -> dict[str, int]:
+    """When each DAG last began a run, Unix ms; the scheduler's database is what knows it."""
+    began = func.max(DagRun.start_date)
+    query = select(DagRun.dag_id, began).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
+    with create_session() as session:
+        return {dag_id: int(at.timestamp() * 1000) for dag_id, at in session.execute(query) if at is not None}

@@ -1,0 +1,56 @@
+"""Take an existing table over: its mark, its columns and, where wanted, format version 3, in one commit.
+
+`cleantail adopt` calls it; it is no station of a DAG. What the table is was found out before (cleantail.adoption). No
+record is read or written, and a table that is adopted already is left as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from cleantail.adoption import FORMAT_VERSION
+from cleantail.columns import PROPERTY_COLUMNS
+from cleantail.config import Platform, Topic
+from cleantail.errors import CleantailError, ConflictError, TableError
+from cleantail.partition_state import PROPERTY_TOPIC
+
+
+def adopt_table(spark: SparkSession, topic: Topic, platform: Platform) -> dict[str, Any]:
+    """Commits what is missing; says whether anything was. Raises ConflictError when another commit came first."""
+    from py4j.protocol import Py4JJavaError
+
+    name = ".".join(f"`{part}`" for part in (platform.catalog.name, *topic.table.split(".")))
+    jvm: Any = spark._jvm
+    try:
+        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+        changed = _commit(table, topic)
+    except Py4JJavaError as e:
+        kind = str(e.java_exception.getClass().getSimpleName())
+        text = f"table {topic.table}: {kind}: {str(e.java_exception.getMessage()).splitlines()[0]}"
+        raise (ConflictError(text) if kind == "CommitFailedException" else TableError(text)) from None
+    return {"ok": True, "topic": topic.topic, "table": topic.table, "changed": changed}
+
+
+def _commit(table: Any, topic: Topic) -> bool:
+    """Properties, format version and, for row ids, an empty snapshot: all of it or nothing."""
+    if topic.columns is None:
+        raise CleantailError(f"topic {topic.topic} has no columns: `cleantail adopt {topic.table}` writes them")
+    version = int(table.operations().current().formatVersion())
+    snapshot = table.currentSnapshot()
+    missing = version < FORMAT_VERSION or (snapshot is not None and snapshot.firstRowId() is None)
+    wanted = {PROPERTY_TOPIC: topic.topic, PROPERTY_COLUMNS: topic.columns.as_property()}
+    wanted |= {"format-version": str(FORMAT_VERSION)} if version < FORMAT_VERSION else {}
+    present = dict(table.properties())
+    if not missing and all(present.get(key) == value for key, value in wanted.items()):
+        return False
+    transaction = table.newTransaction()
+    update = transaction.updateProperties()
+    for key, value in wanted.items():
+        update.set(key, value)
+    update.commit()
+    if missing and snapshot is not None:
+        transaction.newAppend().set("cleantail.operation", "adopt").commit()
+    transaction.commitTransaction()
+    return True

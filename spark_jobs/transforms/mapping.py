@@ -1,0 +1,28 @@
+"""Records of an adopted table in the columns of a topic table (cleantail.column_sql)."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from cleantail.column_sql import expressions
+from cleantail.columns import Columns, quoted
+
+METADATA = ("_file", "_pos", "_row_id")
+"""Iceberg's hidden columns that rounds use: behind a projection they are there only if it has them."""
+
+
+def as_topic_table(stored: DataFrame, columns: Columns) -> DataFrame:
+    """The columns of a topic table and the hidden ones; what a plan does not use is not read."""
+    return stored.selectExpr(*_named(stored, columns), *METADATA)
+
+
+def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:
+    """The same as a select list, without the hidden columns."""
+    return ", ".join(_named(stored, columns))
+
+
+def _named(stored: DataFrame, columns: Columns) -> list[str]:
+    paths = list(columns.paths.values())
+    kinds = [field.dataType.simpleString() for field in stored.select(*map(quoted, paths)).schema]
+    found = expressions(columns, dict(zip(paths, kinds, strict=True)))
+    return [f"{sql} AS `{name}`" for name, sql in found.items()]

@@ -1,0 +1,208 @@
+"""Which columns are guessed, what stands in the way of an adoption, and what is said of a table."""
+
+from dataclasses import replace
+
+import pytest
+
+from cleantail.adoption import Found, FoundLog, advice, changes, describe, problems
+from cleantail.column_sql import expressions, problem_of
+from cleantail.columns import Columns, columns_of_properties, quoted
+from cleantail.layouts import guess_layout
+
+COLUMNS = Columns(partition="m.partition", offset="m.offset", key="id", value="v", timestamp="m.timestamp")
+FOUND = Found(
+    table="sinks.orders",
+    sink="a sink",
+    format_version=3,
+    partitioned_by="nothing",
+    columns=(
+        ("m.partition", "int"),
+        ("m.offset", "long"),
+        ("m", "struct"),
+        ("id", "long"),
+        ("v", "string"),
+        ("x", "int"),
+    ),
+    topics=("orders",),
+    files=2,
+    logs=(FoundLog(0, 10, 0, 9, 0), FoundLog(1, 5, 3, 6, 1)),
+    tombstones=2,
+)
+
+
+def red(found=FOUND, topic="orders", columns=COLUMNS, upgrade=False, **different):
+    return problems(replace(found, **different), topic, columns, upgrade)
+
+
+@pytest.mark.parametrize(
+    ("names", "sink", "paths", "topic"),
+    [
+        pytest.param(
+            "redpanda.partition redpanda.offset redpanda.timestamp redpanda.headers redpanda.key "
+            "redpanda.timestamp_type redpanda value",
+            "Redpanda's Iceberg topics",
+            "redpanda.partition redpanda.offset redpanda.timestamp redpanda.timestamp_type redpanda.key value "
+            "redpanda.headers",
+            None,
+            id="redpanda",
+        ),
+        pytest.param(
+            "id _kafka_metadata.topic _kafka_metadata.partition _kafka_metadata.offset _kafka_metadata.timestamp "
+            "_kafka_metadata",
+            "Kafka Connect's Iceberg sink, metadata as a struct",
+            "_kafka_metadata.partition _kafka_metadata.offset _kafka_metadata.timestamp",
+            "_kafka_metadata.topic",
+            id="connect nested",
+        ),
+        pytest.param(
+            "key _kafka_metadata_topic _kafka_metadata_partition _kafka_metadata_offset _kafka_metadata_timestamp",
+            "Kafka Connect's Iceberg sink, metadata as prefixed columns",
+            "_kafka_metadata_partition _kafka_metadata_offset _kafka_metadata_timestamp key",
+            "_kafka_metadata_topic",
+            id="connect prefixed",
+        ),
+        pytest.param(
+            "key value topic partition offset timestamp timestampType",
+            "plain columns",
+            "partition offset timestamp timestampType key value",
+            "topic",
+            id="spark",
+        ),
+        pytest.param(
+            "_pos.partition _pos.offset _pos.record_timestamp key",
+            "columns under _pos",
+            "_pos.partition _pos.offset _pos.record_timestamp key",
+            None,
+            id="another name",
+        ),
+        pytest.param("a.partition a.offset b.partition b.offset key", "columns of its own", "", None, id="two of them"),
+        pytest.param("source.offset id", "columns of its own", "", None, id="an offset alone"),
+    ],
+)
+def test_a_sink_is_known_by_where_partition_and_offset_stand(names, sink, paths, topic):
+    layout = guess_layout(names.split(), {})
+    assert (layout.sink, set(layout.paths.values()), layout.topic_path) == (sink, set(paths.split()), topic)
+
+
+def test_what_is_given_counts_before_what_is_guessed():
+    names = ["a.partition", "a.offset", "b.partition", "b.offset", "b.topic", "key", "id"]
+    layout = guess_layout(names, {"offset": "b.offset", "key": "id"})
+    assert layout.paths == {"partition": "b.partition", "offset": "b.offset", "key": "id"}
+    assert layout.topic_path == "b.topic"
+    assert guess_layout(names, {"offset": "key"}).paths == {"offset": "key"}
+
+
+def test_a_table_that_has_all_has_no_problem():
+    assert red() == []
+
+
+@pytest.mark.parametrize(
+    ("different", "message"),
+    [
+        pytest.param({"format_version": 2}, "its format version is 2, and deletion vectors need 3: --upgrade", id="v2"),
+        pytest.param({"owner": "other"}, "the table belongs to topic other", id="another topic's"),
+        pytest.param({"owner": "orders"}, "was made by Cleantail for topic orders: there is nothing", id="ours"),
+        pytest.param(
+            {"owner": "orders", "adopted_columns": '{"key":"x"}'},
+            'it was adopted with columns {"key":"x"}',
+            id="remapped",
+        ),
+        pytest.param({"deletes": "it has 3 delete files"}, "rewrite the files that they belong to first", id="deletes"),
+        pytest.param({"topics": ("a", "b")}, "it holds 2 topics (a, b)", id="two topics"),
+        pytest.param({"other_formats": ("ORC",)}, "it has data files of format ORC", id="orc"),
+        pytest.param({"wrong": ("key: no",)}, "key: no", id="mapping"),
+    ],
+)
+def test_what_stands_in_the_way_is_said_with_what_to_do(different, message):
+    [said] = red(**different)
+    assert message in said
+
+
+def test_an_upgrade_that_is_wanted_is_no_problem_and_adopting_again_is_none():
+    assert red(upgrade=True, format_version=2) == []
+    again = replace(FOUND, owner="orders", adopted_columns=COLUMNS.as_property())
+    assert (red(again), changes(again, "orders", COLUMNS)) == ([], [])
+
+
+def test_an_adoption_says_what_it_changes():
+    assert changes(FOUND, "orders", COLUMNS) == ["table properties cleantail.topic and cleantail.columns"]
+    old = replace(FOUND, format_version=2)
+    assert changes(old, "orders", COLUMNS)[:2] == [
+        "format version 2 -> 3",
+        "an empty snapshot, by which existing records get row ids",
+    ]
+    upgraded_by_others = replace(FOUND, row_ids=False)
+    assert changes(upgraded_by_others, "orders", COLUMNS)[0].startswith("an empty snapshot")
+
+
+@pytest.mark.parametrize(
+    ("different", "message"),
+    [
+        pytest.param({"value_is_required": True}, "v can never be null: no record is a tombstone", id="required"),
+        pytest.param({"files_of_several_logs": 2}, "2 files hold several partitions", id="shared files"),
+        pytest.param({"files_without_bounds": 4}, "4 files have no bounds", id="no metrics"),
+        pytest.param({"keyless": 3}, "3 records have no key", id="keyless"),
+    ],
+)
+def test_what_a_person_should_know_is_told(different, message):
+    told = advice(replace(FOUND, **different), COLUMNS)
+    assert "1 records have the offset of another: the first round keeps one of each" in told
+    assert any(message in text for text in told)
+
+
+def test_a_column_that_is_not_mapped_has_a_consequence():
+    few = Columns(partition="m.partition", offset="m.offset", key="id")
+    told = advice(FOUND, few)
+    assert told[0].startswith("no column is mapped to value") and told[1].startswith("no timestamp")
+
+
+def test_the_findings_are_told_in_lines():
+    assert describe(FOUND, COLUMNS.paths) == [
+        "sinks.orders: a sink",
+        "format version 3, partitioned by nothing, 2 files, 15 records",
+        "columns:",
+        "  partition: m.partition (int)",
+        "  offset: m.offset (long)",
+        "  key: id (long)",
+        "  value: v (string)",
+        "  timestamp: m.timestamp (no such column)",
+        "  not mapped: m, x",
+        "partition 0: 10 records, offsets 0 to 9, 0 duplicates",
+        "partition 1: 5 records, offsets 3 to 6, 1 duplicates",
+        "2 of 2 files are in offset order; tombstones: 2",
+    ]
+
+
+def test_a_mapping_is_a_property_and_back():
+    assert columns_of_properties({"cleantail.columns": COLUMNS.as_property()}) == COLUMNS
+    assert columns_of_properties({}) is None
+    assert quoted("a.b") == "`a`.`b`"
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "fine"),
+    [
+        pytest.param("partition", "int", True, id="partition"),
+        pytest.param("offset", "string", False, id="offset as text"),
+        pytest.param("key", "binary", True, id="bytes"),
+        pytest.param("key", "bigint", True, id="a number"),
+        pytest.param("key", "double", False, id="a fraction"),
+        pytest.param("key", "struct<a:int>", False, id="a struct"),
+        pytest.param("timestamp", "bigint", True, id="ms"),
+        pytest.param("timestamp", "string", False, id="time as text"),
+        pytest.param("headers", "array<struct<key:string,value:binary>>", True, id="headers"),
+        pytest.param("headers", "map<string,binary>", False, id="headers as a map"),
+        pytest.param("value", "struct<a:int>", True, id="any value"),
+    ],
+)
+def test_a_type_fits_a_column_or_is_refused(column, kind, fine):
+    assert (problem_of(column, kind) is None) == fine
+
+
+def test_columns_that_are_not_there_are_in_no_record():
+    few = Columns(partition="p", offset="o", key="k")
+    sql = expressions(few, {"p": "int", "o": "bigint", "k": "string"})
+    assert sql["key"] == "CAST(CAST(`k` AS STRING) AS BINARY)"
+    assert sql["value"] == "CAST(X'' AS BINARY)"  # never null: no record is a tombstone
+    assert sql["timestamp"] == "CAST(NULL AS timestamp)"
+    assert list(sql) == ["partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"]

@@ -1,0 +1,131 @@
+"""What is wrong with a log, seen in its metadata, and until when."""
+
+from dataclasses import replace
+
+import pytest
+from kernel_builders import HOUR_MS, configs, log_state
+
+from cleantail.alarms import left_behind, log_alarms, quarantine_subject, still_behind, still_quarantined
+from cleantail.events import Event
+from cleantail.incidents import Condition
+from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.readers import Reader
+
+DAY_MS = 24 * HOUR_MS
+LATE = log_state(earliest_dirty_timestamp_ms=1_000)
+HELD = log_state(state=PartitionState(quarantine=Quarantine(5_000, "compact", "check failed: x", 2, 6_000)))
+DELETED = log_state(horizons=(Horizon(5, 1_000, 0), Horizon(8, 2_000, 3), Horizon(10, 3_000, 4)))
+
+
+def events(log, now_ms, readers=(), **changes):
+    return [c.event for c in log_alarms([log], readers, configs(**changes), now_ms)]
+
+
+def reader(offset, partition=0, name="cache"):
+    return Reader("orders", name, partition, offset, 1)
+
+
+def test_nothing_is_wrong_with_a_log_in_good_order():
+    assert events(log_state(), 1 << 50) == []
+
+
+# ---- deadline
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "changes", "found"),
+    [
+        pytest.param(1_500, {}, [], id="at its deadline"),
+        pytest.param(1_501, {}, [Event.DEADLINE_MISSED], id="a millisecond past it"),
+        pytest.param(9_999, {"cleanup_policy": "delete"}, [], id="a topic that is not compacted"),
+    ],
+)
+def test_a_deadline_is_missed_when_the_longest_lag_has_passed(now_ms, changes, found):
+    assert events(LATE, now_ms, max_compaction_lag_ms=500, **changes) == found
+
+
+def test_a_deadline_is_not_missed_where_nothing_can_be_cleaned():
+    assert events(replace(LATE, cleanable_bytes=0), 9_999, max_compaction_lag_ms=500) == []
+
+
+def test_a_missed_deadline_says_by_how_much():
+    [found] = log_alarms([LATE], (), configs(max_compaction_lag_ms=HOUR_MS), 1_000 + 3 * HOUR_MS)
+    assert (found.subject, found.partition) == ("partition 0", 0)
+    assert found.text.startswith("partition 0 is 2 h past max.compaction.lag.ms, which is 1 h: overdue by 2 h")
+
+
+# ---- quarantine
+
+
+def test_a_quarantine_is_one_incident_for_all_its_attempts():
+    [found] = log_alarms([HELD], (), configs(), 9_999)
+    assert (found.event, found.subject) == (Event.QUARANTINED, quarantine_subject(0, 5_000))
+    assert found.text == "partition 0 is in quarantine since 1970-01-01 00:00:05 UTC: check failed: x"
+
+
+def test_a_quarantine_names_the_branch_and_how_long_it_is_kept():
+    held = replace(HELD.state, quarantine=replace(HELD.state.quarantine, branch="failed_r_u0_10"))
+    [found] = log_alarms([replace(HELD, state=held)], (), configs(cleantail_failed_branch_retention_ms=5_000), 9_999)
+    assert found.text.endswith("x; what was held back is on branch failed_r_u0_10 until 1970-01-01 00:00:15 UTC")
+
+
+@pytest.mark.parametrize(
+    ("subject", "kept"), [(quarantine_subject(0, 5_000), True), (quarantine_subject(0, 4_999), False)]
+)
+def test_a_failed_check_lasts_as_long_as_the_quarantine_that_it_led_to(subject, kept):
+    known = Condition(Event.CHECK_FAILED, subject, "", "", 0)
+    other = replace(known, event=Event.QUARANTINED)
+    assert still_quarantined([known, other], [HELD, log_state(partition=1)]) == ([known] if kept else [])
+
+
+# ---- erasure
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "found"), [(2_500, []), (2_501, [Event.ERASURE])], ids=["at the end of the grace", "past it"]
+)
+def test_a_tombstone_is_overdue_when_the_grace_after_its_horizon_is_over(now_ms, found):
+    assert events(DELETED, now_ms, cleantail_erasure_grace_ms=500) == found
+
+
+def test_overdue_tombstones_are_counted_and_dated():
+    [found] = log_alarms([DELETED], (), configs(cleantail_erasure_grace_ms=0), 3_001)
+    assert found.text == "partition 0: up to 7 tombstones are still there, due since 1970-01-01 00:00:02 UTC"
+
+
+def test_a_topic_that_is_not_compacted_erases_nothing():
+    assert events(DELETED, 1 << 50, cleanup_policy="delete") == []
+
+
+@pytest.mark.parametrize(
+    ("position", "now_ms", "found"),
+    [
+        pytest.param(7, 2_000 + 10 * HOUR_MS, [], id="held, up to the cap"),
+        pytest.param(7, 2_001 + 10 * HOUR_MS, [Event.ERASURE], id="held longer than the cap allows"),
+        pytest.param(8, 2_001, [Event.ERASURE], id="read"),
+    ],
+)
+def test_a_tombstone_that_a_reader_holds_is_due_after_the_longest_hold(position, now_ms, found):
+    changes = {"cleantail_erasure_grace_ms": 0, "cleantail_readers_hold_cap_ms": 10 * HOUR_MS}
+    log = replace(DELETED, horizons=DELETED.horizons[:2])
+    assert events(log, now_ms, [reader(position), reader(0, partition=1)], **changes) == found
+
+
+# ---- readers that were left behind
+
+
+@pytest.mark.parametrize(
+    ("readers", "lasts"),
+    [
+        pytest.param([reader(17)], True, id="where it was"),
+        pytest.param([reader(20)], True, id="not past it yet"),
+        pytest.param([reader(21)], False, id="past what has gone"),
+        pytest.param([], False, id="not registered any more"),
+        pytest.param([reader(17, partition=1), reader(17, name="other")], False, id="another log, another reader"),
+    ],
+)
+def test_a_reader_is_behind_until_it_has_passed_what_is_gone(readers, lasts):
+    known = left_behind("cache", 0, 17, 20)
+    other = Condition(Event.RUN_FAILED, known.subject, "")
+    assert still_behind([known, other], readers) == ([known] if lasts else [])
+    assert "reader cache is at offset 17 of partition 0, and tombstones up to 20 are gone" in known.text

@@ -1,0 +1,244 @@
+"""What the metrics say of logs, evidence and results of jobs."""
+
+import json
+
+import pytest
+from kernel_builders import HOUR_MS, configs, log_state
+
+from cleantail import metrics as m
+from cleantail.last_compaction import LastCompaction
+from cleantail.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
+from cleantail.metrics import METRICS, Sample, by_metric, metrics_markdown
+from cleantail.partition_state import Horizon, PartitionState, Quarantine
+
+NOW_MS = 100 * HOUR_MS
+
+
+def held(retry_at_ms):
+    return PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, retry_at_ms))
+
+
+def values(*logs, **changes):
+    """{(metric, labels after the topic): value} of these logs."""
+    found = log_samples("orders", logs, configs(**changes), NOW_MS)
+    assert all(len(s.labels) == len(s.metric.labels) and s.labels[0] == "orders" for s in found)
+    return {(s.metric.name, *s.labels[1:]): s.value for s in found}
+
+
+def test_the_dirtiest_log_is_the_topics_and_each_log_has_its_own():
+    found = values(log_state(), log_state(partition=3, cleanable_bytes=300), min_cleanable_dirty_ratio=0.4)
+    assert found["max-dirty-percent",] == 75
+    assert (found["log-dirty-percent", "0"], found["log-dirty-percent", "3"]) == (50, 75)
+    assert found["min-cleanable-dirty-percent",] == 40
+
+
+def test_a_log_that_waits_in_quarantine_is_uncleanable_and_not_the_dirtiest():
+    found = values(log_state(), log_state(partition=1, cleanable_bytes=300, state=held(NOW_MS + 1)))
+    assert found["max-dirty-percent",] == 50
+    assert (found["uncleanable-partitions-count",], found["uncleanable-bytes",]) == (1, 300)
+    assert (found["log-quarantined", "0"], found["log-quarantined", "1"]) == (0, 1)
+
+
+def test_a_log_whose_next_try_has_come_counts_again():
+    assert values(log_state(state=held(NOW_MS)))["max-dirty-percent",] == 50
+
+
+def test_the_delay_is_that_of_the_oldest_dirty_record_past_the_limit():
+    log = log_state(earliest_dirty_timestamp_ms=NOW_MS - 3 * HOUR_MS)
+    found = values(log, log_state(partition=1), max_compaction_lag_ms=HOUR_MS)
+    assert (found["max-compaction-delay-secs",], found["log-compaction-delay-secs", "0"]) == (7200, 7200)
+    assert found["log-compaction-delay-secs", "1"] == 0
+
+
+def test_tombstones_are_pending_and_some_of_them_due():
+    log = log_state(horizons=(Horizon(5, NOW_MS, 3), Horizon(10, NOW_MS + 1, 4)), tombstones_without_horizon=2)
+    found = values(log)
+    assert (found["tombstones-pending", "0"], found["tombstones-due", "0"]) == (9, 3)
+
+
+def test_bytes_have_a_section_and_offsets_are_those_of_the_log():
+    found = values(log_state(clean_bytes=1, cleanable_bytes=2, uncleanable_bytes=3))
+    assert [found["log-bytes", "0", s] for s in ("clean", "cleanable", "uncleanable")] == [1, 2, 3]
+    assert (found["log-first-dirty-offset", "0"], found["log-end-offset", "0"], found["log-records", "0"]) == (
+        10,
+        30,
+        30,
+    )
+
+
+def test_the_last_round_is_a_time_and_absent_before_the_first():
+    assert ("log-last-round-timestamp-seconds", "0") not in values(log_state())
+    log = log_state(state=PartitionState(checkpoint=10, last_round_ms=5000))
+    assert values(log)["log-last-round-timestamp-seconds", "0"] == 5
+
+
+def test_a_topic_that_does_not_compact_is_not_dirty():
+    names = {name for name, *_ in values(log_state(), cleanup_policy=frozenset({"delete"}))}
+    assert "log-records" in names
+    assert not names & {"max-dirty-percent", "log-dirty-percent", "max-compaction-delay-secs"}
+
+
+def test_a_topic_without_a_table_has_zeros_and_no_logs():
+    assert values()["max-dirty-percent",] == 0
+    assert values()["uncleanable-partitions-count",] == 0
+
+
+# ---- counters
+
+
+def row(partition=0, passed=True, checks=(), deleted=None, **more):
+    fields = {"topic": "orders", "partition": partition, "kind": "compact", "passed": passed}
+    failed = [{"severity": severity, "passed": ok} for severity, ok in checks]
+    return {**fields, "deleted": json.dumps(deleted or {}), "checks": json.dumps(failed), **more}
+
+
+def counted(samples):
+    return {(s.metric.name, *s.labels): s.value for s in samples}
+
+
+def test_rounds_checks_and_drops_are_counted_by_log():
+    rows = [
+        row(deleted={"superseded": 5, "invalid": 0}, checks=[("critical", True)]),
+        row(deleted={"superseded": 7}),
+        row(deleted={"superseded": 9}, passed=False, checks=[("critical", False), ("warning", False)]),
+        row(partition=1, kind="expire", deleted={"expired": 2}),
+    ]
+    assert counted(total_samples(totals_of(rows))) == {
+        ("rounds", "orders", "0", "compact", "passed"): 2,
+        ("rounds", "orders", "0", "compact", "held_back"): 1,
+        ("rounds", "orders", "1", "expire", "passed"): 1,
+        ("checks-failed", "orders", "0", "critical"): 1,
+        ("checks-failed", "orders", "0", "warning"): 1,
+        ("records-dropped", "orders", "0", "superseded"): 12,
+        ("records-dropped", "orders", "1", "expired"): 2,
+    }
+
+
+def test_more_rows_never_lower_a_counter():
+    rows = [row(partition=p, passed=p % 3 > 0, checks=[("info", False)], deleted={"copies": p}) for p in range(9)]
+    for n in range(len(rows)):
+        before, after = totals_of(rows[:n]), totals_of(rows[: n + 1])
+        assert all(after[key] >= count for key, count in before.items())
+
+
+# ---- what a job says
+
+
+def verdict(partition, *severities, passed=True):
+    failed = [{"severity": severity, "passed": False} for severity in severities]
+    return {
+        "partition": partition,
+        "passed": passed,
+        "failures": [] if passed else failed,
+        "warnings": failed if passed else [],
+    }
+
+
+MEASURES = [
+    {"partition": 0, "records_in": 10, "records_out": 4, "deleted": {"superseded": 6}},
+    {"partition": 1, "records_in": 10, "records_out": 10, "deleted": {"superseded": 3}},
+]
+
+
+def said(job, **result):
+    return counted(job_samples(job, "orders", result))
+
+
+def test_a_compaction_says_how_long_it_took_and_how_full_the_map_was_at_most():
+    found = said("compact", clean_ms=1500, buffer_percent=12.5, counts={})
+    assert found == {("max-clean-time-secs", "orders"): 1.5, ("max-buffer-utilization-percent", "orders"): 12.5}
+
+
+def test_a_check_says_its_rounds_and_failures_and_what_share_was_kept():
+    verdicts = [verdict(0, "warning"), verdict(1, "critical", passed=False)]
+    assert said("check_quality", verdicts=verdicts, measures=MEASURES) == {
+        ("rounds", "orders", "0", "compact", "passed"): 1,
+        ("rounds", "orders", "1", "compact", "held_back"): 1,
+        ("checks-failed", "orders", "0", "warning"): 1,
+        ("checks-failed", "orders", "1", "critical"): 1,
+        ("cleaner-recopy-percent", "orders"): 70,
+    }
+
+
+def test_only_what_was_published_was_dropped():
+    found = said("publish", published=[0], verdicts=[verdict(0), verdict(1)], measures=MEASURES)
+    assert found == {("records-dropped", "orders", "0", "superseded"): 6}
+
+
+def test_an_expiry_is_a_round_of_its_own_kind():
+    measures = [{"partition": 0, "records_in": 9, "records_out": 7, "deleted": {"expired": 2}}]
+    assert said("expire_tombstones", published=[0], verdicts=[verdict(0)], measures=measures) == {
+        ("rounds", "orders", "0", "expire", "passed"): 1,
+        ("records-dropped", "orders", "0", "expired"): 2,
+    }
+
+
+def test_a_reclaim_says_what_it_freed():
+    assert said("reclaim", reclaimed_bytes=77) == {("bytes-reclaimed", "orders"): 77}
+    assert said("reclaim", reclaimed_bytes=0) == {}
+
+
+@pytest.mark.parametrize("job", ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim"])
+def test_a_job_that_came_to_nothing_says_nothing(job):
+    assert said(job) == {}
+    assert said(job, ok=False, error="out of memory") == {}
+
+
+# ---- the last compaction
+
+
+def test_the_last_compaction_is_that_of_its_worst_unit_and_survives_the_table_property():
+    units = [{"clean_ms": 5, "buffer_percent": 1.0}, {"clean_ms": 3, "buffer_percent": 2.5}]
+    last = LastCompaction.of_round(units, MEASURES)
+    assert last == LastCompaction(5, 2.5, 20, 14)
+    assert LastCompaction.parsed(last.as_json()) == last
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "[]", "5", "x", '{"clean_ms": "x"}'], ids=repr)
+def test_what_is_no_last_compaction_is_none(text):
+    assert LastCompaction.parsed(text) is None
+    assert compaction_samples("orders", LastCompaction.parsed(text)) == []
+
+
+def test_a_compaction_of_nothing_kept_nothing():
+    assert LastCompaction(1, 1.0, 0, 0).recopy_percent == 0
+
+
+# ---- the table
+
+
+def test_every_metric_has_a_name_of_its_own_and_kafkas_are_kafkas():
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    kafkas = {metric.name for metric in METRICS if metric.kafka} | set(m.NO_COUNTERPART)
+    assert kafkas == {
+        "max-dirty-percent",
+        "cleaner-recopy-percent",
+        "max-clean-time-secs",
+        "max-compaction-delay-secs",
+        "max-buffer-utilization-percent",
+        "uncleanable-partitions-count",
+        "uncleanable-bytes",
+        "time-since-last-run-ms",
+        "DeadThreadCount",
+    }
+
+
+def test_the_names_of_queries_are_those_that_prometheus_allows():
+    assert m.MAX_DIRTY_PERCENT.exposed == "cleantail_max_dirty_percent"
+    assert m.ROUNDS.exposed == "cleantail_rounds_total"
+    assert all(metric.exposed.replace("_", "").isalnum() for metric in METRICS)
+
+
+def test_the_readmes_table_has_a_row_for_each():
+    rows = metrics_markdown().splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == [*(metric.name for metric in METRICS), "DeadThreadCount"]
+    assert all(row.count("|") == 6 for row in rows)
+
+
+def test_samples_are_grouped_in_the_order_of_the_table():
+    samples = [Sample(m.ROUNDS, ("a",), 1), Sample(m.MAX_DIRTY_PERCENT, ("a",), 2), Sample(m.ROUNDS, ("b",), 3)]
+    assert [(metric.name, len(found)) for metric, found in by_metric(samples)] == [
+        ("max-dirty-percent", 1),
+        ("rounds", 2),
+    ]

@@ -1,0 +1,39 @@
+"""The moments at which a schedule would have started runs."""
+
+import pytest
+
+from cleantail.config_row import LONG_MAX
+from cleantail.ticks import MOST_TICKS, run_times
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("schedule", "count", "first"),
+    [
+        pytest.param("*/15 * * * *", 96, HOUR_MS // 4, id="cron"),
+        pytest.param("@hourly", 24, HOUR_MS, id="preset"),
+        pytest.param("@daily", 1, DAY_MS, id="the end counts"),
+    ],
+)
+def test_a_schedule_starts_runs_after_the_start_up_to_the_end(schedule, count, first):
+    found = run_times(schedule, 0, DAY_MS, [])
+    assert (len(found), found[0]) == (count, first)
+
+
+@pytest.mark.parametrize("schedule", [None, "@once", "@quarterly"])
+def test_where_no_run_is_scheduled_one_after_each_append_stands_for_a_persons(schedule):
+    assert run_times(schedule, 0, DAY_MS, [5, 3, 5]) == [3, 5, DAY_MS]
+
+
+def test_a_quarter_has_three_months():
+    assert len(run_times("@quarterly", 0, 366 * DAY_MS, [])) == 4
+
+
+@pytest.mark.parametrize("end_ms", [30 * DAY_MS, LONG_MAX], ids=["a month", "the end of time"])
+def test_a_long_list_is_thinned_evenly(end_ms):
+    found = run_times("* * * * *", 0, end_ms, [])
+    steps = {b - a for a, b in zip(found, found[1:], strict=False)}
+    assert MOST_TICKS * 0.9 <= len(found) <= MOST_TICKS
+    assert len(steps) == 1

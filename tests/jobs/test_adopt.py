@@ -1,0 +1,212 @@
+"""Tables as sinks write them, adopted and compacted in place: what survives is what the rules say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.model import compacted, without_tombstones
+
+NOW = 1_800_000_000_000
+HOUR = 3_600_000
+HEADERS = "array<struct<key: string, value: binary>>"
+REDPANDA = (
+    f"struct<`partition`: int, `offset`: bigint, `timestamp`: timestamp, headers: {HEADERS}, key: binary, "
+    "timestamp_type: int>"
+)
+
+
+def changes(partitions=3, count=40, keys=6):
+    """(partition, offset, ms, key, value or None): some hours of changes, a tombstone that wins (offset 37) in every log."""
+    for p in range(partitions):
+        for o in range(count):
+            key = f"k{(o * 7 + p) % keys}"
+            yield p, o, NOW - 5 * HOUR + o * HOUR // 10, key, None if o % 11 == 4 else f"v{o}"
+
+
+def expected(records):
+    """By the model of the rules: the winner of every key of each log, tombstones and all."""
+    rows = [{"partition": p, "offset": o, "key": k, "payload": v, "ts": ms} for p, o, ms, k, v in records]
+    return [(r["partition"], r["offset"], r["key"], r["payload"]) for r in compacted(rows)]
+
+
+def read(workshop, topic):
+    return [(r["partition"], r["offset"], r["key"], r["payload"]) for r in workshop.read(topic)]
+
+
+@pytest.fixture
+def lake(spark, workshop):
+    """Makes tables as sinks do: lake(sql of columns, rows, partitioned by, properties), one append a group of rows."""
+
+    def make(name, columns, groups, select, by="", properties="'format-version'='2'"):
+        workshop.platform()
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
+        full = f"cleantail.sinks.`{name}`"
+        spark.sql(f"CREATE TABLE {full} ({columns}) USING iceberg {by} TBLPROPERTIES ({properties})")
+        for rows in groups:
+            flat = "p int, o bigint, ms bigint, k string, v string"
+            made = spark.createDataFrame(list(rows), flat).coalesce(1).selectExpr(*select)
+            made.writeTo(full).append()
+        return f"sinks.{name}"
+
+    return make
+
+
+@pytest.fixture
+def redpanda(lake):
+    """Redpanda in key_value mode: a file has one partition, the table is cut by hour, no metrics are in the metadata."""
+
+    def make(name, records):
+        struct = (
+            "named_struct('partition', p, 'offset', o, 'timestamp', timestamp_millis(ms), 'headers', "
+            f"CAST(array(named_struct('key', 'h', 'value', X'01')) AS {HEADERS}), 'key', CAST(k AS BINARY), "
+            "'timestamp_type', 0) AS redpanda"
+        )
+        groups = [[r for r in records if r[0] == p] for p in sorted({r[0] for r in records})]
+        return lake(
+            name,
+            f"redpanda {REDPANDA}, value binary",
+            groups,
+            [struct, "CAST(v AS BINARY) AS value"],
+            "PARTITIONED BY (hours(redpanda.timestamp))",
+            "'format-version'='2', 'write.metadata.metrics.default'='none', 'write.spark.fanout.enabled'='true'",
+        )
+
+    return make
+
+
+def settings(workshop, topic, **config):
+    """The topic's YAML as a person goes on to write it."""
+    file = workshop.config / "topics" / f"{topic}.yaml"
+    file.write_text(file.read_text() + "config: " + json.dumps({"segment.ms": 1, "delete.retention.ms": 1000} | config))
+
+
+def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, redpanda, spark):
+    records = list(changes())
+    table = redpanda("orders-v2", records)
+    # found out, and nothing changed: version 3 is wanted by name
+    code, out, err = workshop.run("adopt", table)
+    assert code == 2
+    assert "sinks.orders-v2: Redpanda's Iceberg topics" in out
+    assert "partition 2: 40 records, offsets 0 to 39, 0 duplicates" in out
+    assert "partitioned by hour(redpanda.timestamp)" in out
+    assert "its format version is 2, and deletion vectors need 3: --upgrade makes it that" in err
+    assert not list((workshop.config / "topics").iterdir())
+    found = workshop.json("adopt", table, "--upgrade", "--dry-run")
+    assert found["mapped"]["key"] == "redpanda.key" and found["tombstones"] == 12
+    assert found["files_without_bounds"] == found["files"] == 12
+    assert not list((workshop.config / "topics").iterdir())
+
+    before = files_of(spark, table)
+    out = workshop.ok("adopt", table, "--upgrade")
+    assert "format version 2 -> 3" in out and "orders-v2.yaml in" in out
+    assert "nothing, it is adopted already" in workshop.ok("adopt", table)
+    settings(workshop, "orders-v2")
+    assert workshop.run("check-config")[0] == 0
+    assert read(workshop, "orders-v2") == [(p, o, k, v) for p, o, _, k, v in records]
+
+    result = workshop.json("compact", "orders-v2", "--now", NOW)
+    assert result["ok"] and result["compacted"]["published"] == [0, 1, 2]
+    assert read(workshop, "orders-v2") == expected(records)
+    assert files_of(spark, table) == before  # the sink's own files, with deletion vectors beside them
+    live = [log["records"] for log in workshop.json("status", "orders-v2", "--now", NOW)["topics"]["orders-v2"]]
+    assert live == [6, 6, 6]
+    latest = [json.loads(line) for line in workshop.ok("latest", "orders-v2", "--now", NOW).splitlines()]
+    alive = [r for r in expected(records) if r[3] is not None]
+    assert [(r["partition"], r["offset"], r["key"], r["payload"]) for r in latest] == alive
+    view = spark.table("cleantail.sinks.`orders-v2_latest`").orderBy("partition", "offset").collect()
+    assert [(r["partition"], r["offset"], bytes(r["key"]).decode()) for r in view] == [a[:3] for a in alive]
+    assert workshop.json("check", "orders-v2")["ok"]
+
+    # the sink goes on; tombstones go at their horizon
+    more = [(0, 40, NOW, "k0", "new"), (0, 41, NOW, "k9", None)]
+    struct = ("named_struct('partition', p, 'offset', o, 'timestamp', timestamp_millis(ms), 'headers', CAST(NULL AS "
+              f"{HEADERS}), 'key', CAST(k AS BINARY), 'timestamp_type', 0) AS redpanda")  # fmt: skip
+    frame = spark.createDataFrame(more, "p int, o bigint, ms bigint, k string, v string")
+    frame.coalesce(1).selectExpr(struct, "CAST(v AS BINARY) AS value").writeTo("cleantail.sinks.`orders-v2`").append()
+    workshop.ok("compact", "orders-v2", "--now", NOW + 2000, "--force")
+    left = [r for r in expected([*records, *more]) if r[3] is not None or r[1] == 41]
+    assert read(workshop, "orders-v2") == left
+
+
+def files_of(spark, table):
+    namespace, name = table.split(".")
+    rows = spark.sql(f"SELECT file_path FROM cleantail.{namespace}.`{name}`.data_files").collect()
+    return sorted(row.file_path for row in rows)
+
+
+CONNECT = {
+    "nested, one task for all partitions": (
+        "id bigint, payload string, _kafka_metadata struct<topic: string, `partition`: int, `offset`: bigint, "
+        "`timestamp`: bigint>",
+        "named_struct('topic', 'pg.public.orders', 'partition', p, 'offset', o, 'timestamp', ms) AS _kafka_metadata",
+        "",
+    ),
+    "prefixed, cut by a column of the record": (
+        "id bigint, payload string, _kafka_metadata_topic string, _kafka_metadata_partition int, "
+        "_kafka_metadata_offset bigint, _kafka_metadata_timestamp bigint",
+        "'pg.public.orders' AS _kafka_metadata_topic, p AS _kafka_metadata_partition, o AS _kafka_metadata_offset, "
+        "ms AS _kafka_metadata_timestamp",
+        "PARTITIONED BY (truncate(1, payload))",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", CONNECT)
+def test_kafka_connects_table_is_adopted_with_the_key_that_is_named(workshop, lake, spark, layout):
+    columns, metadata, by = CONNECT[layout]
+    name = f"connect_{list(CONNECT).index(layout)}"
+    records = [(p, o, ms, k[1:], v) for p, o, ms, k, v in changes()]
+    twice = [r for r in records if r[0] == 1 and r[1] in (38, 39)]  # at least once
+    select = ["CAST(k AS BIGINT) AS id", "v AS payload", *_split(metadata)]
+    properties = "'format-version'='3', 'write.spark.fanout.enabled'='true'"
+    table = lake(name, columns, [records[::2], records[1::2], twice], select, by, properties)
+
+    code, _, err = workshop.run("adopt", table)
+    assert (code, "no column is known to hold the key: say which with --column key=COLUMN" in err) == (2, True)
+    out = workshop.ok("adopt", table, "--column", "key=id", "--column", "value=payload", "--topic", name)
+    assert "note: " in out and "files hold several partitions" in out
+    assert "note: 2 records have the offset of another" in out
+    assert "partition 1: 42 records, offsets 0 to 39, 2 duplicates" in out
+    settings(workshop, name)
+    result = workshop.json("compact", name, "--now", NOW)
+    assert result["ok"], result
+    assert read(workshop, name) == expected(records)
+    assert result["compacted"]["measures"][1]["deleted"]["copies"] == 2
+    assert workshop.json("check", name)["ok"]
+    plan = workshop.json("plan", name, "--now", NOW)
+    assert [row["action"] for row in plan["partitions"]] == ["none", "none", "none"]
+    gone = workshop.json("compact", name, "--now", NOW + 2000)["expired"]
+    assert gone["published"] == [0, 1, 2]
+    assert read(workshop, name) == [r for r in expected(records) if r[3] is not None]
+    assert without_tombstones([{"payload": None}]) == []
+
+
+def _split(metadata):
+    return [metadata] if metadata.startswith("named_struct") else metadata.split(", ")
+
+
+def test_where_one_log_fails_its_check_those_that_share_files_with_it_wait_for_the_next_round(workshop, lake):
+    columns, metadata, by = CONNECT["nested, one task for all partitions"]
+    records = [(p, o, ms, k[1:], v) for p, o, ms, k, v in changes(partitions=2)]
+    bad = [(p, o, ms, k, "BAD" if (p, o) == (1, 39) else v) for p, o, ms, k, v in records]
+    select = ["CAST(k AS BIGINT) AS id", "v AS payload", metadata]
+    table = lake("shared", columns, [bad], select, by, "'format-version'='3'")
+    workshop.ok("adopt", table, "--column", "key=id", "--column", "value=payload")
+    file = workshop.config / "topics" / "pg.public.orders.yaml"
+    check = {
+        "expectation": "expect_column_values_to_not_be_in_set",
+        "kwargs": {"column": "value", "value_set": ["BAD"]},
+    }
+    file.write_text(file.read_text() + f"config: {{segment.ms: 1}}\nchecks: [{json.dumps(check)}]\n")
+    code, out, _ = workshop.run("compact", "pg.public.orders", "--now", NOW, "--json")
+    result = json.loads(out)["compacted"]
+    assert (code, result["published"], result["held_back"]) == (1, [], [0, 1])
+    assert len(read(workshop, "pg.public.orders")) == 80
+    states = workshop.json("status", "pg.public.orders", "--now", NOW)["topics"]["pg.public.orders"]
+    assert [bool(log["state"]["quarantine"]) for log in states] == [False, True]
+    assert workshop.json("compact", "pg.public.orders", "--now", NOW, "--partition", 0)["compacted"]["published"] == [0]
+    left = [r for r in read(workshop, "pg.public.orders") if r[0] == 0]
+    assert left == [r for r in expected(bad) if r[0] == 0]
+    assert len(read(workshop, "pg.public.orders")) == 40 + len(left)

@@ -1,0 +1,102 @@
+"""docs/operations.md: every command of it, run in the situation that its section describes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+BLOCKS = dict(re.findall(r"<!-- run: ([a-z-]+) -->\n *```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL))
+SHORT_KEYS = {
+    "expectation": "expect_column_value_lengths_to_be_between",
+    "kwargs": {"column": "key", "min_value": 1, "max_value": 3},
+}
+
+
+class Guide:
+    """Runs the blocks; a block that was never run is a command that nobody has tried."""
+
+    def __init__(self, workshop, topic, folder):
+        self.workshop, self.topic, self.folder = workshop, topic, folder
+        self.left = set(BLOCKS)
+
+    def run(self, name, **values):
+        """What the block's commands print. All must end well."""
+        self.left.discard(name)
+        text = BLOCKS[name].replace("orders.positions.json", str(self.folder / "positions.json"))
+        text = text.replace("orders", self.topic)
+        for placeholder, value in values.items():
+            text = text.replace(placeholder, str(value))
+        return "".join(self.workshop.ok(*shlex.split(line)[1:]) for line in text.splitlines())
+
+
+def record(offset, key, payload="v"):
+    return {"partition": 0, "offset": offset, "ts": 1_700_000_000_000 + offset, "key": key, "payload": payload}
+
+
+def test_every_command_of_the_guide_does_what_its_section_says(workshop, tmp_path):
+    topic = workshop.topic("guide", checks=[SHORT_KEYS])
+    guide = Guide(workshop, topic, tmp_path)
+
+    def ingest(*records):
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{records[0]['offset']}.jsonl", records))
+
+    # a check is red
+    ingest(record(0, "a"), record(1, "a"), record(2, "too long"))
+    assert workshop.run("compact", topic)[0] == 1
+    held = workshop.json("status", topic)["topics"][topic][0]["quarantine"]["branch"]
+    looked_at = guide.run("red", BRANCH=held)
+    assert '"offset":1' in looked_at.replace(" ", "")
+    assert len(workshop.read(topic)) == 3
+    guide.run("prove")
+    workshop.topic("guide")
+    guide.run("released")
+    assert offsets(workshop, topic) == [1, 2]
+
+    # overdue
+    workshop.topic("guide", {"max.compaction.lag.ms": 1, "min.cleanable.dirty.ratio": 1.0})
+    ingest(record(3, "a"), record(4, "b"))
+    assert "overdue" in guide.run("overdue")
+    guide.run("catch-up")
+    assert offsets(workshop, topic) == [2, 3, 4]
+
+    # a key must be gone
+    workshop.topic("guide", {"delete.retention.ms": 86_400_000})
+    ingest(record(5, "a", None), record(6, "c"))
+    guide.run("forget")
+    assert offsets(workshop, topic) == [2, 4, 5, 6]
+    horizon = workshop.json("status", topic)["topics"][topic][0]["next_horizon_ms"]
+    guide.run("forget-tombstone", HORIZON=horizon)
+    forgotten = {"cleantail.reclaim.deleted.ratio": 0, "cleantail.snapshot.retention.ms": 0}
+    workshop.topic("guide", forgotten)
+    guide.run("forget-bytes")
+    assert '"a"' not in guide.run("forget-proof")
+
+    # the disk is full
+    workshop.topic("guide", {"cleantail.reclaim.deleted.ratio": 1.0, "cleantail.snapshot.retention.ms": 0})
+    guide.run("free")
+
+    # a bad policy was published
+    workshop.topic("guide", {"compaction.strategy": "timestamp"})
+    ingest({**record(7, "c"), "ts": 1})
+    workshop.ok("compact", topic, "--force")
+    assert offsets(workshop, topic) == [2, 4, 6]
+    ingest(record(8, "d"))
+    guide.run("undo-look")
+    assert offsets(workshop, topic) == [2, 4, 6, 8]
+    guide.run("undo")
+    assert offsets(workshop, topic) == [2, 4, 6, 7, 8]
+    workshop.topic("guide")
+    guide.run("undo-after")
+
+    # a reader was left behind
+    guide.run("reload")
+    assert json.loads((tmp_path / "positions.json").read_text())
+    guide.run("reader-gone")
+    assert guide.left == set()
+
+
+def offsets(workshop, topic):
+    return [r["offset"] for r in workshop.read(topic)]

@@ -1,0 +1,149 @@
+"""What the last task of a run makes of the other tasks' states and notes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from cleantail.events import Event
+from cleantail.incidents import Condition
+from cleantail.log_state import LogState
+from cleantail.partition_state import PartitionState, Quarantine
+from cleantail_airflow import incident_book
+from cleantail_airflow.alert_task import FailedTask, Known, run_alarms
+from cleantail_airflow.alerting import red_alarms
+from cleantail_airflow.failure_notes import LOST, NOTE, noted, reason_in, red_in
+from cleantail_airflow.incident_book import PREFIX, load_book, variable_name
+from cleantail_airflow.red_check import RedCheck, failures_of
+from tests.airflow_site import NOW_MS, failure, verdict
+
+RED = failures_of(
+    "orders", {"verdicts": [verdict(4, failure(), failure(expectation="expect_b")), verdict(5, failure())]}
+)
+
+
+class Notes:
+    """A task instance that keeps its XComs."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.kept[key] = value
+
+
+def log(partition: int, quarantine: Quarantine | None = None) -> LogState:
+    numbers = dict.fromkeys(LogState.__dataclass_fields__, 0)
+    return LogState(**{**numbers, "partition": partition, "state": PartitionState(quarantine=quarantine)})  # type: ignore[arg-type]
+
+
+def state(task_id: str, value: str) -> dict[str, Any]:
+    return {"task_id": task_id, "map_index": -1, "state": value}
+
+
+def noted_by(error: Exception) -> Any:
+    ti = Notes()
+    with pytest.raises(type(error), match="."), noted({"ti": ti}):  # type: ignore[typeddict-item]
+        raise error
+    return ti.kept.get(NOTE)
+
+
+# ---- notes
+
+
+def test_a_failed_task_notes_its_reason() -> None:
+    note = noted_by(AirflowException("no disk"))
+    assert (reason_in(note), red_in(note)) == ("no disk", [])
+
+
+def test_a_red_check_notes_what_failed() -> None:
+    assert red_in(noted_by(RedCheck("orders", RED))) == RED
+
+
+def test_a_skipped_task_notes_nothing() -> None:
+    assert noted_by(AirflowSkipException("nothing due")) is None
+
+
+def test_a_task_that_noted_nothing_was_killed_or_lost() -> None:
+    assert (reason_in(None), red_in(None)) == (LOST, [])
+
+
+# ---- what is wrong
+
+
+def test_a_red_check_is_no_failed_run() -> None:
+    failed = [FailedTask("compact", "no disk", "l0"), FailedTask("check_quality", "red", "l", tuple(RED))]
+    failed.append(FailedTask("compact", "the same", "l1"))
+    assert run_alarms(failed) == [Condition(Event.RUN_FAILED, "task compact", "compact failed: no disk", "l0")]
+
+
+def test_a_failed_check_is_the_incident_of_its_quarantine() -> None:
+    """Held already: since then. Not held yet: publish will write the run's clock."""
+    held = Quarantine(7, "compact", "r", 3, 9)
+    first, second = red_alarms(RED, [log(4, held), log(5)], "link", NOW_MS)
+    assert first.subject == "partition 4 since 7"
+    assert first.text == "partition 4: check failed: expect_b, expect_column_values_to_not_be_null"
+    assert second.subject == f"partition 5 since {NOW_MS}"
+
+
+# ---- what is over
+
+LOGS = [log(0), log(4)]
+
+
+@pytest.mark.parametrize(
+    ("states", "over"),
+    [
+        pytest.param([state("compact", "success"), state("publish", "failed")], True, id="the task succeeded"),
+        pytest.param([state("compact", "skipped"), state("evaluate", "success")], True, id="nothing due, all green"),
+        pytest.param([state("compact", "skipped"), state("ingest", "failed")], False, id="not tried"),
+        pytest.param([state("compact", "upstream_failed")], False, id="not reached"),
+        pytest.param([state("compact", "success"), state("compact", "failed")], False, id="one unit of two"),
+    ],
+)
+def test_a_task_is_well_again_when_it_succeeded_or_the_run_was_green(states: list[dict[str, Any]], over: bool) -> None:
+    assert Known.of(states, LOGS, None)(Condition(Event.RUN_FAILED, "task compact", "")) is over
+
+
+@pytest.mark.parametrize(
+    ("event", "partition", "looked_at", "over"),
+    [
+        pytest.param(Event.QUARANTINED, 4, None, True, id="seen"),
+        pytest.param(Event.QUARANTINED, 4, 0, True, id="a state is seen whatever the run was for"),
+        pytest.param(Event.QUARANTINED, 7, None, False, id="no such log"),
+        pytest.param(Event.DEADLINE_MISSED, 4, 4, True, id="the run was for it"),
+        pytest.param(Event.DEADLINE_MISSED, 4, 0, False, id="the run was for another partition"),
+        pytest.param(Event.ERASURE, 4, 0, False, id="erasure too"),
+    ],
+)
+def test_only_what_the_run_looked_at_can_be_over(
+    event: Event, partition: int, looked_at: int | None, over: bool
+) -> None:
+    assert Known.of([], LOGS, looked_at)(Condition(event, "s", "", partition=partition)) is over
+
+
+def test_where_the_table_cannot_be_read_nothing_in_it_is_over() -> None:
+    assert Known.of([], None, None)(Condition(Event.QUARANTINED, "s", "", partition=4)) is False
+
+
+# ---- the book
+
+
+@pytest.mark.parametrize("topic", ["orders", "o" * 249])
+def test_the_name_of_the_variable_is_never_too_long(topic: str) -> None:
+    assert len(variable_name(topic)) <= 250
+    assert variable_name(topic).startswith(PREFIX)
+    assert variable_name(topic) != variable_name(topic + "x")
+
+
+def test_a_book_that_somebody_broke_is_begun_anew(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_CLEANTAIL.INCIDENTS.ORDERS", "{}")
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(incident_book.logger, "propagate", True)
+    assert load_book("orders") == {}
+    assert "what is open is told anew" in caplog.text

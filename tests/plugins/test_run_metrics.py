@@ -1,0 +1,108 @@
+"""What tasks send: to a real UDP socket as StatsD, and to a real HTTP sink as OpenTelemetry."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from cleantail_airflow.run_metrics import send_result
+from tests.airflow_environment import ROOT
+from tests.statsd_sink import UdpSink
+
+CHECKED = {
+    "verdicts": [
+        {"partition": 3, "passed": False, "failures": [{"severity": "critical", "passed": False}], "warnings": []}
+    ],
+    "measures": [{"partition": 3, "records_in": 10, "records_out": 4, "deleted": {"superseded": 6}}],
+}
+
+
+def test_plain_statsd_gets_topic_and_partition_in_the_name(statsd: UdpSink) -> None:
+    send_result("check_quality", "orders.v2", CHECKED)
+    assert statsd.cleantail(3) == [
+        "checks-failed.orders__v2.3.critical:1|c",
+        "cleaner-recopy-percent.orders__v2:40.0|g",
+        "rounds.orders__v2.3.compact.held_back:1|c",
+    ]
+
+
+def test_statsd_with_tags_gets_them_as_tags(statsd: UdpSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.observability import stats
+    from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+
+    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED", "True")
+    stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
+    send_result("reclaim", "orders", {"reclaimed_bytes": 77})
+    assert statsd.cleantail() == ["bytes-reclaimed,topic=orders:77|c"]
+
+
+def test_a_backend_that_fails_never_fails_the_task(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from airflow.sdk.observability import stats
+
+    monkeypatch.setattr(stats, "incr", lambda *_, **__: 1 / 0)
+    send_result("reclaim", "orders", {"reclaimed_bytes": 77})
+    assert "metrics were not sent: ZeroDivisionError" in caplog.text
+
+
+class OtlpSink(BaseHTTPRequestHandler):
+    """Keeps the metrics of every export."""
+
+    def do_POST(self) -> None:
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        request = ExportMetricsServiceRequest.FromString(body)
+        for resource in request.resource_metrics:
+            self.server.found += [metric for scope in resource.scope_metrics for metric in scope.metrics]  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Quietly."""
+
+
+TASK = """
+from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
+from cleantail_airflow.run_metrics import send_result
+send_result("check_quality", "orders", %r)
+"""
+
+
+def test_opentelemetry_gets_every_metric_with_its_labels_before_the_process_ends() -> None:
+    server = HTTPServer(("127.0.0.1", 0), OtlpSink)
+    server.found = []  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    more = {
+        "AIRFLOW__METRICS__OTEL_ON": "True",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
+    }
+    try:
+        subprocess.run([sys.executable, "-c", TASK % CHECKED], env=os.environ | more, check=True, timeout=120)
+    finally:
+        server.shutdown()
+    found = {metric.name: metric for metric in server.found}  # type: ignore[attr-defined]
+    (kept,) = found["airflow.cleantail.cleaner-recopy-percent"].gauge.data_points
+    (rounds,) = found["airflow.cleantail.rounds"].sum.data_points
+    assert (kept.as_double, labels(kept)) == (40.0, {"topic": "orders"})
+    wanted = {"topic": "orders", "partition": "3", "kind": "compact", "outcome": "held_back"}
+    assert (rounds.as_int, labels(rounds)) == (1, wanted)
+    assert found["airflow.cleantail.rounds"].sum.is_monotonic
+
+
+def labels(point: Any) -> dict[str, str]:
+    return {pair.key: pair.value.string_value for pair in point.attributes}
