@@ -29,7 +29,7 @@ class Guide:
         text = text.replace("orders", self.topic)
         for placeholder, value in values.items():
             text = text.replace(placeholder, str(value))
-        return "".join(self.workshop.ok(*shlex.split(line)[1:]) for line in text.splitlines())
+        return "".join(self.workshop.ok(*shlex.split(line)[1:]) for line in text.splitlines() if line.strip())
 
 
 def record(offset, key, payload="v"):
@@ -46,7 +46,7 @@ def test_every_command_of_the_guide_does_what_its_section_says(workshop, tmp_pat
     # a check is red
     ingest(record(0, "a"), record(1, "a"), record(2, "too long"))
     assert workshop.run("compact", topic)[0] == 1
-    held = workshop.json("status", topic)["topics"][topic][0]["quarantine"]["branch"]
+    held = workshop.json("status", topic)["topics"][topic][0]["state"]["quarantine"]["branch"]
     looked_at = guide.run("red", BRANCH=held)
     assert '"offset":1' in looked_at.replace(" ", "")
     assert len(workshop.read(topic)) == 3
