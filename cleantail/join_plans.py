@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleantail.budget import keys_in_budget
 from cleantail.kafka_configs import KafkaConfigs
@@ -21,18 +21,36 @@ DEFAULT_CORES = 2
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """`grouped`: the files of a log are read by one task, so that its keys meet without a shuffle."""
+    """`grouped`: the files of a log are read by one task, so that its keys meet without a shuffle. `columnar`: that
+    task matches the keys itself, column by column (spark_jobs.columnar); `hint` is for where it cannot."""
 
     hint: str
     grouped: bool
     reason: str
+    columnar: bool = False
 
 
-def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> JoinPlan:
+def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, adopted: bool = False) -> JoinPlan:
     """The same records win by every plan; they differ in what moves and in what must fit into memory.
 
-    The number of dirty records, known from the files' bounds, is an upper limit of the number of keys.
+    The number of dirty records, known from the files' bounds, is an upper limit of the number of keys. `adopted`: a
+    file of the table may hold several logs.
     """
+    plan = _spark_join(unit, platform, configs)
+    wanted = columnar_wanted(platform) and configs.compaction_strategy == "offset" and not adopted
+    if plan.hint == MERGE or not wanted:
+        return plan
+    where = plan.reason.rpartition(":")[0]
+    return replace(plan, columnar=True, reason=f"{where}: each log's keys matched by columns in one task")
+
+
+def columnar_wanted(platform: Platform) -> bool:
+    """Workers elsewhere need this Python and its packages, which only their owner knows."""
+    chosen = platform.spark.columnar
+    return chosen == "always" or (chosen == "auto" and platform.spark.master.startswith("local"))
+
+
+def _spark_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> JoinPlan:
     cores = parallelism(platform.spark.master, platform.spark.conf)
     budget = keys_in_budget(platform.cleaner, configs)
     dirty = sorted((w.dirty_records for w in unit.partitions), reverse=True)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 MANIFEST_READERS = 8
+CATALOG_ONLY = ("type", "uri", "warehouse")
+"""Properties of a catalog that are not for opening files; the address may have a password."""
 ENTRY_DELETED = 2
 """Status of a manifest entry whose file is no longer in the table."""
 
@@ -114,6 +116,12 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
 def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> None:
     """Raises TableError, before a JVM is started, when the catalog is out of reach or the table is not the topic's."""
     load_table(open_catalog(platform, env), topic, platform)
+
+
+def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+    """What a process needs to open the table's files with PyIceberg, secrets of the store included; not the catalog."""
+    table = load_table(open_catalog(platform, env), topic, platform)
+    return {k: v for k, v in table.io.properties.items() if k not in CATALOG_ONLY} if table else {}
 
 
 def require_partition(topic: Topic, partition: int | None, known: Collection[int]) -> None:

@@ -89,7 +89,8 @@ def history(table: Any) -> Iterator[Commit]:
 
 
 def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:
-    tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
+    """With the metrics of their columns."""
+    tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
         return [(t.file(), list(t.deletes())) for t in _each(tasks)]
     finally:

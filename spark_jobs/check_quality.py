@@ -38,6 +38,8 @@ from cleantail.rules import RULES, WARNINGS
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
 from spark_jobs.approvals import with_holds
+from spark_jobs.columnar.log_round import judge
+from spark_jobs.columnar.tasks import answers
 from spark_jobs.deleted_versions import remembered
 from spark_jobs.evidence import append_evidence
 from spark_jobs.expectations import Auditor, Finding, preload
@@ -49,6 +51,7 @@ from spark_jobs.transforms.audit import (
     base_words,
     expiry_measures,
     full_proof,
+    live_words,
     round_measures,
     together,
     tombstone_words,
@@ -66,7 +69,7 @@ from spark_jobs.transforms.winners import (
     span_condition,
     with_winner,
 )
-from spark_jobs.vectors import with_place
+from spark_jobs.vectors import FilesOf, with_place
 
 COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
 EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected")]
@@ -133,11 +136,19 @@ def measure_unit(
     change = table.changes_of(unit.branch, unit.base_snapshot_id)
     new = {w.partition: _next_ledger(table, unit, w, old[w.partition], expiring) for w in unit.partitions}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, old)
-    plan = resolve_join(unit, platform, table.topic.config)
+    plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
+    files = table.files_at(unit.base_snapshot_id)
+    told = None
+    if plan.columnar and not expiring:
+        told = answers(table, platform, unit, judge, files, table.files_at(table.head_of(unit.branch)))
     with grouped_by_log(table.spark, plan.grouped):
-        words = _words(table, unit, expiring, plan.hint)
-        tombstones = _tombstones(table, unit, old, new, expiring)
-        by_log, by_entry = _measured(words, tombstones, table.topic.config, expiring)
+        tombstones = _tombstones(table, unit, files, old, new, expiring)
+        if isinstance(told, list):
+            by_log = {log[PARTITION]: log["measures"] for log in told}
+            by_entry = _tombstones_by_columns(table, unit, tombstones)
+        else:
+            words = _words(table, unit, expiring, plan.hint)
+            by_log, by_entry = _measured(words, tombstones, table.topic.config, expiring)
         proven = _rows(full_proof(table.at_branch(unit.branch), proofs)) if proofs else {}
     return [
         _measure(w, by_log, counts["deleted"], change.data_files_changed, proven)
@@ -145,6 +156,13 @@ def measure_unit(
         | {"proven_ms": _proven_ms(w, old[w.partition], proofs, unit.now_ms)}
         for w in unit.partitions
     ]
+
+
+def _tombstones_by_columns(table: TopicTable, unit: WorkUnit, tombstones: DataFrame | None) -> list[Any]:
+    """Tombstones by entry of the ledger; only here are records of the branch read again."""
+    if tombstones is None:
+        return []
+    return tombstones_by_entry(live_words(table.at_branch(unit.branch), unit.partitions), tombstones).collect()
 
 
 def _measured(
@@ -185,6 +203,7 @@ def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> Data
 def _tombstones(
     table: TopicTable,
     unit: WorkUnit,
+    files: FilesOf,
     old: dict[int, PartitionState],
     new: dict[int, tuple[Horizon, ...]],
     expiring: bool,
@@ -192,7 +211,7 @@ def _tombstones(
     """Where live tombstones can be: in entries of the ledger that had some, and in what no round has seen. None where
     the metadata tell that there is not one."""
     logs = {w.partition for w in unit.partitions}
-    if not (expiring or table.files_at(unit.base_snapshot_id).may_have_null(VALUE, logs)):
+    if not (expiring or files.may_have_null(VALUE, logs)):
         return None
     due = {w.partition: as_due(w, old[w.partition].horizons, unit.now_ms) for w in unit.partitions}
     spans = {}

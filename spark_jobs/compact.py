@@ -12,19 +12,23 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.budget import buffer_percent, keys_in_budget, round_end
 from cleantail.config import Platform
 from cleantail.errors import KeylessRecordError
-from cleantail.join_plans import resolve_join
+from cleantail.join_plans import JoinPlan, resolve_join
 from cleantail.topic_table import KEY, OFFSET, PARTITION
 from cleantail.work_units import WorkUnit
+from spark_jobs.columnar.log_round import Outcome, find_removals
+from spark_jobs.columnar.tasks import answers
 from spark_jobs.deleted_versions import remembered
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import grouped_by_log, start_session
@@ -41,7 +45,7 @@ from spark_jobs.transforms.winners import (
     where_full,
 )
 from spark_jobs.trickle import touched_keys
-from spark_jobs.vectors import FilesOf, count_by_log, together, with_place, without
+from spark_jobs.vectors import FilesOf, Found, count_by_log, together, with_place, without
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
@@ -52,11 +56,14 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
     # up to the end that was planned: nothing is begun that must fail later
     keyless = count_keyless(table, unit) if files.may_have_null(KEY, logs) else 0
     unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
-    plan = resolve_join(unit, platform, table.topic.config)
-    found: dict[str, Any] = {}
-    with grouped_by_log(table.spark, plan.grouped):
-        for reason, records in removals(table, unit, files, keyless > 0, plan.hint).items():
-            found[reason] = without(files.positions_in(records), found.values())
+    plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
+    told = answers(table, platform, unit, find_removals, files) if plan.columnar else None
+    if isinstance(told, str):
+        plan = replace(plan, reason=f"{plan.reason}; not so, for {told}: by Spark's join")
+    if isinstance(told, list):
+        found = removed_by_columns(told)
+    else:
+        found = removed_by_spark(table, unit, files, keyless > 0, plan)
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, together(found.values()))
     deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
@@ -66,6 +73,27 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
         "clean_ms": int((time.monotonic() - began_s) * 1000),
         "buffer_percent": buffer_percent(most, platform.cleaner, table.topic.config),
     }
+
+
+def removed_by_spark(
+    table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
+) -> dict[str, Found]:
+    """Positions by reason; one that has several goes by the first."""
+    found: dict[str, Found] = {}
+    with grouped_by_log(table.spark, plan.grouped):
+        for reason, records in removals(table, unit, files, keyless, plan.hint).items():
+            found[reason] = without(files.positions_in(records), found.values())
+    return found
+
+
+def removed_by_columns(logs: Sequence[Outcome]) -> dict[str, Found]:
+    """As removed_by_spark, of what the tasks told."""
+    found: dict[str, dict[tuple[int, int], BitMap64]] = {"superseded": {}}
+    for log in logs:
+        for reason, by_file in log["removed"].items():
+            of_log = {(log[PARTITION], file): BitMap64.deserialize(positions) for file, positions in by_file.items()}
+            found.setdefault(reason, {}).update(of_log)
+    return dict(found)
 
 
 def _as_text(by_log: dict[int, int]) -> dict[str, int]:

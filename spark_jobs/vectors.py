@@ -6,7 +6,7 @@ its name, and 64 records are one long.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyroaring import BitMap64
@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 
 from cleantail.columns import Columns
 from cleantail.errors import TableError
-from cleantail.topic_table import KEY, PARTITION
+from cleantail.topic_table import KEY, OFFSET, PARTITION
 from spark_jobs.changes import files_with_deletes, partition_of
+from spark_jobs.columnar.log_files import Deletes, KeyColumns, LogFile
 from spark_jobs.positions import file_hash, positions_by_file, positions_by_log, positions_of, vector_blob
 
 FILE = "ct_file"
@@ -74,6 +75,40 @@ class FilesOf:
         """The files that can have records of the logs: of an adopted table all of them."""
         files = [file for file, _ in self._files.values()]
         return files if self.columns is not None else [file for file in files if partition_of(file) in logs]
+
+    def all_parquet(self) -> bool:
+        return all(str(file.format()) == "PARQUET" for file, _ in self._files.values())
+
+    def key_columns(self) -> KeyColumns:
+        schema = self._table.schema()
+        return KeyColumns(schema.findField(OFFSET).fieldId(), schema.findField(KEY).fieldId())
+
+    def of_logs(self, logs: Collection[int]) -> dict[int, list[LogFile]]:
+        """The files of the logs, for tasks that read them by themselves."""
+        columns, found = self.key_columns(), dict[int, list[LogFile]]()
+        for key, (file, deletes) in self._files.items():
+            log = partition_of(file)
+            if log in logs:
+                found.setdefault(log, []).append(self._log_file(key, file, deletes, columns))
+        return found
+
+    def _log_file(self, file_hash: int, file: Any, deletes: Sequence[Any], columns: KeyColumns) -> LogFile:
+        lowest, highest = file.lowerBounds(), file.upperBounds()
+        return LogFile(
+            hash=file_hash,
+            path=str(file.location()),
+            records=int(file.recordCount()),
+            lower_offset=_as_long(self._bound(lowest, columns.offset)),
+            upper_offset=_as_long(self._bound(highest, columns.offset)),
+            low_key=self._bound(lowest, columns.key),
+            high_key=self._bound(highest, columns.key),
+            null_keys=_nulls(file, columns.key),
+            before=_deletes(deletes[0]) if deletes else None,
+        )
+
+    def _bound(self, bounds: Any, field: int) -> bytes | None:
+        found = None if bounds is None else bounds.get(field)
+        return None if found is None else bytes(self._jvm.org.apache.iceberg.util.ByteBuffers.toByteArray(found))
 
     def share_with_keys(self, low: bytes, high: bytes) -> float:
         """Of the bytes of all files the share of those that can hold a key in [low, high], by their bounds."""
@@ -134,15 +169,26 @@ def _nulls(file: Any, field: int) -> int | None:
     return None if found is None else int(found)
 
 
+def _as_long(bound: bytes | None) -> int | None:
+    """Of Iceberg's single-value serialization: a long is 8 bytes, the lowest first."""
+    return None if bound is None else int.from_bytes(bound, "little", signed=True)
+
+
+def _deletes(file: Any) -> Deletes:
+    """Raises TableError where it is no deletion vector."""
+    path = str(file.location())
+    if file.contentOffset() is None:
+        raise TableError(f"{path} is no deletion vector; Cleantail works on tables of format version 3")
+    return Deletes(path, int(file.contentOffset()), int(file.contentSizeInBytes()), int(file.recordCount()))
+
+
 def _read(table: Any, delete_file: Any) -> BitMap64:
     """The positions that a deletion vector of the table has."""
-    path = str(delete_file.location())
-    if delete_file.contentOffset() is None:
-        raise TableError(f"{path} is no deletion vector; Cleantail works on tables of format version 3")
-    stream = table.io().newInputFile(path).newStream()
+    place = _deletes(delete_file)
+    stream = table.io().newInputFile(place.path).newStream()
     try:
-        stream.seek(delete_file.contentOffset())
-        return positions_of(bytes(stream.readNBytes(delete_file.contentSizeInBytes())), path)
+        stream.seek(place.start)
+        return positions_of(bytes(stream.readNBytes(place.length)), place.path)
     finally:
         stream.close()
 

@@ -85,16 +85,20 @@ def _without_version(configs: KafkaConfigs, now_ms: int) -> dict[str, Column]:
 
 def together(base: DataFrame, branch: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs) -> DataFrame:
     """The words of the base with the bits of the records that the branch still has."""
-    logs = [w.partition for w in works]
     counts = WARNING_COUNTS[configs.compaction_strategy]
-    placed = with_place(branch.where(F.col(PARTITION).isin(logs)), PARTITION)
-    live = placed.groupBy(PARTITION, FILE, word()).agg(F.bit_or(bit()).alias(LIVE))
+    live = live_words(branch, works)
     nothing = [F.lit(0).cast("bigint").alias(name) for name in (*FLAGS, *counts)]
     both = base.withColumn(LIVE, F.lit(0).cast("bigint")).unionByName(
         live.select(PARTITION, FILE, WORD, LIVE, *nothing)
     )
     sums = [F.sum(name).alias(name) for name in counts]
     return both.groupBy(PARTITION, FILE, WORD).agg(*(F.bit_or(n).alias(n) for n in (*FLAGS, LIVE)), *sums)
+
+
+def live_words(branch: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
+    """(partition, ct_file, ct_word, live: bits) of the records that the branch has."""
+    placed = with_place(branch.where(F.col(PARTITION).isin([w.partition for w in works])), PARTITION)
+    return placed.groupBy(PARTITION, FILE, word()).agg(F.bit_or(bit()).alias(LIVE))
 
 
 def tombstones_in(base: DataFrame, spans: Mapping[int, Sequence[tuple[int, int]]], configs: KafkaConfigs) -> DataFrame:
@@ -208,8 +212,12 @@ def expiry_measures(words: DataFrame, tombstones: DataFrame) -> DataFrame:
 
 
 def tombstones_by_entry(words: DataFrame, tombstones: DataFrame) -> DataFrame:
-    """(partition, ledger_end, tombstones_in, tombstones_out, guards, guard_from): in the base, and in the branch."""
-    both = tombstones.join(words.select(PARTITION, FILE, WORD, LIVE), [PARTITION, FILE, WORD])
+    """(partition, ledger_end, tombstones_in, tombstones_out, guards, guard_from): in the base, and in the branch.
+
+    `words`: with `live`; where nothing lives a word may be missing.
+    """
+    places = [PARTITION, FILE, WORD]
+    both = tombstones.join(words.select(*places, LIVE), places, "left").fillna(0, [LIVE])
     return both.groupBy(PARTITION, ENTRY).agg(
         _count(TOMBSTONE).alias("tombstones_in"),
         _count(TOMBSTONE, LIVE).alias("tombstones_out"),

@@ -44,6 +44,29 @@ def test_with_more_cores_than_logs_no_core_waits():
 
 
 @pytest.mark.parametrize(
+    ("master", "choice", "strategy", "adopted", "dirty", "columnar"),
+    [
+        pytest.param("local[2]", "auto", "offset", False, 50, True, id="the driver has all that it takes"),
+        pytest.param("spark://h:7077", "auto", "offset", False, 50, False, id="of workers that is not known"),
+        pytest.param("spark://h:7077", "always", "offset", False, 50, True, id="unless it is said"),
+        pytest.param("local[2]", "never", "offset", False, 50, False, id="said not to"),
+        pytest.param("local[2]", "always", "timestamp", False, 50, False, id="another strategy"),
+        pytest.param("local[2]", "always", "offset", True, 50, False, id="files of several logs"),
+        pytest.param("local[2]", "always", "offset", False, 101, False, id="more keys than the buffer holds"),
+    ],
+)
+def test_keys_are_matched_by_columns_where_that_is_known_to_work(master, choice, strategy, adopted, dirty, columnar):
+    cleaner = {"log.cleaner.dedupe.buffer.size": 32 * 100, "log.cleaner.io.buffer.load.factor": 1.0}
+    spark = {"master": master, "columnar": choice}
+    platform = Platform(cleaner=CleanerConfigs(**cleaner), spark=spark, home=Path("/x"), config_dir=Path("/x"))
+    unit = WorkUnit("r", 0, 0, 1, "b", (PartitionWork(0, 0, dirty, 0, dirty, dirty_records=dirty * 4 // 3),))
+    configs = KafkaConfigs(**{"compaction.strategy": strategy})
+    made = resolve_join(unit, platform, configs, adopted)
+    assert made.columnar == columnar
+    assert ("by columns" in made.reason) == columnar
+
+
+@pytest.mark.parametrize(
     ("master", "conf", "tasks"),
     [
         pytest.param("local[3]", {}, 3, id="local threads"),

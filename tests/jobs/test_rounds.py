@@ -246,8 +246,9 @@ def test_every_join_finds_the_same_records(workshop, table_of, monkeypatch):
     table, platform = table_of(topic), workshop.platform()
     plan = evaluate_topic(table.topic, platform, now_ms=NOW)
     found = []
-    for hint, grouped in ((HASH, True), (MERGE, True), (BROADCAST, False), (MERGE, False)):
-        monkeypatch.setattr(compact, "resolve_join", lambda *_, h=hint, g=grouped: JoinPlan(h, g, h))
+    plans = [JoinPlan(hint, grouped, hint) for hint, grouped in ((HASH, True), (MERGE, True), (BROADCAST, False))]
+    for each in (*plans, JoinPlan(MERGE, False, MERGE), JoinPlan(HASH, True, "by columns", columnar=True)):
+        monkeypatch.setattr(compact, "resolve_join", lambda *_, p=each: p)
         done = compact.compact_unit(table, platform, plan.units[0])
         found.append(
             table.at_branch(done["branch"]).select("partition", "offset").sort("partition", "offset").collect()

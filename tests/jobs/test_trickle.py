@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_jobs import compact
+from spark_jobs.columnar import log_round
 
 FILES, EACH = 6, 40
 
@@ -22,6 +23,7 @@ def record(offset, key):
     ],
 )
 def test_files_without_a_dirty_key_are_skipped_where_that_pays(workshop, monkeypatch, updates, skips):
+    workshop.by_columns("never")
     seen = []
     real = compact.touched_keys
 
@@ -31,14 +33,42 @@ def test_files_without_a_dirty_key_are_skipped_where_that_pays(workshop, monkeyp
 
     monkeypatch.setattr(compact, "touched_keys", watched)
     topic = workshop.topic(f"trickle-{len(updates)}-{skips}")
+    clean_log(workshop, topic)
+    update(workshop, topic, updates)
+    assert [touched is not None for touched in seen] == [False, skips]
+
+
+def test_by_columns_no_file_is_opened_that_cannot_have_a_dirty_key(workshop, monkeypatch):
+    opened = []
+    real = log_round.record_batches
+
+    def watched(io, file, *arguments):
+        opened.append(file.lower_offset)
+        return real(io, file, *arguments)
+
+    monkeypatch.setattr(log_round, "record_batches", watched)
+    topic = workshop.topic("trickle-columns")
+    clean_log(workshop, topic)
+    opened.clear()
+    update(workshop, topic, ["k085", "k087"])
+    dirty = FILES * EACH
+    assert sorted(opened) == sorted(2 * [dirty, 2 * EACH, dirty])  # map and match, by the round and by its check
+
+
+def clean_log(workshop, topic):
+    """Files of keys that grow with the offsets, compacted."""
     for file in range(FILES):
         records = [record(file * EACH + i, f"k{file * EACH + i:03}") for i in range(EACH)]
         workshop.ok("ingest", topic, "--file", workshop.file(f"{file}.jsonl", records))
     workshop.ok("compact", topic, "--force")
+
+
+def update(workshop, topic, keys):
+    """A round over one more record of each key, which takes the earlier one."""
     end = FILES * EACH
-    more = [record(end + i, key) for i, key in enumerate(updates)]
-    workshop.ok("ingest", topic, "--file", workshop.file("more.jsonl", more))
+    workshop.ok(
+        "ingest", topic, "--file", workshop.file("more.jsonl", [record(end + i, k) for i, k in enumerate(keys)])
+    )
     workshop.ok("compact", topic, "--force")
-    assert [touched is not None for touched in seen] == [False, skips]
-    gone = {int(key[1:]) for key in updates}
-    assert [r["offset"] for r in workshop.read(topic)] == [o for o in range(end + len(updates)) if o not in gone]
+    gone = {int(key[1:]) for key in keys}
+    assert [r["offset"] for r in workshop.read(topic)] == [o for o in range(end + len(keys)) if o not in gone]
