@@ -1,4 +1,7 @@
-"""What Spark read, shuffled and spilled, how much memory its JVM had, and which files are new on disk."""
+"""What a round read, shuffled and spilled, how much memory it had, and which files are new on disk.
+
+The JVM and this process are looked at together: keys that are matched by columns are read here (spark_jobs.columnar).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ LIVE_UPDATE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Bytes over all stages. `spilled` is what went to disk because memory was short."""
+    """Bytes over all stages and, read, by this process. `spilled` is what went to disk because memory was short."""
 
     read: int = 0
     shuffled: int = 0
@@ -44,17 +47,16 @@ class Meter:
         return costs
 
     def peak_memory_bytes(self) -> int:
-        """VmHWM of the JVM, of everything that it did."""
-        pid = self._spark._jvm.java.lang.ProcessHandle.current().pid()
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-        return int(found[1]) * 1024 if found else 0
+        """VmHWM of the JVM and of this process, of everything that they did, added up."""
+        jvm = self._spark._jvm.java.lang.ProcessHandle.current().pid()
+        return sum(1024 * _number(f"/proc/{pid}/status", "VmHWM") for pid in (jvm, "self"))
 
     def _total(self) -> Costs:
         context = self._spark.sparkContext
         context._jsc.sc().listenerBus().waitUntilEmpty()
         stages = self._stages(context)
         return Costs(
-            sum(int(s.inputBytes()) for s in stages),
+            sum(int(s.inputBytes()) for s in stages) + _number("/proc/self/io", "rchar"),
             sum(int(s.shuffleWriteBytes()) for s in stages),
             sum(int(s.diskBytesSpilled()) for s in stages),
         )
@@ -82,6 +84,12 @@ class NewFiles:
         """What has come since."""
         after = NewFiles.before(table)
         return NewFiles(after.data - self.data, after.metadata - self.metadata)
+
+
+def _number(file: str, name: str) -> int:
+    """What a line `name: number` of a file under /proc says; 0 where there is none."""
+    found = re.search(rf"^{name}:\s+(\d+)", Path(file).read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def _bytes_under(directory: Path) -> int:

@@ -54,7 +54,7 @@ class CleanerConfigs(Model):
     log_cleaner_io_max_bytes_per_second: float = config(
         "log.cleaner.io.max.bytes.per.second",
         1.7976931348623157e308,
-        "Limit of reading and writing together; the default is no limit.",
+        "Accepted, as Kafka has it, but without effect: Spark and Iceberg know no such limit.",
         CLEANER_CONFIG,
         low=1.0,
     )
