@@ -39,8 +39,8 @@ COLUMNS = (
 NOTES = (
     "Seconds are warm medians.",
     "written: new files in the table's data directory, which are deletion vectors; metadata: Iceberg's own new files.",
-    "read, shuffled and spilled are Spark's numbers over all stages of the last repetition; peak memory is VmHWM of "
-    "the JVM over all repetitions, scan and check included.",
+    "read is what Spark's stages and the driver's Python read in the last repetition, shuffled and spilled are Spark's "
+    "numbers; peak memory is VmHWM of the JVM and of that Python together, over all repetitions, scan included.",
 )
 
 
