@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deep test-services differential bench mutation lint types up down clean
+.PHONY: help setup demo test test-deep test-browser test-services differential bench mutation lint types up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -51,6 +51,11 @@ bench: setup ## what a round costs beside other ways to do its work; CLEANTAIL_B
 
 mutation: setup ## the tests against small changes of the kernel's rules: all are to be noticed
 	$(BIN)/python -m tests.mutation
+
+test-browser: setup ## what a newcomer does in the UI, in the Chromium that CLEANTAIL_BROWSER names
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt -e '.[browser]'
+	CLEANTAIL_BROWSER=$${CLEANTAIL_BROWSER:-$$(command -v chromium || command -v chromium-browser || command -v google-chrome)} \
+	$(BIN)/python -m pytest tests/browser
 
 test-services: setup ## the same settings on real Postgres, S3 and Spark standalone, started as processes
 	$(BIN)/python deploy/check_services.py

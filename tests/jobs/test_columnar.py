@@ -14,7 +14,6 @@ from cleantail.errors import TableError
 from cleantail.evaluate import evaluate_topic
 from cleantail.work_units import PartitionWork, WorkUnit
 from demo.sabotage import delete_where
-from spark_jobs.check_quality import measure_unit
 from spark_jobs.columnar.log_files import (
     Deletes,
     KeyColumns,
@@ -27,6 +26,7 @@ from spark_jobs.columnar.log_files import (
 )
 from spark_jobs.columnar.log_round import LogTask, find_removals, judge
 from spark_jobs.compact import compact_unit
+from spark_jobs.measures import measure_unit
 from spark_jobs.positions import vector_blob
 
 NOW = 1_800_000_000_000
