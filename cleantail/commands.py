@@ -1,0 +1,267 @@
+"""What each command of `cleantail` does: arguments in, exit code out. Only those that need Spark import it."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cleantail import what_if_command
+from cleantail.config import Platform, Topic, find_topic
+from cleantail.errors import CleantailError, ConfigError, HeldError, Problem
+
+
+def _named(arguments: argparse.Namespace) -> Topic:
+    return find_topic(arguments.topic, arguments.config, os.environ)
+
+
+def _now(arguments: argparse.Namespace) -> int:
+    return arguments.now if arguments.now is not None else int(time.time() * 1000)
+
+
+def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Every problem of every file; exit code 2 if there is one."""
+    from cleantail import report
+    from cleantail.config import scan_topics
+
+    if not (arguments.config / "topics").is_dir():
+        missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
+        raise ConfigError(arguments.config / "topics", [missing])
+    found = list(scan_topics(arguments.config, os.environ))
+    report.configuration(found, arguments.json)
+    return 0 if all(isinstance(topic, Topic) for _, topic in found) else 2
+
+
+def status(arguments: argparse.Namespace, platform: Platform) -> int:
+    """The logs of one topic or of all."""
+    from cleantail import report
+    from cleantail.config import load_topics
+    from cleantail.evaluate import log_states, read_facts
+
+    topics = [_named(arguments)] if arguments.topic else load_topics(arguments.config, os.environ)
+    now_ms = _now(arguments)
+    report.status([(t, log_states(t, read_facts(t, platform), now_ms)) for t in topics], now_ms, arguments.json)
+    return 0
+
+
+def plan(arguments: argparse.Namespace, platform: Platform) -> int:
+    """What compact would do now, or what it would have done under another policy."""
+    from cleantail import report
+    from cleantail.join_plans import resolve_join
+
+    if what_if_command.wanted(arguments):
+        topic = _named(arguments) if arguments.topic else None
+        return what_if_command.run(arguments, topic, platform, _now(arguments))
+    planned, configs = _planned(arguments, platform), _named(arguments).config
+    joins = [resolve_join(unit, platform, configs).reason for unit in planned.units]
+    report.plan(planned, joins, arguments.json)
+    return 0
+
+
+def _planned(arguments: argparse.Namespace, platform: Platform) -> Any:
+    from cleantail.evaluate import evaluate_topic
+
+    # a person who calls has looked at what was red: the pause before the next try is the scheduler's
+    return evaluate_topic(
+        _named(arguments),
+        platform,
+        now_ms=_now(arguments),
+        force=arguments.force,
+        partition=arguments.partition,
+        retry_quarantined=True,
+    )
+
+
+def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Appends the files in one commit."""
+    from cleantail import report
+    from cleantail.source_files import require_readable
+    from cleantail.table_metadata import require_usable
+    from spark_jobs.ingest import ingest_files
+    from spark_jobs.session import start_session
+
+    topic = _named(arguments)
+    require_readable(arguments.file)
+    encoding = arguments.encoding or topic.source.encoding
+    require_usable(topic, platform, os.environ)
+    with report.progress(arguments.json) as step:
+        step("starting Spark")
+        spark = start_session(platform, f"cleantail ingest {topic.topic}")
+        result = ingest_files(spark, topic, platform, arguments.file, encoding, step)
+    report.ingested(topic, result, arguments.json)
+    return 0
+
+
+def compact(arguments: argparse.Namespace, platform: Platform) -> int:
+    """A whole run of one topic. Starts Spark only when something is due. Exit code 5 where a round waits for approval:
+    it is dropped, and --approve makes and publishes it."""
+    from cleantail import report
+    from cleantail.locks import exclusive
+
+    topic = _named(arguments)
+    with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
+        step("evaluating")
+        planned = _planned(arguments, platform)
+        approved_by = getpass.getuser() if arguments.approve else None
+        due = planned.due or planned.repairs
+        result = _run(topic, platform, planned, step, approved_by) if due else {"ok": True}
+    report.compacted(planned, result, arguments.json)
+    if approved_by is None and report.held(topic, result, arguments.json):
+        return HeldError.exit_code
+    return 0 if result["ok"] else 1
+
+
+def _run(
+    topic: Topic, platform: Platform, planned: Any, step: Callable[[str], None], approved_by: str | None
+) -> dict[str, Any]:
+    from spark_jobs.expectations import preload
+    from spark_jobs.rounds import run_plan
+    from spark_jobs.session import start_session
+    from spark_jobs.tables import TopicTable
+
+    preload()
+    step("starting Spark")
+    spark = start_session(platform, f"cleantail compact {topic.topic}", planned.records)
+    table = TopicTable.of(spark, topic, platform)
+    result: dict[str, Any] = run_plan(table, platform, planned, step, approved_by)
+    return result
+
+
+def check(arguments: argparse.Namespace, platform: Platform) -> int:
+    """A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice."""
+    from cleantail import report
+    from cleantail.table_metadata import require_usable
+    from spark_jobs.check_quality import prove_topic
+    from spark_jobs.session import start_session
+    from spark_jobs.tables import TopicTable
+
+    topic = _named(arguments)
+    require_usable(topic, platform, os.environ)
+    with report.progress(arguments.json) as step:
+        step("starting Spark")
+        spark = start_session(platform, f"cleantail check {topic.topic}")
+        step("proving")
+        result = prove_topic(TopicTable.of(spark, topic, platform), platform)
+    report.proven(topic, result, arguments.json)
+    return 0 if result["ok"] else 1
+
+
+def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Housekeeping of one topic, where due."""
+    from cleantail import report
+    from cleantail.table_metadata import require_usable
+    from spark_jobs.reclaim import reclaim_topic
+    from spark_jobs.session import start_session
+    from spark_jobs.tables import TopicTable
+
+    topic = _named(arguments)
+    require_usable(topic, platform, os.environ)
+    with report.progress(arguments.json) as step:
+        step("starting Spark")
+        spark = start_session(platform, f"cleantail reclaim {topic.topic}")
+        step("reclaiming")
+        result = reclaim_topic(TopicTable.of(spark, topic, platform), platform, _now(arguments))
+    report.reclaimed(topic, result, arguments.json)
+    return 0
+
+
+def release(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Takes one log out of quarantine."""
+    from cleantail import releasing, report
+
+    topic = _named(arguments)
+    lifted = releasing.release(topic, platform, arguments.partition, getpass.getuser(), int(time.time() * 1000))
+    report.released(topic, arguments.partition, lifted, arguments.json)
+    return 0
+
+
+def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Undoes rounds; shows what first, and only that with --dry-run."""
+    from cleantail import report
+    from cleantail.locks import exclusive
+    from cleantail.rolling_back import preview
+
+    topic = _named(arguments)
+    with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
+        planned, logs = preview(topic, platform, arguments.to)
+        if arguments.dry_run:
+            report.rollback(topic, planned, logs, None, arguments.json)
+            return 0
+        from spark_jobs.rollback import rollback_topic
+        from spark_jobs.session import start_session
+        from spark_jobs.tables import TopicTable
+
+        step("starting Spark")
+        spark = start_session(platform, f"cleantail rollback {topic.topic}")
+        step("rolling back")
+        table = TopicTable.of(spark, topic, platform)
+        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    report.rollback(topic, planned, logs, done["snapshot_id"], arguments.json)
+    return 0
+
+
+def read(arguments: argparse.Namespace, platform: Platform) -> int:
+    """kcat -J lines on stdout, with and without --json."""
+    from cleantail.kcat import format_record
+    from cleantail.reading import read_records
+    from cleantail.table_metadata import (
+        live_partitions,
+        load_table,
+        log_ends,
+        log_starts,
+        open_catalog,
+        require_partition,
+        snapshot_id_of,
+    )
+
+    topic = _named(arguments)
+    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    if table is None:
+        raise CleantailError(f"topic {topic.topic} has no table yet: ingest something first")
+    require_partition(topic, arguments.partition, log_ends(table))
+    as_of = snapshot_id_of(table, arguments.as_of) if arguments.as_of is not None else None
+    wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, as_of)
+    starts = log_starts(table, topic.config, as_of)
+    for record in read_records(table, wanted, arguments.from_offset, as_of, starts):
+        sys.stdout.write(format_record(topic.topic, record) + "\n")
+    return 0
+
+
+def latest(arguments: argparse.Namespace, platform: Platform) -> int:
+    """The state on stdout; where to go on from on stderr, and in a file where one is named."""
+    from cleantail import report
+    from cleantail.kcat import format_record
+    from cleantail.latest import load_latest
+    from cleantail.reading import records_of
+    from cleantail.table_metadata import require_partition
+
+    topic = _named(arguments)
+    state = load_latest(topic, platform, _now(arguments), arguments.as_of)
+    require_partition(topic, arguments.partition, state.positions)
+    for batch in state.batches(arguments.partition):
+        for record in records_of(batch):
+            sys.stdout.write(format_record(topic.topic, record) + "\n")
+    sys.stdout.flush()
+    report.positions(topic, state, arguments.positions, arguments.json)
+    return 0
+
+
+def reader(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Sets, lists or removes positions."""
+    from cleantail import readers, report
+    from cleantail.table_metadata import load_table, open_catalog
+
+    topic = _named(arguments)
+    catalog = open_catalog(platform, os.environ)
+    load_table(catalog, topic, platform)  # a foreign table has no readers of ours
+    if arguments.action == "set":
+        readers.set_position(catalog, topic, arguments.name, arguments.partition, arguments.offset)
+    elif arguments.action == "remove" and not readers.remove(catalog, topic, arguments.name, arguments.partition):
+        names = sorted({r.name for r in readers.registered(catalog, topic)})
+        raise CleantailError(f"topic {topic.topic} has no reader {arguments.name!r}; it has {names or 'none'}")
+    report.readers(topic, readers.registered(catalog, topic), arguments.json)
+    return 0
