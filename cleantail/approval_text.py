@@ -21,7 +21,8 @@ def subject(checked: Mapping[str, Any]) -> str:
     """One line: what would go, of which topic."""
     gone = sum(removed(m) for m in _green(checked))
     what = "tombstones" if checked["kind"] == "expire" else "records"
-    return f"{checked['topic']}: {gone} {what} would go from {len(_green(checked))} partitions"
+    logs = len(_green(checked))
+    return f"{checked['topic']}: {gone} {what} would go from {logs} {'partition' if logs == 1 else 'partitions'}"
 
 
 def body(checked: Mapping[str, Any]) -> str:

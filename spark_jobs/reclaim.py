@@ -13,6 +13,8 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -21,6 +23,7 @@ from cleantail.columns import quoted
 from cleantail.config import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.evaluate import read_facts
+from cleantail.join_plans import parallelism
 from cleantail.reclaiming import resolve_reclaim
 from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
@@ -47,40 +50,59 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     table.drop_stale_branches()
     for branch in plan.branches:
         table.drop_branch(branch)
-    for number, group in enumerate(plan.groups):
-        new = rewrite_group(table, group, number)
-        if new is None:
-            continue
-        result["rewritten_files"] += len(group)
-        result["new_files"] += new
-        result["reclaimed_bytes"] += table.freed_bytes("reclaim")
+    cores = parallelism(platform.spark.master, platform.spark.conf)
+    with ThreadPoolExecutor(cores) as threads:  # each group is one task of Spark
+        staged = [threads.submit(stage_group, table, group, number) for number, group in enumerate(plan.groups)]
+        try:
+            for group, rewritten in zip(plan.groups, staged, strict=True):
+                new = swap_group(table, group, rewritten.result())
+                if new is not None:
+                    result["rewritten_files"] += len(group)
+                    result["new_files"] += new
+                    result["reclaimed_bytes"] += table.freed_bytes("reclaim")
+        finally:
+            threads.shutdown(cancel_futures=True)  # after an error no further group is begun
     result["expired_snapshots"] = expire_snapshots(table, now_ms - table.topic.config.cleantail_snapshot_retention_ms)
     result["orphans_removed"] = remove_orphans(table, now_ms)
     return result
 
 
-def rewrite_group(table: TopicTable, group: Sequence[DataFile], number: int) -> int | None:
-    """The number of new files; None where another writer was faster.
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A group's live records as new files on a branch, made from a snapshot."""
 
-    Raises TableError, with `main` unchanged, when the rewritten records are not those of the old files.
-    """
+    branch: str
+    base_snapshot_id: int
+
+
+def stage_group(table: TopicTable, group: Sequence[DataFile], number: int) -> Rewritten:
+    """The live records of the group, in offset order, on a branch. One task reads, sorts and writes them: nothing is
+    shuffled, and the groups are as many tasks as there are cores."""
     base = int(table.load().currentSnapshot().snapshotId())
     branch = branch_name(f"rw_{base}_{number}")
-    paths = {f.path for f in group}
     columns = table.topic.columns
     partition, offset = (columns.partition, columns.offset) if columns else (PARTITION, OFFSET)
     of_log = F.col(quoted(partition)) == group[0].partition
-    live = table.stored_at(base).where(F.col("_file").isin(sorted(paths)) & of_log)
+    live = table.stored_at(base).where(F.col("_file").isin(sorted(f.path for f in group)) & of_log)
     table.create_branch(branch, base)
+    table.append_to(branch, live.coalesce(1).sortWithinPartitions(quoted(offset)), as_it_is=True)
+    return Rewritten(branch, base)
+
+
+def swap_group(table: TopicTable, group: Sequence[DataFile], rewritten: Rewritten) -> int | None:
+    """Puts the new files in the old ones' place. Their number; None where another writer was faster.
+
+    Raises TableError, with `main` unchanged, when the rewritten records are not those of the old files.
+    """
+    branch, base = rewritten.branch, rewritten.base_snapshot_id
     try:
-        table.append_to(branch, live.orderBy(quoted(offset)))
         written, expected = table.added_records(branch), sum(f.live_records for f in group)
         if written != expected:
             raise TableError(f"rewriting {len(group)} files gave {written} records for {expected}; nothing was changed")
-        sequence_number = max(f.data_sequence_number for f in group)
+        sequence_number, paths = max(f.data_sequence_number for f in group), {f.path for f in group}
         return table.replace_files(branch, paths, base, sequence_number, {"cleantail.operation": "reclaim"})
     except ConflictError as e:
-        logger.warning("group %d is left for the next run: %s", number, e)
+        logger.warning("%s is left for the next run: %s", branch, e)
         return None
     finally:
         table.drop_branch(branch)

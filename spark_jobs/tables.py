@@ -205,9 +205,13 @@ class TopicTable:
             delta.addDeletes(file)
         delta.commit()
 
-    def append_to(self, branch: str, frame: DataFrame) -> None:
-        """Data files onto the branch, one log to a file, in offset order (the table's write order)."""
-        frame.writeTo(f"{self.name}.`branch_{branch}`").append()
+    def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
+        """Data files onto the branch, one log to a file, in offset order (the table's write order). `as_it_is`: the
+        frame's tasks have one log each, in that order already."""
+        writer = frame.writeTo(f"{self.name}.`branch_{branch}`")
+        if as_it_is:
+            writer = writer.option("use-table-distribution-and-ordering", "false")
+        writer.append()
 
     def added_records(self, branch: str) -> int:
         """Records that the branch's last commit appended."""

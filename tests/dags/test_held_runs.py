@@ -109,7 +109,7 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     assert [word for word in said if word not in arguments] == []
     assert json.loads(jobs.argument("publish", "--checked")) == HELD
     [(task, pool, subject, body, users)] = asked
-    assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would go from 1 partitions")
+    assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would go from 1 partition")
     assert [user["id"] for user in users] == ["anna"]
     assert json.dumps(HOSTILE) in body and "49" not in body
     [alert] = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
