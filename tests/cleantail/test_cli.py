@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail import cli
+from cleantail import cli, commands
 from cleantail.cli import main
 from cleantail.errors import ConflictError
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
@@ -178,7 +178,7 @@ def test_before_the_first_ingest_nothing_is_due_and_nothing_is_wrong(run, comman
 
 
 def test_compact_with_nothing_due_starts_no_spark(run, monkeypatch):
-    monkeypatch.delattr(cli, "_run")
+    monkeypatch.delattr(commands, "_run")
     code, out, _ = run("compact", "orders", "--json", "--now", "5")
     document = json.loads(out)
     assert (code, document["ok"], document["plan"]["reason"]) == (0, True, "the table has no records yet")
@@ -342,14 +342,14 @@ def test_exit_codes_tell_what_happened(run, monkeypatch, raised, code, message):
     def fail(*_):
         raise raised
 
-    monkeypatch.setattr(cli, "_planned", fail)
+    monkeypatch.setattr(commands, "_planned", fail)
     assert run("plan", "orders") == (code, "", message)
 
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
 def test_a_failed_check_exits_1(run, filled, monkeypatch, ok, code):
     result = {"ok": ok}
-    monkeypatch.setattr(cli, "_run", lambda *_: result)
+    monkeypatch.setattr(commands, "_run", lambda *_: result)
     found, out, _ = run("compact", "orders", "--json", "--now", "1001")
     assert (found, json.loads(out)["ok"]) == (code, ok)
 
@@ -358,7 +358,7 @@ def test_a_defect_is_not_hidden(run, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(cli, "_planned", fail)
+    monkeypatch.setattr(commands, "_planned", fail)
     with pytest.raises(ZeroDivisionError, match="a defect"):
         run("plan", "orders")
 
