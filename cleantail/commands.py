@@ -56,8 +56,9 @@ def plan(arguments: argparse.Namespace, platform: Platform) -> int:
     if what_if_command.wanted(arguments):
         topic = _named(arguments) if arguments.topic else None
         return what_if_command.run(arguments, topic, platform, _now(arguments))
-    planned, configs = _planned(arguments, platform), _named(arguments).config
-    joins = [resolve_join(unit, platform, configs).reason for unit in planned.units]
+    planned, topic = _planned(arguments, platform), _named(arguments)
+    adopted = topic.columns is not None
+    joins = [resolve_join(unit, platform, topic.config, adopted).reason for unit in planned.units]
     report.plan(planned, joins, arguments.json)
     return 0
 
@@ -134,27 +135,36 @@ def _run(
 def check(arguments: argparse.Namespace, platform: Platform) -> int:
     """A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice."""
     from cleantail import report
-    from cleantail.table_metadata import require_usable
     from spark_jobs.check_quality import prove_topic
-    from spark_jobs.session import start_session
-    from spark_jobs.tables import TopicTable
 
-    topic = _named(arguments)
-    require_usable(topic, platform, os.environ)
-    with report.progress(arguments.json) as step:
-        step("starting Spark")
-        spark = start_session(platform, f"cleantail check {topic.topic}")
-        step("proving")
-        result = prove_topic(TopicTable.of(spark, topic, platform), platform)
-    report.proven(topic, result, arguments.json)
+    result = _by_spark(arguments, platform, "check", "proving", lambda table: prove_topic(table, platform))
+    report.proven(_named(arguments), result, arguments.json)
     return 0 if result["ok"] else 1
 
 
 def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
     """Housekeeping of one topic, where due."""
     from cleantail import report
-    from cleantail.table_metadata import require_usable
     from spark_jobs.reclaim import reclaim_topic
+
+    now_ms = _now(arguments)
+    result = _by_spark(
+        arguments, platform, "reclaim", "reclaiming", lambda table: reclaim_topic(table, platform, now_ms)
+    )
+    report.reclaimed(_named(arguments), result, arguments.json)
+    return 0
+
+
+def _by_spark(
+    arguments: argparse.Namespace,
+    platform: Platform,
+    command: str,
+    doing: str,
+    work: Callable[[Any], dict[str, Any]],
+) -> dict[str, Any]:
+    """What `work` makes of the topic's table, which is found usable before a JVM is started."""
+    from cleantail import report
+    from cleantail.table_metadata import require_usable
     from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
@@ -162,11 +172,9 @@ def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
     require_usable(topic, platform, os.environ)
     with report.progress(arguments.json) as step:
         step("starting Spark")
-        spark = start_session(platform, f"cleantail reclaim {topic.topic}")
-        step("reclaiming")
-        result = reclaim_topic(TopicTable.of(spark, topic, platform), platform, _now(arguments))
-    report.reclaimed(topic, result, arguments.json)
-    return 0
+        spark = start_session(platform, f"cleantail {command} {topic.topic}")
+        step(doing)
+        return work(TopicTable.of(spark, topic, platform))
 
 
 def release(arguments: argparse.Namespace, platform: Platform) -> int:

@@ -30,7 +30,7 @@ class JoinPlan:
     columnar: bool = False
 
 
-def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, adopted: bool = False) -> JoinPlan:
+def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, adopted: bool) -> JoinPlan:
     """The same records win by every plan; they differ in what moves and in what must fit into memory.
 
     The number of dirty records, known from the files' bounds, is an upper limit of the number of keys. `adopted`: a

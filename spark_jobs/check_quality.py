@@ -31,13 +31,8 @@ from spark_jobs.job import Job, parser, run_job
 from spark_jobs.measures import measure_unit, rows_by_log
 from spark_jobs.session import grouped_by_log, start_session
 from spark_jobs.tables import TopicTable
-from spark_jobs.transforms.audit import (
-    full_proof,
-)
-from spark_jobs.transforms.winners import (
-    below_end,
-    span_condition,
-)
+from spark_jobs.transforms.audit import full_proof
+from spark_jobs.transforms.winners import below_end, span_condition
 
 COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
 EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected")]

@@ -60,8 +60,12 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
                     result["rewritten_files"] += len(group)
                     result["new_files"] += new
                     result["reclaimed_bytes"] += table.freed_bytes("reclaim")
-        finally:
-            threads.shutdown(cancel_futures=True)  # after an error no further group is begun
+        except BaseException:
+            threads.shutdown(cancel_futures=True)  # no further group is begun
+            for rewritten in staged:
+                if not rewritten.cancelled() and rewritten.exception() is None:
+                    table.drop_branch(rewritten.result().branch)
+            raise
     result["expired_snapshots"] = expire_snapshots(table, now_ms - table.topic.config.cleantail_snapshot_retention_ms)
     result["orphans_removed"] = remove_orphans(table, now_ms)
     return result
@@ -85,7 +89,11 @@ def stage_group(table: TopicTable, group: Sequence[DataFile], number: int) -> Re
     of_log = F.col(quoted(partition)) == group[0].partition
     live = table.stored_at(base).where(F.col("_file").isin(sorted(f.path for f in group)) & of_log)
     table.create_branch(branch, base)
-    table.append_to(branch, live.coalesce(1).sortWithinPartitions(quoted(offset)), as_it_is=True)
+    try:
+        table.append_to(branch, live.coalesce(1).sortWithinPartitions(quoted(offset)), as_it_is=True)
+    except BaseException:
+        table.drop_branch(branch)
+        raise
     return Rewritten(branch, base)
 
 

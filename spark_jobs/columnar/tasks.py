@@ -52,12 +52,12 @@ def _tasks(
     files = base.of_logs(_logs(unit))
     if branch is not None:
         files = with_branch(files, branch.of_logs(_logs(unit)))
-    cores = parallelism(platform.spark.master, platform.spark.conf)
+    cores, columns = parallelism(platform.spark.master, platform.spark.conf), base.key_columns()
     return [
         LogTask(
             work=work,
             files=tuple(files.get(work.partition, ())),
-            columns=base.key_columns(),
+            columns=columns,
             retained=table.topic.config.deletes,
             threads=max(cores // len(unit.partitions), 1),
             location=platform.warehouse,

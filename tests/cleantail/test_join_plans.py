@@ -20,7 +20,7 @@ def plan(*dirty_records, master="local[2]", keys=100):
         cleaner=CleanerConfigs(**cleaner), spark={"master": master}, home=Path("/x"), config_dir=Path("/x")
     )
     works = tuple(PartitionWork(p, 0, n, 0, n, dirty_records=n) for p, n in enumerate(dirty_records))
-    made = resolve_join(WorkUnit("r", 0, 0, 1, "b", works), platform, KafkaConfigs())
+    made = resolve_join(WorkUnit("r", 0, 0, 1, "b", works), platform, KafkaConfigs(), adopted=False)
     return made.hint, made.grouped
 
 

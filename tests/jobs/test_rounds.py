@@ -17,6 +17,7 @@ from spark_jobs import compact, publish, rounds
 from spark_jobs.compact import compact_unit
 from spark_jobs.keyless import side_table
 from spark_jobs.latest_view import view_name
+from spark_jobs.tables import TopicTable
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -412,6 +413,28 @@ def test_reclaim_rewrites_and_merges_files_and_the_state_stays_true(workshop, ta
     workshop.ok("compact", topic, "--now", NOW + 1000, "--force")
     assert offsets(workshop.read(topic)) == [21, 22, 23, 24, 30]
     assert all(f == "main" for f in table_of(topic).load().refs().keySet())
+
+
+def test_a_rewrite_that_lost_records_is_not_swapped_in_and_leaves_no_branch(workshop, table_of, monkeypatch):
+    topic = workshop.topic("lossy", {"cleantail.reclaim.min.merge.files": 2})
+    for n in range(2):
+        lines = [record(10 * n + i, f"k{n}{i}", "v", partition=p) for p in range(3) for i in range(5)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    before, table = workshop.read(topic), table_of(topic)
+    real = TopicTable.append_to
+
+    def lossy(self, branch, frame, as_it_is=False):
+        real(self, branch, frame.where("not (`partition` = 1 and `offset` = 3)"), as_it_is)
+
+    monkeypatch.setattr(TopicTable, "append_to", lossy)
+    code, _, err = workshop.run("reclaim", topic)
+    assert (code, "rewriting 2 files gave 9 records for 10" in err) == (2, True)
+    assert workshop.read(topic) == before
+    assert branches(table) == []
+    monkeypatch.undo()
+    workshop.ok("reclaim", topic)
+    assert workshop.read(topic) == before
 
 
 def test_files_merged_by_someone_else_do_not_look_like_late_records(workshop, spark, table_of):
