@@ -37,7 +37,8 @@ def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
         return None
     until_ms = kept_until_ms(held.branch, configs.cleantail_failed_branch_retention_ms)
     kept = f"; what was held back is on branch {held.branch} until {instant(until_ms)} UTC" if until_ms else ""
-    text = f"partition {log.partition} is in quarantine since {instant(held.since_ms)} UTC: {held.reason}{kept}"
+    word = "in quarantine" if held.check_failed else "held back"
+    text = f"partition {log.partition} is {word} since {instant(held.since_ms)} UTC: {held.reason}{kept}"
     subject = quarantine_subject(log.partition, held.since_ms)
     return Condition(Event.QUARANTINED, subject, text, partition=log.partition)
 

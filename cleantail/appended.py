@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cleantail.past_rounds import Round
+from cleantail.past_rounds import PUBLISHED, Round
 from cleantail.round_state import COMPACT
 from cleantail.table_metadata import files_added_by, live_files
 from cleantail.what_if import Arrival, History, Observed
@@ -46,7 +46,7 @@ def _main(table: Table) -> list[Snapshot]:
 
 
 def observed(rounds: Iterable[Round]) -> list[Observed]:
-    """Compactions whose check passed, by log. Their clock is the real one: by it snapshots are dated as well."""
+    """Compactions that were published, by log. Their clock is the real one: by it snapshots are dated as well."""
     return [
         Observed(
             partition=log.partition,
@@ -58,5 +58,5 @@ def observed(rounds: Iterable[Round]) -> list[Observed]:
         for found in rounds
         if found.kind == COMPACT
         for log in found.logs
-        if log.passed
+        if log.outcome == PUBLISHED
     ]

@@ -18,9 +18,6 @@ from cleantail.topic import Topic
 APPROVE = "approve"
 """`publish: approve` in a topic's YAML."""
 
-REJECTED = "rejected"
-"""Kind of the evidence of a round that a person has rejected, or nobody approved in time."""
-
 
 @dataclass(frozen=True, slots=True)
 class Hold:

@@ -13,6 +13,8 @@ from cleantail.kafka_configs import KafkaConfigs
 from cleantail.last_compaction import LastCompaction
 from cleantail.log_state import LogState, overdue_ms
 from cleantail.metrics import Metric, Sample
+from cleantail.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED
+from cleantail.rollback import ROLLBACK
 from cleantail.round_state import COMPACT, EXPIRE
 from cleantail.triggers import due_tombstones, quarantine_pause
 
@@ -79,20 +81,26 @@ def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
 
 
 def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
-    """Counters over rows of the evidence table, one of which is one log in one checked round."""
+    """Counters over rows of the evidence table (past_rounds)."""
     totals: Totals = Counter()
     for row in rows:
-        checks, deleted = json.loads(row["checks"]), json.loads(row["deleted"])
-        totals += _checked(row["topic"], row["partition"], row["kind"], row["passed"], checks)
-        totals += _dropped(row["topic"], row["partition"], deleted) if row["passed"] else Counter()
+        topic, partition, outcome = row["topic"], row["partition"], row["outcome"]
+        if row["kind"] == RECLAIM:
+            totals += Counter({(m.RECLAIMED, (topic,)): row["freed_bytes"]})
+            continue
+        totals += _failed(topic, partition, json.loads(row["checks"]))
+        totals += _rounds(topic, partition, row["kind"], outcome) if outcome != CHECKED else Counter()
+        totals += _dropped(topic, partition, json.loads(row["deleted"])) if outcome == PUBLISHED else Counter()
     return totals
 
 
-def _checked(topic: str, partition: int, kind: str, passed: bool, checks: Iterable[Mapping[str, Any]]) -> Totals:
+def _rounds(topic: str, partition: int, kind: str, outcome: str) -> Totals:
+    return Counter({(m.ROUNDS, (topic, str(partition), kind, outcome)): 1})
+
+
+def _failed(topic: str, partition: int, checks: Iterable[Mapping[str, Any]]) -> Totals:
     log = (topic, str(partition))
-    totals: Totals = Counter({(m.ROUNDS, (*log, kind, "passed" if passed else "held_back")): 1})
-    totals.update((m.CHECKS_FAILED, (*log, check["severity"])) for check in checks if not check["passed"])
-    return totals
+    return Counter((m.CHECKS_FAILED, (*log, check["severity"])) for check in checks if not check["passed"])
 
 
 def _dropped(topic: str, partition: int, deleted: Mapping[str, int]) -> Totals:
@@ -127,21 +135,30 @@ def _after_compact(topic: str, result: Mapping[str, Any]) -> list[Sample]:
 
 
 def _after_check(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    held_back = total_samples(_held_back(topic, COMPACT, result))
     if not result.get("measures"):
-        return total_samples(_verdicts(topic, COMPACT, result))
+        return held_back
     last = LastCompaction.of_round([], result["measures"])
-    recopy = Sample(m.RECOPY_PERCENT, (topic,), last.recopy_percent)
-    return [*total_samples(_verdicts(topic, COMPACT, result)), recopy]
+    return [*held_back, Sample(m.RECOPY_PERCENT, (topic,), last.recopy_percent)]
 
 
 def _after_publish(topic: str, result: Mapping[str, Any]) -> Totals:
-    published = set(result.get("published") or ())
+    kind = result.get("kind", COMPACT)
+    totals: Totals = Counter()
+    for outcome in (PUBLISHED, REJECTED):
+        totals += sum((_rounds(topic, p, kind, outcome) for p in result.get(outcome) or ()), Counter())
+    published = set(result.get(PUBLISHED) or ())
     measures = [one for one in result.get("measures") or () if one["partition"] in published]
-    return sum((_dropped(topic, one["partition"], one["deleted"]) for one in measures), Counter())
+    return sum((_dropped(topic, one["partition"], one["deleted"]) for one in measures), totals)
 
 
 def _after_expiry(topic: str, result: Mapping[str, Any]) -> Totals:
-    return _verdicts(topic, EXPIRE, result) + _after_publish(topic, result)
+    return _held_back(topic, EXPIRE, result) + _after_publish(topic, {"kind": EXPIRE} | dict(result))
+
+
+def _after_rollback(topic: str, result: Mapping[str, Any]) -> Totals:
+    logs = result.get("partitions") or ()
+    return sum((_rounds(topic, log["partition"], ROLLBACK, PUBLISHED) for log in logs), Counter())
 
 
 def _after_reclaim(topic: str, result: Mapping[str, Any]) -> list[Sample]:
@@ -149,10 +166,12 @@ def _after_reclaim(topic: str, result: Mapping[str, Any]) -> list[Sample]:
     return [Sample(m.RECLAIMED, (topic,), freed)] if freed > 0 else []
 
 
-def _verdicts(topic: str, kind: str, result: Mapping[str, Any]) -> Totals:
+def _held_back(topic: str, kind: str, result: Mapping[str, Any]) -> Totals:
+    """Of a check: the logs that failed, and every expectation that was not met. What passed counts when published."""
     totals: Totals = Counter()
     for v in result.get("verdicts") or ():
-        totals += _checked(topic, v["partition"], kind, v["passed"], [*v["failures"], *v["warnings"]])
+        totals += _failed(topic, v["partition"], [*v["failures"], *v["warnings"]])
+        totals += _rounds(topic, v["partition"], kind, HELD_BACK) if not v["passed"] else Counter()
     return totals
 
 
@@ -162,4 +181,5 @@ _AFTER: Mapping[str, Callable[[str, Mapping[str, Any]], list[Sample] | Totals]] 
     "publish": _after_publish,
     "expire_tombstones": _after_expiry,
     "reclaim": _after_reclaim,
+    "rollback": _after_rollback,
 }

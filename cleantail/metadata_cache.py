@@ -22,6 +22,8 @@ from cleantail.log_metrics import Totals
 from cleantail.outside import explained
 from cleantail.past_rounds import EVIDENCE, Round, read_evidence
 from cleantail.readers import Reader, registered
+from cleantail.rollback import UndoneRound, published_rounds
+from cleantail.rolling_back import history_of
 from cleantail.table_metadata import TableFacts, load_table, open_catalog, table_facts
 
 if TYPE_CHECKING:
@@ -37,10 +39,12 @@ MOST_EVIDENCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A topic's table as it was read: its facts (None where there is no table), sizes by snapshot, or the error."""
+    """A topic's table as it was read: its facts (None where there is no table), sizes by snapshot, the rounds that can
+    be undone, newest first; or the error."""
 
     facts: TableFacts | None = None
     sizes: tuple[SizePoint, ...] = ()
+    undoable: tuple[UndoneRound, ...] = ()
     error: str = ""
 
 
@@ -134,11 +138,15 @@ class MetadataCache:
     def _read(self, topic: Topic) -> Observed:
         try:
             table = load_table(self._open(), topic, self._platform)
-            return Observed() if table is None else Observed(table_facts(table), size_points(table))
+            return Observed() if table is None else _observed(table)
         except CleantailError as e:
             return Observed(error=str(e))
         except Exception as e:  # one table that cannot be read never hides the others
             return Observed(error=str(explained(e) or f"{type(e).__name__}: {e}"))
+
+
+def _observed(table: Table) -> Observed:
+    return Observed(table_facts(table), size_points(table), published_rounds(list(history_of(table))))
 
 
 def metadata_locations(catalog: Catalog) -> dict[str, str]:

@@ -14,7 +14,7 @@ Kind = Literal["gauge", "counter"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `labels` in the order of a sample's; `sent_by`: what task sends it; `scraped`: by the endpoint."""
+    """One metric. `labels` in the order of a sample's; `sent_by`: what task sends it."""
 
     name: str
     kind: Kind
@@ -22,7 +22,6 @@ class Metric:
     meaning: str
     kafka: bool = False
     sent_by: str = ""
-    scraped: bool = True
 
     @property
     def exposed(self) -> str:
@@ -50,9 +49,8 @@ def _metric(
     *,
     kafka: bool = False,
     sent_by: str = "",
-    scraped: bool = True,
 ) -> Metric:
-    made = Metric(name, kind, tuple(labels), meaning, kafka, sent_by, scraped)
+    made = Metric(name, kind, tuple(labels), meaning, kafka, sent_by)
     _ALL.append(made)
     return made
 
@@ -95,8 +93,10 @@ TIME_SINCE_LAST_RUN = _metric(
     "time-since-last-run-ms",
     "gauge",
     _TOPIC,
-    "Since the topic's DAG last began a run, whether something was due or not; absent before the first.",
+    "Since the topic's DAG last began a run, whether something was due or not; absent before the first. The task sends "
+    "what had passed when its own run began.",
     kafka=True,
+    sent_by="evaluate",
 )
 MAX_CLEAN_TIME = _metric(
     "max-clean-time-secs",
@@ -167,8 +167,9 @@ ROUNDS = _metric(
     "rounds",
     "counter",
     (*_LOG, "kind", "outcome"),
-    "Checked rounds of the log: kind compact or expire, outcome passed or held_back.",
-    sent_by="check_quality, expire_tombstones",
+    "Rounds of the log by what became of them: kind compact, expire or rollback, outcome published, held_back (a check "
+    "failed), rejected (by a person, or not approved in time) or withdrawn (what was approved had changed).",
+    sent_by="check_quality, publish, expire_tombstones, rollback",
 )
 CHECKS_FAILED = _metric(
     "checks-failed",
@@ -181,12 +182,10 @@ DROPPED = _metric(
     "records-dropped",
     "counter",
     (*_LOG, "reason"),
-    "Records that passed rounds removed: superseded, expired, invalid, retention or copies.",
+    "Records that published rounds removed: superseded, expired, invalid, retention or copies.",
     sent_by="publish, expire_tombstones",
 )
-RECLAIMED = _metric(
-    "bytes-reclaimed", "counter", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim", scraped=False
-)
+RECLAIMED = _metric("bytes-reclaimed", "counter", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim")
 
 METRICS: tuple[Metric, ...] = tuple(_ALL)
 NO_COUNTERPART = {
@@ -206,8 +205,7 @@ def metrics_markdown() -> str:
 
 def _row(metric: Metric) -> str:
     name = f"`{metric.name}`{' (Kafka)' if metric.kafka else ''}"
-    kind = metric.kind if metric.scraped else f"{metric.kind}, not scraped"
-    return f"| {name} | {kind} | {', '.join(metric.labels)} | {metric.sent_by or '-'} | {metric.meaning} |"
+    return f"| {name} | {metric.kind} | {', '.join(metric.labels)} | {metric.sent_by or '-'} | {metric.meaning} |"
 
 
 def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:

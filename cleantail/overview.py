@@ -32,7 +32,7 @@ class State(StrEnum):
 MEANING = {
     State.BROKEN: "its YAML cannot be used",
     State.UNREADABLE: "its table cannot be read",
-    State.QUARANTINED: "a check failed: partitions are held back until their next try",
+    State.QUARANTINED: "a check failed or a person said no: partitions are held back until their next try",
     State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
     State.DUE: "the next run has something to do",
     State.WAITING: "dirty, but not above the limit or not yet cleanable",

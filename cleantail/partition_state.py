@@ -37,6 +37,10 @@ class Horizon:
     swept_to: int = 0
 
 
+CHECK_FAILED = "check failed"
+"""So the reason of a quarantine begins that is not a person's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quarantine:
     """Why this log is not published, since when, and when the scheduler may try again (all Unix ms).
@@ -51,6 +55,11 @@ class Quarantine:
     attempts: int
     retry_at_ms: int
     branch: str = ""
+
+    @property
+    def check_failed(self) -> bool:
+        """False where a person has said no, or nobody yes in time."""
+        return self.reason.startswith(CHECK_FAILED)
 
 
 @dataclass(frozen=True, slots=True)

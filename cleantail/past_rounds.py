@@ -1,6 +1,8 @@
-"""The rounds of a topic as the evidence table has them: what each dropped and what its checks observed.
+"""The rounds of a topic as the evidence table has them: what each dropped, what its checks observed, what became of it.
 
-`read_evidence` fetches the rows through PyIceberg, without Spark; the rest is pure.
+A check writes a row for each log. What became of a log that passed is a row of its own, written when it is known: rows
+are never changed, so what is counted from them only rises. `read_evidence` fetches the rows through PyIceberg, without
+Spark; the rest is pure.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +18,20 @@ if TYPE_CHECKING:
 
 EVIDENCE = "cleantail_evidence"
 """Name of the evidence table, in the catalog's namespace."""
+
+CHECKED = "checked"
+"""Outcome of a log that passed its check; whether it is published is not known yet."""
+HELD_BACK = "held_back"
+"""Outcome of a log whose check failed, or that shares files with one: final."""
+PUBLISHED = "published"
+REJECTED = "rejected"
+"""A person said no, or nobody approved it in time."""
+WITHDRAWN = "withdrawn"
+"""Dropped unpublished: it waited for an approval that nobody could be asked for, or the table changed under it."""
+CHECKS = (CHECKED, HELD_BACK)
+"""Outcomes that a check writes; the others are of a log that was checked before."""
+RECLAIM = "reclaim"
+"""Kind of the row that a reclaim writes, which is of no log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +48,8 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class LogRound:
-    """One log in one round: the offsets that were dirty, the records, what was dropped by reason, the verdict."""
+    """One log in one round: the offsets that were dirty, the records, what would be dropped by reason, the verdict, and
+    what became of it. `note`: who decided, and why."""
 
     partition: int
     first_dirty_offset: int
@@ -42,11 +59,14 @@ class LogRound:
     deleted: Mapping[str, int]
     passed: bool
     checks: tuple[CheckResult, ...]
+    outcome: str = PUBLISHED
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One checked round: its clock (`now_ms`), when it was checked, and its logs. The kind is compact or expire."""
+    """One checked round: its clock (`now_ms`), when it was checked, and its logs. The kind is compact, expire, or
+    rollback, which is a decision and no round."""
 
     name: str
     kind: str
@@ -64,12 +84,22 @@ class Round:
 
     @property
     def deleted(self) -> dict[str, int]:
-        """Records dropped, by reason, over the logs that passed: of the others nothing was published."""
+        """Records dropped, by reason, over the logs that were published."""
         totals: dict[str, int] = {}
         for log in self.logs:
             for reason, count in log.deleted.items():
-                totals[reason] = totals.get(reason, 0) + (count if log.passed else 0)
+                totals[reason] = totals.get(reason, 0) + (count if log.outcome == PUBLISHED else 0)
         return totals
+
+    @property
+    def outcome(self) -> str:
+        """Of the whole round: held back where any log was, else what became of the logs, which is one for all."""
+        outcomes = {log.outcome for log in self.logs}
+        return HELD_BACK if HELD_BACK in outcomes else next(iter(outcomes))
+
+    @property
+    def note(self) -> str:
+        return next((log.note for log in self.logs if log.note), "")
 
     @property
     def dropped(self) -> int:
@@ -86,20 +116,31 @@ class Round:
 
 
 def rounds_of(rows: Iterable[Mapping[str, Any]]) -> list[Round]:
-    """Rows of the evidence table as rounds, newest first. A round that was checked again counts again."""
-    groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    """Rows of the evidence table as rounds, newest first. A round that was checked again counts again; what became of
+    a log belongs to its last check."""
+    groups: dict[tuple[str, str, int], dict[int, LogRound]] = {}
+    clocks: dict[tuple[str, str, int], tuple[int, int]] = {}
     seen: Counter[tuple[str, str, int]] = Counter()
-    for row in sorted(rows, key=lambda r: r["checked_at_ms"]):
+    for row in sorted(rows, key=lambda r: (r["checked_at_ms"], r["outcome"] not in CHECKS)):
         name, kind, partition = row["round"], row["kind"], row["partition"]
-        groups.setdefault((name, kind, seen[name, kind, partition]), []).append(row)
+        times = seen[name, kind, partition]
+        if kind == RECLAIM:
+            continue
+        if row["outcome"] not in CHECKS and times:
+            logs = groups[name, kind, times - 1]
+            logs[partition] = replace(logs[partition], outcome=row["outcome"], note=row["note"])
+            continue
+        group = (name, kind, times)
+        groups.setdefault(group, {})[partition] = _log_round(row)
+        clocks[group] = (row["now_ms"], row["checked_at_ms"])
         seen[name, kind, partition] += 1
-    rounds = [_round(name, kind, members) for (name, kind, _), members in groups.items()]
+    rounds = [_round(group, logs, *clocks[group]) for group, logs in groups.items()]
     return sorted(rounds, key=lambda r: r.checked_at_ms, reverse=True)
 
 
-def _round(name: str, kind: str, rows: list[Mapping[str, Any]]) -> Round:
-    logs = tuple(_log_round(row) for row in sorted(rows, key=lambda r: r["partition"]))
-    return Round(name, kind, rows[0]["now_ms"], max(r["checked_at_ms"] for r in rows), logs)
+def _round(group: tuple[str, str, int], logs: Mapping[int, LogRound], now_ms: int, checked_at_ms: int) -> Round:
+    name, kind, _ = group
+    return Round(name, kind, now_ms, checked_at_ms, tuple(logs[p] for p in sorted(logs)))
 
 
 def _log_round(row: Mapping[str, Any]) -> LogRound:
@@ -112,6 +153,8 @@ def _log_round(row: Mapping[str, Any]) -> LogRound:
         deleted=json.loads(row["deleted"]),
         passed=row["passed"],
         checks=tuple(_check(found) for found in json.loads(row["checks"])),
+        outcome=row["outcome"],
+        note=row["note"],
     )
 
 
@@ -131,6 +174,6 @@ def read_evidence(table: Table, topic: str) -> list[Round]:
     from pyiceberg.expressions import EqualTo
 
     fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
-    measures = ("records_in", "records_out", "deleted", "passed", "checks")
+    measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
     found = table.scan(row_filter=EqualTo("topic", topic), selected_fields=(*fields, *measures))
     return rounds_of(found.to_arrow().to_pylist())

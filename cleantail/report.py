@@ -117,7 +117,8 @@ def _note(log: LogState) -> str:
         return log.warnings[0]
     held = log.state.quarantine
     branch = f"; branch {held.branch}" if held and held.branch else ""
-    return f"quarantined: {held.reason}{branch}" if held else ""
+    word = "quarantined: " if held and held.check_failed else ""
+    return f"{word}{held.reason}{branch}" if held else ""
 
 
 def log_json(log: LogState) -> dict[str, Any]:
@@ -244,6 +245,10 @@ def rollback(
         table.add_row(str(log.partition), *checkpoints, str(log.records), str(log.records_after))
     _console().print(table)
     if snapshot_id is None:
+        for e in planned.earlier:
+            print(
+                f"  --to {e.before_snapshot_id} would undo {e.kind} round {e.round} of {instant(e.at_ms)} UTC as well"
+            )
         print("nothing was changed: --dry-run")
     else:
         print(f"done, as snapshot {snapshot_id}; the next run compacts anew by the policy in force")

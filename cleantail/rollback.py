@@ -56,18 +56,20 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class UndoneRound:
-    """A published round that a rollback takes back."""
+    """A published round that a rollback takes back, which goes to `before_snapshot_id` for it."""
 
     round: str
     kind: str
     snapshot_id: int
     at_ms: int
+    before_snapshot_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
     """What a rollback does. `appends`: the snapshots whose files are appended again, oldest first; `states`: the
-    states before the undone rounds of the logs that they touched, None for a log that had none."""
+    states before the undone rounds of the logs that they touched, None for a log that had none; `earlier`: published
+    rounds that stay, and that a rollback could undo as well."""
 
     to_snapshot_id: int
     to_at_ms: int
@@ -75,6 +77,7 @@ class RollbackPlan:
     appends: tuple[int, ...]
     rewrites: int
     states: Mapping[int, PartitionState | None]
+    earlier: tuple[UndoneRound, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -83,6 +86,7 @@ class RollbackPlan:
             "undone": [asdict(u) for u in self.undone],
             "appends_kept": len(self.appends),
             "rewrites_undone": self.rewrites,
+            "earlier": [asdict(u) for u in self.earlier],
         }
 
 
@@ -106,7 +110,14 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
         appends=tuple(c.snapshot_id for c in reversed(since) if c.operation == "append" and not _is_record(c)),
         rewrites=sum(c.operation == "replace" for c in since),
         states=_states_before(rounds, table),
+        earlier=published_rounds(history[history.index(target) :]),
     )
+
+
+def published_rounds(history: Sequence[Commit]) -> tuple[UndoneRound, ...]:
+    """The rounds in `main`'s kept history that a rollback can still reach, newest first."""
+    kept = {c.snapshot_id for c in history}
+    return tuple(_undone(c) for c in history if c.is_round and c.parent_id in kept)
 
 
 def _target(history: Sequence[Commit], to: int | None, table: str) -> Commit:
@@ -144,7 +155,7 @@ def _is_record(commit: Commit) -> bool:
 
 def _undone(commit: Commit) -> UndoneRound:
     name, kind = commit.summary.get(ROUND, "?"), commit.summary[OPERATION]
-    return UndoneRound(name, kind, commit.snapshot_id, commit.at_ms)
+    return UndoneRound(name, kind, commit.snapshot_id, commit.at_ms, commit.parent_id)
 
 
 def _states_before(rounds: Sequence[Commit], table: str) -> dict[int, PartitionState | None]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cleantail.partition_state import Horizon, PartitionState, Quarantine, without_swept
+from cleantail.partition_state import CHECK_FAILED, Horizon, PartitionState, Quarantine, without_swept
 from cleantail.work_units import PartitionWork
 
 MAX_BACKOFF_MS = 3_600_000
@@ -167,5 +167,5 @@ def after_failure(
     attempts = state.quarantine.attempts + 1 if state.quarantine else 1
     since_ms = state.quarantine.since_ms if state.quarantine else now_ms
     pause_ms = min(backoff_ms * 2 ** min(attempts - 1, 30), MAX_BACKOFF_MS)
-    reason = f"check failed: {', '.join(sorted(set(expectations)))}"
+    reason = f"{CHECK_FAILED}: {', '.join(sorted(set(expectations)))}"
     return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, now_ms + pause_ms, branch))

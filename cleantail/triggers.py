@@ -80,7 +80,8 @@ def quarantine_pause(log: LogState, now_ms: int) -> str | None:
     quarantine = log.state.quarantine
     if quarantine is None or now_ms >= quarantine.retry_at_ms:
         return None
-    return f"quarantined until {quarantine.retry_at_ms} ms: {quarantine.reason}"
+    word = "quarantined" if quarantine.check_failed else "paused"
+    return f"{word} until {quarantine.retry_at_ms} ms: {quarantine.reason}"
 
 
 def _nothing_cleanable(log: LogState) -> str:

@@ -90,9 +90,9 @@ from cleantail.config import Topic, load_platform
 from cleantail.config_row import LONG_MAX
 from cleantail.run_schedule import schedule_words, topic_asset_uri
 from cleantail_airflow.alert_task import AlertOperator
-from cleantail_airflow.approvals import ROLLBACK_TO, ApproveOperator, RollbackOperator
+from cleantail_airflow.approvals import ROLLBACK_TO, ApproveOperator
 from cleantail_airflow.assets import schedule_of
-from cleantail_airflow.operators import ALERT, EVALUATE, OUTCOME, EvaluateOperator, OutcomeOperator
+from cleantail_airflow.operators import ALERT, ALERT_EARLY, EVALUATE, OUTCOME, EvaluateOperator, OutcomeOperator
 from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import (
     CHECK_QUALITY,
@@ -104,6 +104,7 @@ from cleantail_airflow.stations import (
     IngestOperator,
     PublishOperator,
     ReclaimOperator,
+    RollbackOperator,
 )
 
 PUBLISH, APPROVE, APPROVE_EXPIRY = "publish", "approve", "approve_expiry"
@@ -167,6 +168,9 @@ def _tasks(topic: Topic, config_dir: str) -> None:
         tasks.insert(0, IngestOperator(task_id="ingest", **spark))
     for before, after in itertools.pairwise(tasks):
         before >> after
+    if held:
+        tasks.append(AlertOperator(task_id=ALERT_EARLY, trigger_rule="all_done", early=True, **common))
+        check >> tasks[-1]
     tasks.append(RollbackOperator(task_id="rollback", **spark))
     evaluate >> tasks[-1]
     publish >> reclaim  # evaluate may skip expire_tombstones before publish has ended

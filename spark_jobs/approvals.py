@@ -12,10 +12,13 @@ from pyspark.sql import functions as F
 from cleantail.approval import Rejection, after_rejection, holds_of
 from cleantail.approval_text import KEY_CHARS, VALUE_CHARS, shown
 from cleantail.config import Platform
+from cleantail.failed_branches import replaced
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.round_state import after_failure
+from cleantail.past_rounds import REJECTED, WITHDRAWN
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import WorkUnit
+from spark_jobs.evidence import append_answer
+from spark_jobs.failed_logs import drop_branches, keep_failed, quarantined
 from spark_jobs.tables import TopicTable
 from spark_jobs.transforms.winners import ROW_ID
 
@@ -80,26 +83,22 @@ def set_aside(
 ) -> dict[str, Any]:
     """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
     where a person said no. Nothing else of any log's state changes."""
-    states = states_of_properties(dict(table.load().properties()), table.name)
-    now_ms, kind = checked["units"][0]["now_ms"], checked["kind"]
-    new: dict[int, PartitionState] = {}
-    for verdict in checked["verdicts"]:
-        partition = verdict["partition"]
-        state = states.get(partition, PartitionState())
-        if verdict.get("waits_for"):
-            continue
-        if not verdict["passed"]:
-            names = [f["expectation"] for f in verdict["failures"]]
-            new[partition] = after_failure(state, kind, names, now_ms, platform.cleaner.log_cleaner_backoff_ms)
-        elif rejection:
-            new[partition] = after_rejection(state, kind, rejection, table.topic.config.cleantail_approval_pause_ms)
-    table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
-    for unit in checked["units"]:
-        table.drop_branch(unit["branch"])
+    before = states_of_properties(dict(table.load().properties()), table.name)
+    units = [WorkUnit.from_json(unit) for unit in checked["units"]]
+    kept = keep_failed(table, checked, units)
+    new = quarantined(checked, units, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     green = sorted(v["partition"] for v in checked["verdicts"] if v["passed"])
+    if rejection:
+        pause_ms = table.topic.config.cleantail_approval_pause_ms
+        states = {p: before.get(p, PartitionState()) for p in green}
+        new |= {p: after_rejection(state, checked["kind"], rejection, pause_ms) for p, state in states.items()}
+    table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
+    append_answer(table, platform, checked, REJECTED if rejection else WITHDRAWN, rejection.reason if rejection else "")
+    drop_branches(table, [*(unit.branch for unit in units), *replaced(before, new)])
     return {
         "ok": len(green) == len(checked["verdicts"]),
         "round": checked["round"],
+        "kind": checked["kind"],
         "published": [],
         "held_back": sorted(v["partition"] for v in checked["verdicts"] if not v["passed"]),
         "rejected": green if rejection else [],

@@ -1,125 +1,155 @@
-"""The evidence: a row for every log of every round, in an Iceberg table of its own beside the topics."""
+"""The evidence: what checks found and what became of the rounds, in an Iceberg table of its own beside the topics.
+
+Written through PyIceberg: a Spark job for a row a log took longer than all its checks. Meaning of the outcomes:
+cleantail.past_rounds.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cleantail.approval import REJECTED, Rejection
+import pyarrow as pa
+
 from cleantail.config import Platform
+from cleantail.past_rounds import CHECKED, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM
 from cleantail.rollback import ROLLBACK, RollbackPlan
 from cleantail.rolling_back import LogUndo
+from cleantail.table_metadata import open_catalog
 from spark_jobs.expectations import Finding
 from spark_jobs.tables import TopicTable
 
-COLUMNS = {
-    "topic": "string",
-    "partition": "int",
-    "round": "string",
-    "kind": "string",
-    "now_ms": "bigint",
-    "checked_at_ms": "bigint",
-    "base_snapshot_id": "bigint",
-    "first_dirty_offset": "bigint",
-    "end_offset": "bigint",
-    "records_in": "bigint",
-    "records_out": "bigint",
-    "tombstones_in": "bigint",
-    "tombstones_out": "bigint",
-    "deleted": "string",
-    "passed": "boolean",
-    "checks": "string",
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("round", pa.string()),
+        ("kind", pa.string()),
+        ("outcome", pa.string()),
+        ("note", pa.string()),
+        ("now_ms", pa.int64()),
+        ("checked_at_ms", pa.int64()),
+        ("base_snapshot_id", pa.int64()),
+        ("first_dirty_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("records_in", pa.int64()),
+        ("records_out", pa.int64()),
+        ("tombstones_in", pa.int64()),
+        ("tombstones_out", pa.int64()),
+        ("deleted", pa.string()),
+        ("freed_bytes", pa.int64()),
+        ("passed", pa.bool_()),
+        ("checks", pa.string()),
+    ]
+)
+PROPERTIES = {
+    "format-version": "2",
+    "commit.retry.num-retries": "20",  # rounds of many topics append at the same time
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
 }
-PROPERTIES = "TBLPROPERTIES ('format-version'='2', 'commit.retry.num-retries'='20')"
-"""Rounds of many topics append at the same time."""
+EMPTY = dict.fromkeys((field.name for field in SCHEMA if pa.types.is_integer(field.type)), 0) | {
+    "note": "",
+    "deleted": "{}",
+    "passed": True,
+    "checks": "[]",
+}
+"""What a row says of itself where it says nothing else."""
 
 
-def evidence_table(platform: Platform) -> str:
-    return f"`{platform.catalog.name}`.`{platform.catalog.namespace}`.cleantail_evidence"
-
-
-def append_evidence(table: TopicTable, platform: Platform, result: dict[str, Any], findings: Sequence[Finding]) -> None:
+def append_evidence(
+    table: TopicTable, platform: Platform, result: Mapping[str, Any], findings: Sequence[Finding]
+) -> None:
     """One row a log of the checked round. `deleted` (by reason) and `checks` are JSON."""
-    works = {w["partition"]: (unit, w) for unit in result["units"] for w in unit["partitions"]}
-    _append(table, platform, [_row(result, m, *works[m["partition"]], findings) for m in result["measures"]])
+    verdicts = {v["partition"]: v for v in result["verdicts"]}
+    rows = []
+    for row in _measured(result):
+        passed = verdicts[row["partition"]]["passed"]
+        checks = [asdict(f) for f in findings if f.partition == row["partition"]]
+        row |= {"outcome": CHECKED if passed else HELD_BACK, "passed": passed, "checks": json.dumps(checks)}
+        rows.append(row)
+    _append(table, platform, rows)
+
+
+def append_answer(
+    table: TopicTable, platform: Platform, checked: Mapping[str, Any], outcome: str, note: str = ""
+) -> None:
+    """What became of the logs that passed, one row each. Of one that was not published every record is still there."""
+    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
+    rows = [row | {"outcome": outcome, "note": note} for row in _measured(checked) if row["partition"] in passed]
+    if outcome != PUBLISHED:
+        rows = [row | {"records_out": row["records_in"], "tombstones_out": row["tombstones_in"]} for row in rows]
+    _append(table, platform, rows)
 
 
 def append_rollback(
-    table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], now_ms: int
+    table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int
 ) -> None:
-    """One row a log, as of a round of the kind rollback: records before and after, and which rounds were undone."""
-    head = (f"undid {', '.join(u.round for u in planned.undone)}", ROLLBACK, now_ms)
-    at = planned.to_snapshot_id
-    rows = [(g.partition, at, g.checkpoint_after or 0, g.checkpoint or 0, g.records, g.records_after) for g in logs]
-    _append(table, platform, [_decision(table, *head, *row) for row in rows])
-
-
-def append_rejection(table: TopicTable, platform: Platform, checked: dict[str, Any], rejection: Rejection) -> None:
-    """One row a log that would have been published, as of a round of the kind rejected, which removed nothing."""
-    head = (f"{checked['round']}, {rejection.reason}", REJECTED, rejection.at_ms)
-    works = {w["partition"]: (unit["base_snapshot_id"], w) for unit in checked["units"] for w in unit["partitions"]}
-    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
+    """One row a log: records before and after, which rounds were undone, and by whom."""
+    name = f"undid {', '.join(u.round for u in planned.undone)}"
+    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
     rows = [
-        (p, works[p][0], works[p][1]["first_dirty_offset"], works[p][1]["end_offset"], m["records_in"], m["records_in"])
-        for m in checked["measures"]
-        if (p := m["partition"]) in passed
+        {
+            "partition": log.partition,
+            "base_snapshot_id": planned.to_snapshot_id,
+            "first_dirty_offset": log.checkpoint_after or 0,
+            "end_offset": log.checkpoint or 0,
+            "records_in": log.records,
+            "records_out": log.records_after,
+        }
+        for log in logs
     ]
-    _append(table, platform, [_decision(table, *head, *row) for row in rows])
+    _append(table, platform, [head | row for row in rows])
 
 
-def _decision(
-    table: TopicTable,
-    name: str,
-    kind: str,
-    now_ms: int,
-    partition: int,
-    base_snapshot_id: int,
-    first_dirty_offset: int,
-    end_offset: int,
-    records_in: int,
-    records_out: int,
-) -> tuple[Any, ...]:
-    """A row of what a person has decided: nothing was checked, and no tombstone counted."""
-    numbers = (base_snapshot_id, first_dirty_offset, end_offset, records_in, records_out, 0, 0)
-    at_ms = int(time.time() * 1000)
-    return (table.topic.topic, partition, name, kind, now_ms, at_ms, *numbers, "{}", True, "[]")
+def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_ms: int) -> None:
+    """One row for the topic, so that what was freed is still known when the snapshots that tell it have expired."""
+    row = {"partition": None, "round": "", "kind": RECLAIM, "outcome": PUBLISHED}
+    _append(table, platform, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
 
 
-def _append(table: TopicTable, platform: Platform, rows: Sequence[tuple[Any, ...]]) -> None:
-    spark, name = table.spark, evidence_table(platform)
-    schema = ", ".join(f"`{column}` {kind}" for column, kind in COLUMNS.items())
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({schema}) USING iceberg {PROPERTIES}")
-    spark.createDataFrame(rows, schema).coalesce(1).writeTo(name).append()
+def has_answer(table: TopicTable, platform: Platform, checked: Mapping[str, Any], outcome: str) -> bool:
+    """Whether append_answer has told this of the round before."""
+    from pyiceberg.expressions import And, EqualTo
+
+    wanted = {"topic": table.topic.topic, "round": checked["round"], "kind": checked["kind"], "outcome": outcome}
+    condition = And(*(EqualTo(name, value) for name, value in wanted.items()))
+    return _table(platform).scan(row_filter=condition, selected_fields=("round",), limit=1).to_arrow().num_rows > 0
 
 
-def _row(
-    result: dict[str, Any],
-    measure: dict[str, Any],
-    unit: dict[str, Any],
-    work: dict[str, Any],
-    findings: Sequence[Finding],
-) -> tuple[Any, ...]:
-    partition = measure["partition"]
-    verdict = next(v for v in result["verdicts"] if v["partition"] == partition)
-    checks = [asdict(f) for f in findings if f.partition == partition]
-    return (
-        result["topic"],
-        partition,
-        result["round"],
-        result["kind"],
-        unit["now_ms"],
-        int(time.time() * 1000),
-        unit["base_snapshot_id"],
-        work["first_dirty_offset"],
-        work["end_offset"],
-        measure["records_in"],
-        measure["records_out"],
-        measure["tombstones_in"],
-        measure["tombstones_out"],
-        json.dumps(measure["deleted"]),
-        verdict["passed"],
-        json.dumps(checks),
-    )
+def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A row for each log of a checked round, without what is said of it."""
+    works = {w["partition"]: (unit, w) for unit in result["units"] for w in unit["partitions"]}
+    for measure in result["measures"]:
+        unit, work = works[measure["partition"]]
+        yield {
+            "partition": measure["partition"],
+            "round": result["round"],
+            "kind": result["kind"],
+            "now_ms": unit["now_ms"],
+            "base_snapshot_id": unit["base_snapshot_id"],
+            "first_dirty_offset": work["first_dirty_offset"],
+            "end_offset": work["end_offset"],
+            **{name: measure[name] for name in ("records_in", "records_out", "tombstones_in", "tombstones_out")},
+            "deleted": json.dumps(measure["deleted"]),
+        }
+
+
+def _append(table: TopicTable, platform: Platform, rows: Iterable[Mapping[str, Any]]) -> None:
+    common = EMPTY | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
+    made = pa.Table.from_pylist([common | row for row in rows], SCHEMA)
+    if made.num_rows:
+        _table(platform).append(made)
+
+
+def _table(platform: Platform) -> Table:
+    catalog = open_catalog(platform, os.environ)
+    catalog.create_namespace_if_not_exists(platform.catalog.namespace)
+    return catalog.create_table_if_not_exists(f"{platform.catalog.namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)

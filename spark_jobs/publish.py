@@ -18,24 +18,25 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 from cleantail.approval import Rejection, held_message
 from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import evaluate_topic
-from cleantail.failed_branches import failed_name, replaced
+from cleantail.failed_branches import replaced
 from cleantail.history import OPERATION
 from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.past_rounds import PUBLISHED
 from cleantail.rollback import APPROVED_BY, BEFORE, ROUND, packed
-from cleantail.round_state import EXPIRE, RETAIN, after_expiry, after_failure, after_round
+from cleantail.round_state import EXPIRE, after_expiry, after_round
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import set_aside
 from spark_jobs.changes import history
 from spark_jobs.deleted_versions import remember
-from spark_jobs.evidence import append_rejection
+from spark_jobs.evidence import append_answer, has_answer
+from spark_jobs.failed_logs import drop_branches, keep_failed, quarantined
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.keyless import move_keyless
 from spark_jobs.latest_view import ensure_latest_view
@@ -64,19 +65,23 @@ def publish_round(
     if checked["kind"] == EXPIRE:
         remember(table, units, green)
     _require_as_checked(table, checked)
-    kept = keep_failed(table, checked, units, red)
+    kept = keep_failed(table, checked, units)
     before = states_of_properties(dict(table.load().properties()), table.name)
-    properties, after = _next_states(table, platform, checked, units, red, before, kept)
+    after = _next_states(table, checked, units, green, before)
+    after |= quarantined(checked, units, before, kept, platform.cleaner.log_cleaner_backoff_ms)
+    properties = _as_properties(checked, after)
     try:
         snapshot_id = _commit(table, checked, units, green, before, properties, approved_by)
     except ConflictError:
-        _drop(table, kept.values())
+        drop_branches(table, kept.values())
         raise
-    _drop(table, [*(unit.branch for unit in units), *replaced(before, after)])
+    append_answer(table, platform, checked, PUBLISHED)
+    drop_branches(table, [*(unit.branch for unit in units), *replaced(before, after)])
     ensure_latest_view(table)
     return {
         "ok": not red,
         "round": checked["round"],
+        "kind": checked["kind"],
         "published": sorted(green),
         "held_back": sorted(red),
         "snapshot_id": snapshot_id,
@@ -108,62 +113,35 @@ def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
                 raise ConflictError(f"partition {work['partition']} had a later round than {checked['round']}")
 
 
-def keep_failed(
-    table: TopicTable, checked: dict[str, Any], units: list[WorkUnit], red: dict[int, dict[str, Any]]
-) -> dict[int, str]:
-    """Partition -> branch under which its failed try can be looked at; the branches are made. Empty: none is kept."""
-    if not table.topic.config.cleantail_failed_branch_retention_ms:
-        return {}
-    kept = {}
-    for unit in units:
-        failed = [w.partition for w in unit.partitions if w.partition in red and "waits_for" not in red[w.partition]]
-        if failed:
-            name = failed_name(checked["round"], unit.unit, "x" if checked["kind"] == EXPIRE else "u", unit.now_ms)
-            table.create_branch(name, table.head_of(unit.branch))
-            kept |= dict.fromkeys(failed, name)
-    return kept
-
-
-def _drop(table: TopicTable, branches: Iterable[str]) -> None:
-    for branch in dict.fromkeys(branches):
-        table.drop_branch(branch)
-
-
 def _next_states(
     table: TopicTable,
-    platform: Platform,
     checked: dict[str, Any],
     units: list[WorkUnit],
-    red: dict[int, dict[str, Any]],
+    green: set[int],
     states: dict[int, PartitionState],
-    kept: dict[int, str],
-) -> tuple[dict[str, str], dict[int, PartitionState]]:
-    """The state of every log of the round after it, as table properties and as they are."""
+) -> dict[int, PartitionState]:
+    """The states of the published logs after the round."""
     iceberg = table.load()
     measures = {m["partition"]: m for m in checked["measures"]}
     after: dict[int, PartitionState] = {}
     for unit in units:
         sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())
         for work in unit.partitions:
-            state = states.get(work.partition, PartitionState())
-            measure, failed = measures[work.partition], red.get(work.partition)
-            if failed and "waits_for" in failed:
+            if work.partition not in green:
                 continue
-            if failed:
-                backoff_ms = platform.cleaner.log_cleaner_backoff_ms
-                names = [f["expectation"] for f in failed["failures"]]
-                branch = kept.get(work.partition, "")
-                kind = RETAIN if work.only_retention and checked["kind"] != EXPIRE else checked["kind"]
-                new = after_failure(state, kind, names, unit.now_ms, backoff_ms, branch)
-            elif checked["kind"] == EXPIRE:
-                new = after_expiry(state, work, measure, unit.now_ms)
+            state, measure = states.get(work.partition, PartitionState()), measures[work.partition]
+            if checked["kind"] == EXPIRE:
+                after[work.partition] = after_expiry(state, work, measure, unit.now_ms)
             else:
-                new = after_round(state, work, measure, sequence_number, unit.now_ms)
-            after[work.partition] = new
-    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in after.items()}
+                after[work.partition] = after_round(state, work, measure, sequence_number, unit.now_ms)
+    return after
+
+
+def _as_properties(checked: dict[str, Any], states: dict[int, PartitionState]) -> dict[str, str]:
+    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
     if checked["kind"] != EXPIRE:
         properties[PROPERTY_COMPACTION] = LastCompaction.of_round(checked["units"], checked["measures"]).as_json()
-    return properties, after
+    return properties
 
 
 def _commit(
@@ -191,9 +169,7 @@ def _work(job: Job) -> dict[str, Any]:
     table = TopicTable.of(spark, job.topic, job.platform)
     approved_by = job.arguments.approved_by
     if job.arguments.rejected:
-        rejection = Rejection(**json.loads(job.arguments.rejected))
-        append_rejection(table, job.platform, checked, rejection)
-        return set_aside(table, job.platform, checked, rejection)
+        return set_aside(table, job.platform, checked, Rejection(**json.loads(job.arguments.rejected)))
     if approved_by is None:
         published = publish_or_start_over(table, job.platform, checked)
     else:
@@ -207,16 +183,28 @@ def publish_approved(
 ) -> dict[str, Any]:
     """Exactly what the person saw, or nothing: a round that started over would be another one. Raises HeldError."""
     try:
-        return publish_round(table, platform, checked, approved_by) | {"verdicts": checked["verdicts"]}
+        known = {name: checked[name] for name in ("verdicts", "measures")}
+        return publish_round(table, platform, checked, approved_by) | known
     except ConflictError as e:
-        if snapshot_id := _published_as(table, checked):  # by a try of this task that died after its commit
-            _drop(table, (unit["branch"] for unit in checked["units"]))
-            return _as_published(checked, snapshot_id)
+        if before := published_before(table, platform, checked):
+            return before
         set_aside(table, platform, checked, None)
         raise HeldError(
             f"{checked['topic']}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
             f"{e}. The next run makes the round anew and asks again"
         ) from None
+
+
+def published_before(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any] | None:
+    """The result of this very round where a try of its task has published it and died after the commit; what that try
+    had no time for is done."""
+    snapshot_id = _published_as(table, checked)
+    if snapshot_id is None:
+        return None
+    if not has_answer(table, platform, checked, PUBLISHED):
+        append_answer(table, platform, checked, PUBLISHED)
+    drop_branches(table, (unit["branch"] for unit in checked["units"]))
+    return _as_published(table, checked, snapshot_id)
 
 
 def _published_as(table: TopicTable, checked: dict[str, Any]) -> int | None:
@@ -226,17 +214,21 @@ def _published_as(table: TopicTable, checked: dict[str, Any]) -> int | None:
     return next((c.snapshot_id for c in found), None)
 
 
-def _as_published(checked: dict[str, Any], snapshot_id: int) -> dict[str, Any]:
+def _as_published(table: TopicTable, checked: dict[str, Any], snapshot_id: int) -> dict[str, Any]:
     passed = {v["partition"]: v["passed"] for v in checked["verdicts"]}
     ends = {w["partition"]: w["end_offset"] for u in checked["units"] for w in u["partitions"]}
     return {
         "ok": all(passed.values()),
         "round": checked["round"],
+        "kind": checked["kind"],
         "published": sorted(p for p, ok in passed.items() if ok),
         "held_back": sorted(p for p, ok in passed.items() if not ok),
         "snapshot_id": snapshot_id,
+        "checkpoints": _checkpoints(table),
         "ends": {p: end for p, end in ends.items() if passed[p]},
+        "left_behind": [],
         "verdicts": checked["verdicts"],
+        "measures": checked["measures"],
     }
 
 

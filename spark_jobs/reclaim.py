@@ -27,6 +27,7 @@ from cleantail.join_plans import parallelism
 from cleantail.reclaiming import resolve_reclaim
 from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
+from spark_jobs.evidence import append_reclaim
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable, branch_name
@@ -50,25 +51,34 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     table.drop_stale_branches()
     for branch in plan.branches:
         table.drop_branch(branch)
-    cores = parallelism(platform.spark.master, platform.spark.conf)
-    with ThreadPoolExecutor(cores) as threads:  # each group is one task of Spark
-        staged = [threads.submit(stage_group, table, group, number) for number, group in enumerate(plan.groups)]
+    try:
+        rewrite_groups(table, plan.groups, parallelism(platform.spark.master, platform.spark.conf), result)
+    finally:
+        if result["reclaimed_bytes"] > 0:
+            append_reclaim(table, platform, result["reclaimed_bytes"], now_ms)
+    result["expired_snapshots"] = expire_snapshots(table, now_ms - table.topic.config.cleantail_snapshot_retention_ms)
+    result["orphans_removed"] = remove_orphans(table, now_ms)
+    return result
+
+
+def rewrite_groups(table: TopicTable, groups: Sequence[Sequence[DataFile]], cores: int, result: dict[str, Any]) -> None:
+    """Each group is one task of Spark, `cores` of them at a time; what is done is added to `result`. After an error no
+    further group is begun, and what was staged is dropped."""
+    with ThreadPoolExecutor(cores) as threads:
+        staged = [threads.submit(stage_group, table, group, number) for number, group in enumerate(groups)]
         try:
-            for group, rewritten in zip(plan.groups, staged, strict=True):
+            for group, rewritten in zip(groups, staged, strict=True):
                 new = swap_group(table, group, rewritten.result())
                 if new is not None:
                     result["rewritten_files"] += len(group)
                     result["new_files"] += new
                     result["reclaimed_bytes"] += table.freed_bytes("reclaim")
         except BaseException:
-            threads.shutdown(cancel_futures=True)  # no further group is begun
+            threads.shutdown(cancel_futures=True)
             for rewritten in staged:
                 if not rewritten.cancelled() and rewritten.exception() is None:
                     table.drop_branch(rewritten.result().branch)
             raise
-    result["expired_snapshots"] = expire_snapshots(table, now_ms - table.topic.config.cleantail_snapshot_retention_ms)
-    result["orphans_removed"] = remove_orphans(table, now_ms)
-    return result
 
 
 @dataclass(frozen=True, slots=True)

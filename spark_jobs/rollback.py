@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from cleantail.config import Platform
 from cleantail.errors import ConflictError
+from cleantail.evaluate import read_facts
 from cleantail.history import OPERATION
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.rollback import BY, REQUEST, ROLLBACK, UNDONE, Commit, RollbackPlan, plan_rollback, restored
 from cleantail.rolling_back import LogUndo, done_already, preview
+from cleantail.topic import Topic
 from spark_jobs.evidence import append_rollback
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
@@ -62,13 +64,23 @@ def rollback_topic(
     """The rollback and its row of evidence for each log. A crash between the two leaves the row out, no more: what
     was undone, and by whom, is in the snapshot's summary."""
     snapshot_id = roll_back(table, planned, by, request)
-    append_rollback(table, platform, planned, logs, now_ms)
+    append_rollback(table, platform, planned, logs, by, now_ms)
     return {
         "ok": True,
         **planned.as_json(),
         "partitions": [asdict(log) for log in logs],
         "snapshot_id": snapshot_id,
+        **_positions(table.topic, platform, planned.states),
     }
+
+
+def _positions(topic: Topic, platform: Platform, undone: Iterable[int] | None = None) -> dict[str, Any]:
+    """For those who read after the topic: which logs have changed (of a rollback done before: any may have), and the
+    clean point of every log as it is now."""
+    facts = read_facts(topic, platform)
+    states = facts.states if facts else {}
+    checkpoints = {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
+    return {"round": None, "published": sorted(states if undone is None else undone), "checkpoints": checkpoints}
 
 
 def target(text: str) -> int | None:
@@ -83,7 +95,8 @@ def target(text: str) -> int | None:
 def _work(job: Job) -> dict[str, Any]:
     request = job.arguments.request
     if done := done_already(job.topic, job.platform, request):
-        return {"ok": True, "snapshot_id": done.snapshot_id, "undone": done.summary.get(UNDONE), "done_before": True}
+        known = {"ok": True, "snapshot_id": done.snapshot_id, "undone": done.summary.get(UNDONE), "done_before": True}
+        return known | _positions(job.topic, job.platform)
     planned, logs = preview(job.topic, job.platform, job.arguments.to)
     spark = start_session(job.platform, f"cleantail rollback {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)

@@ -19,7 +19,7 @@ from spark_jobs.approvals import set_aside
 from spark_jobs.check_quality import check_round
 from spark_jobs.compact import compact_unit
 from spark_jobs.expire_tombstones import NONE_FRESH, expire_unit, plan_expiry
-from spark_jobs.publish import publish_round
+from spark_jobs.publish import publish_round, published_before
 from spark_jobs.tables import TopicTable
 
 logger = logging.getLogger("cleantail.rounds")
@@ -158,6 +158,8 @@ def publish_or_start_over(
             set_aside(table, platform, checked, None)
             raise
         except ConflictError as e:
+            if before := published_before(table, platform, checked):
+                return before | _numbers(checked) | {"retained": []}
             _drop_branches(table, checked)
             if attempt == ATTEMPTS:
                 raise

@@ -24,7 +24,7 @@ from cleantail.readers import Reader
 from cleantail_airflow.alerting import place_of, read_logs, red_alarms, tell
 from cleantail_airflow.failure_notes import NOTE, reason_in, red_in
 from cleantail_airflow.incident_book import load_book, save_book
-from cleantail_airflow.operators import ALERT, OUTCOME, plan_of, topic_and_platform
+from cleantail_airflow.operators import ALERT, ALERT_EARLY, OUTCOME, plan_of, topic_and_platform
 from cleantail_airflow.red_check import Failure
 from cleantail_airflow.stations import EXPIRE_TOMBSTONES
 
@@ -40,14 +40,16 @@ class FailedTask:
 
 
 class AlertOperator(BaseOperator):
-    """Tells the topic's channels what began and what is over."""
+    """Tells the topic's channels what began and what is over. `early`: while the run goes on, so that what is wrong
+    does not wait with it for a person; which tasks are well again is then not known."""
 
     template_fields: Sequence[str] = ()
 
-    def __init__(self, *, topic: str, config_dir: str, **kwargs: Any) -> None:
+    def __init__(self, *, topic: str, config_dir: str, early: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.topic = topic
         self.config_dir = config_dir
+        self.early = early
 
     def execute(self, context: Context) -> None:
         topic, platform = topic_and_platform(self.topic, self.config_dir)
@@ -65,7 +67,7 @@ class AlertOperator(BaseOperator):
             *_behind(context),
             *_seen_in_table(book, topic, logs, readers, looked_at, now_ms),
         ]
-        known = Known.of(states, logs, looked_at)
+        known = Known.of(states, logs, looked_at, ended=not self.early)
         after = observed(book, conditions, known, now_ms)
         red = [failure for task in failed for failure in task.red]
         if unreached := tell(topic, platform.home, after, red, context, partial(save_book, topic.topic, book)):
@@ -83,7 +85,7 @@ def task_states(context: Context) -> list[dict[str, Any]]:
     """Task id, map index and state of every task instance of the run that has ended."""
     ti = context["ti"]
     found = ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
-    return [dict(row) for row in found if row["task_id"] not in (OUTCOME, ALERT)]
+    return [dict(row) for row in found if row["task_id"] not in (OUTCOME, ALERT, ALERT_EARLY)]
 
 
 def failed_tasks(states: Iterable[dict[str, Any]], context: Context) -> list[FailedTask]:
@@ -152,12 +154,18 @@ class Known:
     looked_at: int | None
 
     @classmethod
-    def of(cls, states: Sequence[dict[str, Any]], logs: Iterable[LogState] | None, looked_at: int | None) -> Known:
+    def of(
+        cls,
+        states: Sequence[dict[str, Any]],
+        logs: Iterable[LogState] | None,
+        looked_at: int | None,
+        ended: bool = True,
+    ) -> Known:
         by_task: dict[str, set[str]] = {}
         for row in states:
             by_task.setdefault(row["task_id"], set()).add(row["state"])
         succeeded = frozenset(task for task, seen in by_task.items() if seen == {"success"})
-        green = not any(seen & {"failed", "upstream_failed"} for seen in by_task.values())
+        green = ended and not any(seen & {"failed", "upstream_failed"} for seen in by_task.values())
         return cls(succeeded, green, frozenset(log.partition for log in logs or ()), looked_at)
 
     def __call__(self, condition: Condition) -> bool:

@@ -1,4 +1,4 @@
-"""The tasks that wait for a person, and the one that undoes a round: only topics that can be held have the first.
+"""The tasks that wait for a person; only topics that can be held have them.
 
 While a round waits it holds no process and no slot of the pool: Airflow parks the task, and wakes it with the answer,
 from the page Required Actions, the task's own tab or the REST API, or with the refusal when the time to answer is over.
@@ -17,7 +17,7 @@ from airflow.sdk import Context
 from cleantail import approval_text
 from cleantail.approval import heads_of
 from cleantail.topic import Topic
-from cleantail_airflow.operators import CleantailSparkOperator, topic_and_platform
+from cleantail_airflow.operators import topic_and_platform
 
 APPROVE, REJECT = "Approve", "Reject"
 ASKED = "asked"
@@ -78,21 +78,6 @@ class ApproveOperator(HITLOperator):
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         message = round_waits(checked, place_of(self.topic, context), context["ti"].log_url)
         announce(topic, platform.home, message, context)
-
-
-class RollbackOperator(CleantailSparkOperator):
-    """Undoes rounds where the run was triggered with `rollback_to`; the rest of such a run is skipped."""
-
-    job = "rollback"
-
-    def arguments(self, context: Context) -> list[str]:
-        to = context["params"].get(ROLLBACK_TO)
-        if not to:
-            self.skip("the run was not triggered with rollback_to")
-        run: Any = context["dag_run"]
-        by = getattr(run, "triggering_user_name", None) or run.run_id
-        # a try that died may have done it: the next one must not go a round further
-        return ["--to", to, f"--by={by}", f"--request={run.run_id}"]
 
 
 def checked_of(context: Context, source: str) -> dict[str, Any] | None:

@@ -5,7 +5,8 @@ An event of a topic's asset has the clean point of every log as its extra:
     {"topic": "orders", "operation": "compact", "round": …, "snapshot_id": "81…", "partitions": [0],
      "checkpoints": {"0": 1042, "1": 977}}
 
-`partitions` are those that this commit published. `snapshot_id` is text: it is too long for a number of JavaScript.
+`partitions` are those that this commit changed; the operation is compact, expire or rollback. `snapshot_id` is text: it
+is too long for a number of JavaScript.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _headline(event: Event, told: list[Incident]) -> str:
         Event.CHECK_FAILED: f"check failed, partitions held back: {partitions}",
         Event.RUN_FAILED: f"{', '.join(s.removeprefix('task ') for s in subjects)} failed",
         Event.DEADLINE_MISSED: f"deadline missed, partitions: {partitions}",
-        Event.QUARANTINED: f"in quarantine, partitions: {partitions}",
+        Event.QUARANTINED: f"held back until their next try, partitions: {partitions}",
         Event.HOLD_CAP: f"tombstones went before {len(subjects)} readers had read them, partitions: {partitions}",
         Event.ERASURE: f"erasure overdue, partitions: {partitions}",
     }[event]

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 EVALUATE = "evaluate"
 ALERT = "alert"
+ALERT_EARLY = "alert_early"
+"""Of a topic whose rounds can wait for a person: what is wrong with it is told before that."""
 OUTCOME = "outcome"
 PLAN = "plan"
 """XCom of `evaluate`: the whole RunPlan. Its return value is the list of work units, over which compact is mapped."""
@@ -62,7 +64,7 @@ class EvaluateOperator(BaseOperator):
 
     def _evaluate(self, context: Context) -> list[dict[str, Any]]:
         from cleantail.evaluate import evaluate_topic
-        from cleantail_airflow.run_metrics import send_plan
+        from cleantail_airflow.run_metrics import send_plan, send_since_last_run
 
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         wanted = context["params"]
@@ -72,6 +74,7 @@ class EvaluateOperator(BaseOperator):
         now_ms = wanted["now_ms"] if wanted["now_ms"] is not None else int(time.time() * 1000)
         run = evaluate_topic(topic, platform, now_ms=now_ms, force=wanted["force"], partition=wanted["partition"])
         send_plan(topic, run)
+        send_since_last_run(self.topic, context["ti"])
         plan = run.as_json()
         self.log.info("%s", run.table())
         self.reason = f"{plan['reason']}; {plan['sweep_reason']}; {plan['reclaim']['reason']}"

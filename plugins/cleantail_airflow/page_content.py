@@ -135,6 +135,7 @@ class Content:
             "logs": _log_views(plan, topic, self.platform, facts.branches if facts else ()),
             "plot": size_plot(observed.sizes, *PLOT_SIZE),
             **self._rounds(topic, rounds),
+            "undoable": {(u.round, u.kind): u for u in observed.undoable},
             "settings": settings(topic, *written_configs(file, self._config_dir)),
             "now_ms": now_ms,
         }

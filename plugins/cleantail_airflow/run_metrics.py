@@ -16,7 +16,7 @@ from airflow.sdk.observability import stats
 
 from cleantail.config import Topic
 from cleantail.log_metrics import job_samples, log_samples
-from cleantail.metrics import Sample
+from cleantail.metrics import TIME_SINCE_LAST_RUN, Sample
 
 if TYPE_CHECKING:
     from cleantail.evaluate import RunPlan
@@ -29,6 +29,20 @@ logger = logging.getLogger(__name__)
 def send_plan(topic: Topic, run: RunPlan) -> None:
     """The gauges that evaluate knows."""
     _send(lambda: [s for s in log_samples(topic.topic, run.logs, topic.config, run.now_ms) if s.metric.sent_by])
+
+
+def send_since_last_run(topic: str, ti: Any) -> None:
+    """How long before this run the topic's DAG began its last one: while none runs, nobody is there to send anything.
+    Nothing for a first run, and for one without a logical date, which Airflow knows no previous one of."""
+    _send(lambda: _since_last_run(topic, ti))
+
+
+def _since_last_run(topic: str, ti: Any) -> list[Sample]:
+    this, last = ti.get_template_context()["dag_run"], ti.get_previous_dagrun()
+    if not (last and last.start_date):
+        return []
+    passed = this.start_date - last.start_date
+    return [Sample(TIME_SINCE_LAST_RUN, (topic,), max(int(passed.total_seconds() * 1000), 0))]
 
 
 def send_result(job: str, topic: str, result: Mapping[str, Any]) -> None:

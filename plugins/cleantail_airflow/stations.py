@@ -155,6 +155,22 @@ class ExpireTombstonesOperator(PublishingOperator):
         return result
 
 
+class RollbackOperator(PublishingOperator):
+    """Undoes rounds where the run was triggered with `rollback_to`; the rest of such a run is skipped."""
+
+    job = "rollback"
+    operation = "rollback"
+
+    def arguments(self, context: Context) -> list[str]:
+        to = context["params"].get(ROLLBACK_TO)
+        if not to:
+            self.skip("the run was not triggered with rollback_to")
+        run: Any = context["dag_run"]
+        by = getattr(run, "triggering_user_name", None) or run.run_id
+        # a try that died may have done it: the next one must not go a round further
+        return ["--to", to, f"--by={by}", f"--request={run.run_id}"]
+
+
 class ReclaimOperator(CleantailSparkOperator):
     """Gives space back: rewrites files, expires snapshots, removes orphans."""
 

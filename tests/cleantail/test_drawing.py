@@ -58,7 +58,7 @@ def test_one_snapshot_and_none_can_be_drawn():
 
 
 def a_round(at_ms, passed=True, **deleted):
-    log = LogRound(0, 0, 10, 10, 5, deleted, passed, ())
+    log = LogRound(0, 0, 10, 10, 5, deleted, passed, (), "published" if passed else "held_back")
     return Round(f"r{at_ms}", "compact", at_ms, at_ms, (log,))
 
 

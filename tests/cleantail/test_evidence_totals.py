@@ -13,7 +13,13 @@ WAIT_S = 20
 
 
 def rows(topic, *partitions):
-    common = {"kind": "compact", "passed": True, "deleted": json.dumps({"superseded": 1}), "checks": "[]"}
+    common = {
+        "kind": "compact",
+        "outcome": "published",
+        "freed_bytes": 0,
+        "deleted": json.dumps({"superseded": 1}),
+        "checks": "[]",
+    }
     return pa.Table.from_pylist([{"topic": topic, "partition": p, "round": "r", **common} for p in partitions])
 
 

@@ -86,8 +86,8 @@ def test_a_topic_without_a_table_has_zeros_and_no_logs():
 # ---- counters
 
 
-def row(partition=0, passed=True, checks=(), deleted=None, **more):
-    fields = {"topic": "orders", "partition": partition, "kind": "compact", "passed": passed}
+def row(outcome, partition=0, checks=(), deleted=None, **more):
+    fields = {"topic": "orders", "partition": partition, "kind": "compact", "outcome": outcome, "freed_bytes": 0}
     failed = [{"severity": severity, "passed": ok} for severity, ok in checks]
     return {**fields, "deleted": json.dumps(deleted or {}), "checks": json.dumps(failed), **more}
 
@@ -98,15 +98,17 @@ def counted(samples):
 
 def test_rounds_checks_and_drops_are_counted_by_log():
     rows = [
-        row(deleted={"superseded": 5, "invalid": 0}, checks=[("critical", True)]),
-        row(deleted={"superseded": 7}),
-        row(deleted={"superseded": 9}, passed=False, checks=[("critical", False), ("warning", False)]),
-        row(partition=1, kind="expire", deleted={"expired": 2}),
+        row("checked", deleted={"superseded": 5, "invalid": 0}, checks=[("critical", True), ("info", False)]),
+        row("published", deleted={"superseded": 5, "invalid": 0}),
+        row("published", deleted={"superseded": 7}),
+        row("held_back", deleted={"superseded": 9}, checks=[("critical", False), ("warning", False)]),
+        row("published", partition=1, kind="expire", deleted={"expired": 2}),
     ]
     assert counted(total_samples(totals_of(rows))) == {
-        ("rounds", "orders", "0", "compact", "passed"): 2,
+        ("rounds", "orders", "0", "compact", "published"): 2,
         ("rounds", "orders", "0", "compact", "held_back"): 1,
-        ("rounds", "orders", "1", "expire", "passed"): 1,
+        ("rounds", "orders", "1", "expire", "published"): 1,
+        ("checks-failed", "orders", "0", "info"): 1,
         ("checks-failed", "orders", "0", "critical"): 1,
         ("checks-failed", "orders", "0", "warning"): 1,
         ("records-dropped", "orders", "0", "superseded"): 12,
@@ -114,8 +116,20 @@ def test_rounds_checks_and_drops_are_counted_by_log():
     }
 
 
+@pytest.mark.parametrize("outcome", ["rejected", "withdrawn"])
+def test_what_was_not_published_is_a_round_that_dropped_nothing(outcome):
+    rows = [row("checked", deleted={"superseded": 5}), row(outcome, deleted={"superseded": 5})]
+    assert counted(total_samples(totals_of(rows))) == {("rounds", "orders", "0", "compact", outcome): 1}
+
+
+def test_what_reclaims_freed_is_counted_by_topic_however_long_ago_it_was():
+    rows = [row("published", partition=None, kind="reclaim", freed_bytes=n) for n in (70, 7)]
+    assert counted(total_samples(totals_of(rows))) == {("bytes-reclaimed", "orders"): 77}
+
+
 def test_more_rows_never_lower_a_counter():
-    rows = [row(partition=p, passed=p % 3 > 0, checks=[("info", False)], deleted={"copies": p}) for p in range(9)]
+    outcomes = ["checked", "published", "held_back", "rejected"]
+    rows = [row(o, p, checks=[("info", False)], deleted={"copies": p + 1}) for p in range(3) for o in outcomes]
     for n in range(len(rows)):
         before, after = totals_of(rows[:n]), totals_of(rows[: n + 1])
         assert all(after[key] >= count for key, count in before.items())
@@ -152,7 +166,6 @@ def test_a_compaction_says_how_long_it_took_and_how_full_the_map_was_at_most():
 def test_a_check_says_its_rounds_and_failures_and_what_share_was_kept():
     verdicts = [verdict(0, "warning"), verdict(1, "critical", passed=False)]
     assert said("check_quality", verdicts=verdicts, measures=MEASURES) == {
-        ("rounds", "orders", "0", "compact", "passed"): 1,
         ("rounds", "orders", "1", "compact", "held_back"): 1,
         ("checks-failed", "orders", "0", "warning"): 1,
         ("checks-failed", "orders", "1", "critical"): 1,
@@ -162,13 +175,26 @@ def test_a_check_says_its_rounds_and_failures_and_what_share_was_kept():
 
 def test_only_what_was_published_was_dropped():
     found = said("publish", published=[0], verdicts=[verdict(0), verdict(1)], measures=MEASURES)
-    assert found == {("records-dropped", "orders", "0", "superseded"): 6}
+    assert found == {
+        ("rounds", "orders", "0", "compact", "published"): 1,
+        ("records-dropped", "orders", "0", "superseded"): 6,
+    }
+
+
+def test_what_a_person_rejected_was_a_round_and_dropped_nothing():
+    found = said("publish", kind="expire", published=[], rejected=[0], verdicts=[verdict(0)], measures=MEASURES)
+    assert found == {("rounds", "orders", "0", "expire", "rejected"): 1}
+
+
+def test_a_rollback_is_counted_by_log():
+    found = said("rollback", partitions=[{"partition": 0}, {"partition": 1}])
+    assert found == {("rounds", "orders", p, "rollback", "published"): 1 for p in "01"}
 
 
 def test_an_expiry_is_a_round_of_its_own_kind():
     measures = [{"partition": 0, "records_in": 9, "records_out": 7, "deleted": {"expired": 2}}]
     assert said("expire_tombstones", published=[0], verdicts=[verdict(0)], measures=measures) == {
-        ("rounds", "orders", "0", "expire", "passed"): 1,
+        ("rounds", "orders", "0", "expire", "published"): 1,
         ("records-dropped", "orders", "0", "expired"): 2,
     }
 
@@ -178,7 +204,9 @@ def test_a_reclaim_says_what_it_freed():
     assert said("reclaim", reclaimed_bytes=0) == {}
 
 
-@pytest.mark.parametrize("job", ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim"])
+@pytest.mark.parametrize(
+    "job", ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "rollback"]
+)
 def test_a_job_that_came_to_nothing_says_nothing(job):
     assert said(job) == {}
     assert said(job, ok=False, error="out of memory") == {}

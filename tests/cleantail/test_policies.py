@@ -32,9 +32,12 @@ def history(orders_table):
     row = {
         "topic": "orders", "partition": 0, "round": "r", "kind": "compact", "now_ms": 1,
         "checked_at_ms": int(time.time() * 1000), "first_dirty_offset": 0, "end_offset": 10, "records_in": 10,
-        "records_out": 6, "deleted": json.dumps({"superseded": 4}), "passed": True, "checks": "[]",
+        "records_out": 6, "deleted": json.dumps({"superseded": 4}), "passed": True, "checks": "[]", "outcome": "checked", "note": "",
     }  # fmt: skip
-    rows = pa.Table.from_pylist([row])
+    unpublished = row | {"round": "rejected"}
+    answer = {"checked_at_ms": row["checked_at_ms"] + 1}
+    answers = [row | answer | {"outcome": "published"}, unpublished | answer | {"outcome": "rejected"}]
+    rows = pa.Table.from_pylist([row, unpublished, *answers])
     orders_table.catalog.create_table("cleantail.cleantail_evidence", rows.schema).append(rows)
     return orders_table
 

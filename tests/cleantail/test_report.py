@@ -57,13 +57,13 @@ def test_status_for_people_has_a_row_for_each_log(capsys):
         pytest.param({}, "", id="in order"),
         pytest.param({"warnings": ("w", "v")}, "w", id="first warning"),
         pytest.param(
-            {"state": PartitionState(quarantine=Quarantine(1, "compact", "r", 1, 2))},
-            "quarantined: r",
+            {"state": PartitionState(quarantine=Quarantine(1, "compact", "check failed: r", 1, 2))},
+            "quarantined: check failed: r",
             id="quarantined",
         ),
         pytest.param(
-            {"state": PartitionState(quarantine=Quarantine(1, "compact", "r", 1, 2, "failed_r_u0_1"))},
-            "quarantined: r; branch failed_r_u0_1",
+            {"state": PartitionState(quarantine=Quarantine(1, "compact", "check failed: r", 1, 2, "failed_r_u0_1"))},
+            "quarantined: check failed: r; branch failed_r_u0_1",
             id="quarantined, with a branch",
         ),
     ],

@@ -138,11 +138,39 @@ def test_an_expiry_waits_too_and_is_published_by_a_task_of_its_own(run: Run, job
 
 
 def test_a_run_that_is_triggered_as_a_rollback_does_nothing_else(run: Run, jobs: StubbedJobs) -> None:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    jobs.answer("rollback", {"ok": True, "snapshot_id": 7, "round": None, "published": [0], "checkpoints": {"0": 3}})
     states = run(plan(units=1, sweep=True, reclaim=True), {"rollback_to": "last"})
     assert jobs.names == ["rollback"]
     assert jobs.argument("rollback", "--to") == "last"
     assert states.pop("evaluate") == states.pop("rollback") == states.pop("alert") == "success"
     assert set(states.values()) == {"skipped"}
+    with create_session() as session:
+        event = session.query(AssetEvent).filter_by(source_dag_id="orders", source_task_id="rollback").one()
+    assert (event.extra["operation"], event.extra["checkpoints"], event.extra["snapshot_id"]) == (
+        "rollback",
+        {"0": 3},
+        "7",
+    )
+
+
+def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
+    run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cleantail.events import Event
+    from cleantail.incidents import Condition
+    from cleantail_airflow import alert_task
+
+    late = Condition(Event.DEADLINE_MISSED, "partition 1", "partition 1 is late", partition=1)
+    monkeypatch.setattr(alert_task, "_seen_in_table", lambda *_: [late])
+    jobs.answer("check_quality", HELD)
+    jobs.answer("publish", DROPPED)
+    with answers("Reject"):
+        run(plan(units=1))
+    texts = [json.loads(line)["text"] for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    assert sorted("late" in text for text in texts) == [False, True]  # once, and the round that waits
 
 
 @pytest.mark.parametrize("answer", [None, {"approved": True, "by": "anna", "at_ms": 1, "heads": [40]}])

@@ -99,7 +99,7 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
     assert published_to(finished.run_id) == [{"0": RECORDS}]
     sent = dict(line.split(":", 1) for line in statsd.cleantail())
     assert sent["max-dirty-percent.orders"] == "100.0|g"
-    assert sent["rounds.orders.0.compact.passed"] == sent["rounds.orders.1.compact.held_back"] == "1|c"
+    assert sent["rounds.orders.0.compact.published"] == sent["rounds.orders.1.compact.held_back"] == "1|c"
     assert sent["checks-failed.orders.1.critical"] == "1|c"
     assert sent["records-dropped.orders.0.superseded"] == f"{RECORDS - KEYS}|c"
     assert float(sent["max-clean-time-secs.orders"].removesuffix("|g")) > 0

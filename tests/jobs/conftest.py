@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.expressions import EqualTo
 from pyspark.sql import SparkSession
 
 from cleantail.cli import main
 from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail.past_rounds import EVIDENCE
+from cleantail.table_metadata import open_catalog
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable
 
@@ -64,6 +67,13 @@ class Workshop:
 
     def platform(self) -> Platform:
         return load_platform(self.config, os.environ)
+
+    def evidence(self, topic: str) -> list[dict[str, Any]]:
+        """The topic's rows in the evidence table, oldest first."""
+        platform = self.platform()
+        table = open_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+        rows = table.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist()
+        return sorted(rows, key=lambda r: (r["checked_at_ms"], r["partition"]))
 
     def find(self, topic: str) -> Topic:
         return find_topic(topic, self.config, os.environ)

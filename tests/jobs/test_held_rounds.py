@@ -9,12 +9,18 @@ import pytest
 from cleantail.approval import Rejection
 from cleantail.errors import HeldError
 from cleantail.evaluate import evaluate_topic
-from spark_jobs import rounds
+from cleantail.log_metrics import totals_of
+from cleantail.metrics import ROUNDS
+from cleantail.past_rounds import rounds_of
+from spark_jobs import publish, rounds
 from spark_jobs.approvals import set_aside
 from spark_jobs.compact import compact_unit
 from spark_jobs.expire_tombstones import NONE_FRESH
 from spark_jobs.publish import publish_approved
 from tests.jobs.test_rounds import NOW, offsets, record
+
+
+SHORT = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 3}}
 
 
 def ingest(workshop, topic, name, *records):
@@ -108,3 +114,53 @@ def test_a_rejected_round_leaves_no_branch_and_its_log_rests_until_it_is_release
     assert evaluate_topic(table.topic, platform, now_ms=NOW + 1).units
     workshop.ok("compact", topic, "--now", NOW + 1, "--approve")
     assert offsets(workshop.read(topic)) == [1]
+    rows = workshop.evidence(topic)
+    assert [(r["outcome"], r["note"]) for r in rows] == [
+        ("checked", ""),
+        ("rejected", "rejected by anna"),
+        ("checked", ""),
+        ("published", ""),
+    ]
+    found = rounds_of(rows)
+    assert [(r.outcome, r.dropped) for r in found] == [("published", 1), ("rejected", 0)]
+    counted = {labels[2:]: n for (metric, labels), n in totals_of(rows).items() if metric is ROUNDS}
+    assert counted == {("compact", "published"): 1, ("compact", "rejected"): 1}
+
+
+def test_what_failed_in_a_rejected_round_is_kept_to_be_looked_at(workshop, table_of):
+    topic = workshop.topic("reject-red", {"cleantail.approval.pause.ms": 60_000}, checks=[SHORT], publish="approve")
+    lines = [record(o, k, "x", partition=p) for p, k in ((0, "a"), (1, "far too long")) for o in range(2)]
+    workshop.ok("ingest", topic, "--file", workshop.file("reject-red.jsonl", lines))
+    table, platform = table_of(topic), workshop.platform()
+    result = set_aside(table, platform, checked_round(workshop, table), Rejection("anna", NOW))
+    assert (result["rejected"], result["held_back"]) == ([0], [1])
+    logs = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    said, failed = (log["state"]["quarantine"] for log in logs)
+    assert (said["reason"], said["branch"]) == ("rejected by anna", "")
+    assert failed["reason"] == "check failed: expect_column_value_lengths_to_be_between"
+    assert branches(table) == [failed["branch"]]
+    assert [(r["partition"], r["outcome"]) for r in workshop.evidence(topic)] == [
+        (0, "checked"),
+        (1, "held_back"),
+        (0, "rejected"),
+    ]
+
+
+def test_a_publish_that_died_before_its_evidence_is_told_by_the_next_try(workshop, table_of, monkeypatch):
+    topic = workshop.topic("untold")
+    ingest(workshop, topic, "untold.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(publish, "append_answer", die)
+        with pytest.raises(KeyboardInterrupt):
+            rounds.publish_or_start_over(table, platform, checked)
+    assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked"]
+    for _ in range(2):
+        assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
+        assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "published"]
+    assert (offsets(workshop.read(topic)), branches(table)) == ([1], [])

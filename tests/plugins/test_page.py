@@ -125,6 +125,9 @@ def _evidence(table: OrdersTable) -> None:
         "tombstones_out": 0,
         "deleted": json.dumps({HOSTILE: 6}),
         "passed": False,
+        "outcome": "held_back",
+        "note": HOSTILE,
+        "freed_bytes": 0,
         "checks": json.dumps([check | {"observed": f"such as {HOSTILE}", "error": False}]),
     }
     rows = pa.Table.from_pylist([row])
