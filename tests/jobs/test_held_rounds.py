@@ -19,7 +19,6 @@ from spark_jobs.expire_tombstones import NONE_FRESH
 from spark_jobs.publish import publish_approved
 from tests.jobs.test_rounds import NOW, offsets, record
 
-
 SHORT = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 3}}
 
 
