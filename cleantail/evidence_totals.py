@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READERS = 8
-COLUMNS = ["topic", "partition", "kind", "outcome", "deleted", "freed_bytes", "checks"]
+COLUMNS = ["topic", "partition", "kind", "outcome", "passed", "deleted", "freed_bytes", "checks"]
 UNLISTED_LIVE_S = 10.0
 """How long an answer is right for a catalog that does not list where its tables' metadata is."""
 
@@ -89,7 +89,8 @@ def _totals(table: Table, paths: Iterable[str]) -> Totals:
 
     def read(path: str) -> Totals:
         with table.io.new_input(path).open() as stream:
-            return totals_of(parquet.read_table(stream, columns=COLUMNS).to_pylist())
+            file = parquet.ParquetFile(stream)
+            return totals_of(file.read([c for c in COLUMNS if c in file.schema_arrow.names]).to_pylist())
 
     totals: Totals = Counter()
     with ThreadPoolExecutor(READERS) as pool:

@@ -115,18 +115,23 @@ class Round:
         return tuple(check for check in self.checks if not check.passed)
 
 
+def outcome_of(row: Mapping[str, Any]) -> str:
+    """Of a row of the evidence. Rows of earlier versions have none: what passed was taken for published."""
+    return row.get("outcome") or (PUBLISHED if row["passed"] else HELD_BACK)
+
+
 def rounds_of(rows: Iterable[Mapping[str, Any]]) -> list[Round]:
     """Rows of the evidence table as rounds, newest first. A round that was checked again counts again; what became of
     a log belongs to its last check."""
     groups: dict[tuple[str, str, int], dict[int, LogRound]] = {}
     clocks: dict[tuple[str, str, int], tuple[int, int]] = {}
     seen: Counter[tuple[str, str, int]] = Counter()
-    for row in sorted(rows, key=lambda r: (r["checked_at_ms"], r["outcome"] not in CHECKS)):
+    for row in sorted(rows, key=lambda r: (r["checked_at_ms"], outcome_of(r) not in CHECKS)):
         name, kind, partition = row["round"], row["kind"], row["partition"]
         times = seen[name, kind, partition]
         if kind == RECLAIM:
             continue
-        if row["outcome"] not in CHECKS and times:
+        if row.get("outcome") not in (None, *CHECKS) and times:
             logs = groups[name, kind, times - 1]
             logs[partition] = replace(logs[partition], outcome=row["outcome"], note=row["note"])
             continue
@@ -153,8 +158,8 @@ def _log_round(row: Mapping[str, Any]) -> LogRound:
         deleted=json.loads(row["deleted"]),
         passed=row["passed"],
         checks=tuple(_check(found) for found in json.loads(row["checks"])),
-        outcome=row["outcome"],
-        note=row["note"],
+        outcome=outcome_of(row),
+        note=row.get("note") or "",
     )
 
 

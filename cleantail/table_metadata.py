@@ -131,7 +131,11 @@ def require_partition(topic: Topic, partition: int | None, known: Collection[int
         raise TableError(f"topic {topic.topic} has no partition {partition}: it has {has}")
 
 
-def require_ours(properties: Mapping[str, str], topic: Topic) -> None:
+OWNERS = (PROPERTY_TOPIC, PROPERTY_COLUMNS)
+"""The properties that require_ours asks for."""
+
+
+def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
     """Raises TableError unless the table says that it belongs to this topic."""
     owner = properties.get(PROPERTY_TOPIC)
     if owner != topic.topic:

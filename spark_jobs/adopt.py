@@ -15,6 +15,7 @@ from cleantail.columns import PROPERTY_COLUMNS
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.partition_state import PROPERTY_TOPIC
+from spark_jobs.changes import texts
 
 
 def adopt_table(spark: SparkSession, topic: Topic, platform: Platform) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def _commit(table: Any, topic: Topic) -> bool:
     missing = version < FORMAT_VERSION or (snapshot is not None and snapshot.firstRowId() is None)
     wanted = {PROPERTY_TOPIC: topic.topic, PROPERTY_COLUMNS: topic.columns.as_property()}
     wanted |= {"format-version": str(FORMAT_VERSION)} if version < FORMAT_VERSION else {}
-    present = dict(table.properties())
+    present = texts(table.properties())
     if not missing and all(present.get(key) == value for key, value in wanted.items()):
         return False
     transaction = table.newTransaction()

@@ -17,6 +17,7 @@ from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states
 from cleantail.past_rounds import REJECTED, WITHDRAWN
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import WorkUnit
+from spark_jobs.changes import texts
 from spark_jobs.evidence import append_answer
 from spark_jobs.failed_logs import drop_branches, keep_failed, quarantined
 from spark_jobs.tables import TopicTable
@@ -83,7 +84,7 @@ def set_aside(
 ) -> dict[str, Any]:
     """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
     where a person said no. Nothing else of any log's state changes."""
-    before = states_of_properties(dict(table.load().properties()), table.name)
+    before = states_of_properties(texts(table.load().properties()), table.name)
     units = [WorkUnit.from_json(unit) for unit in checked["units"]]
     kept = keep_failed(table, checked, units)
     new = quarantined(checked, units, before, kept, platform.cleaner.log_cleaner_backoff_ms)

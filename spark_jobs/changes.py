@@ -39,13 +39,13 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
     removed: dict[tuple[str, int], Any] = {}
     data_files = 0
     for snapshot in reversed(list(_snapshots_since(table, branch, base_snapshot_id))):
-        for file in _each(snapshot.removedDeleteFiles(table.io())):
+        for file in each(snapshot.removedDeleteFiles(table.io())):
             if added.pop(_identity(file), None) is None:
                 removed[_identity(file)] = file
-        for file in _each(snapshot.addedDeleteFiles(table.io())):
+        for file in each(snapshot.addedDeleteFiles(table.io())):
             added[_identity(file)] = file
-        data_files += sum(1 for _ in _each(snapshot.addedDataFiles(table.io())))
-        data_files += sum(1 for _ in _each(snapshot.removedDataFiles(table.io())))
+        data_files += sum(1 for _ in each(snapshot.addedDataFiles(table.io())))
+        data_files += sum(1 for _ in each(snapshot.removedDataFiles(table.io())))
     return BranchChange(tuple(added.values()), tuple(removed.values()), data_files)
 
 
@@ -69,12 +69,12 @@ def partition_of(file: Any) -> int:
 
 def added_data_files(table: Any, branch: str) -> list[Any]:
     """The files of the branch's last commit, which is the one append that was staged there."""
-    return list(_each(table.snapshot(branch).addedDataFiles(table.io())))
+    return list(each(table.snapshot(branch).addedDataFiles(table.io())))
 
 
 def added_by(table: Any, snapshot_id: int) -> list[Any]:
     """The data files that a snapshot's own commit added."""
-    return list(_each(table.snapshot(snapshot_id).addedDataFiles(table.io())))
+    return list(each(table.snapshot(snapshot_id).addedDataFiles(table.io())))
 
 
 def history(table: Any) -> Iterator[Commit]:
@@ -82,7 +82,7 @@ def history(table: Any) -> Iterator[Commit]:
     snapshot = table.currentSnapshot()
     while snapshot is not None:
         parent = snapshot.parentId()
-        summary = {str(k): str(v) for k, v in dict(snapshot.summary()).items()}
+        summary = texts(snapshot.summary())
         at_ms, operation = int(snapshot.timestampMillis()), str(snapshot.operation())
         yield Commit(int(snapshot.snapshotId()), None if parent is None else int(parent), at_ms, operation, summary)
         snapshot = table.snapshot(parent) if parent is not None else None
@@ -92,12 +92,19 @@ def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any
     """With the metrics of their columns."""
     tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
-        return [(t.file(), list(t.deletes())) for t in _each(tasks)]
+        return [(t.file(), list(each(t.deletes()))) for t in each(tasks)]
     finally:
         tasks.close()
 
 
-def _each(iterable: Any) -> Iterator[Any]:
+def texts(java_map: Any) -> dict[str, str]:
+    """Properties or a summary."""
+    return {str(name): str(java_map.get(name)) for name in each(java_map.keySet())}
+
+
+def each(iterable: Any) -> Iterator[Any]:
+    """Of a Java collection. Python's own loop over one ends by an exception in the JVM, which costs tens of
+    milliseconds."""
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()

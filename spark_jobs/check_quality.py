@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -46,15 +47,17 @@ def check_round(
     else, is published. `units` are compact's (or expire's) results. Raises ConflictError when a branch is gone."""
     units = [unit | {"head_snapshot_id": table.head_of(unit["branch"])} for unit in units]
     works = [WorkUnit.from_json(unit) for unit in units]
-    measures = [
-        measure
-        for unit, work in zip(units, works, strict=True)
-        for measure in measure_unit(table, platform, work, unit["counts"], expiring)
-    ]
-    auditor = Auditor(platform.home, table.topic)
     warnings = STRATEGY_WARNINGS[table.topic.config.compaction_strategy]
     rules = EXPIRE_RULES if expiring else [*COMPACT_RULES, *warnings]
-    findings = auditor.check_round(round_id, [_violations(m, rules) for m in measures], rules)
+    with ThreadPoolExecutor(1) as beside:
+        made = beside.submit(Auditor, platform.home, table.topic, rules)
+        measures = [
+            measure
+            for unit, work in zip(units, works, strict=True)
+            for measure in measure_unit(table, platform, work, unit["counts"], expiring)
+        ]
+        auditor = made.result()
+    findings = auditor.check_round(round_id, [_violations(m, rules) for m in measures])
     for work in works:
         judged = [w for w in work.partitions if expiring or not w.only_retention]
         if judged:
@@ -75,8 +78,12 @@ def check_round(
         "checks_total": len(findings),
         "data_docs": auditor.data_docs,
     }
-    append_evidence(table, platform, result, findings)
-    return with_holds(table, result, works)
+    with ThreadPoolExecutor(1) as beside:
+        written = beside.submit(auditor.write_data_docs)
+        append_evidence(table, platform, result, findings)
+        held = with_holds(table, result, works)
+        written.result()
+    return held
 
 
 def _violations(measure: dict[str, Any], rules: Sequence[str]) -> dict[str, int]:

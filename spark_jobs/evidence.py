@@ -7,6 +7,7 @@ cleantail.past_rounds.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from spark_jobs.tables import TopicTable
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+
+logger = logging.getLogger("cleantail.evidence")
 
 SCHEMA = pa.schema(
     [
@@ -55,6 +58,7 @@ PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
 }
+SNAPSHOTS_KEPT = 20
 EMPTY = dict.fromkeys((field.name for field in SCHEMA if pa.types.is_integer(field.type)), 0) | {
     "note": "",
     "deleted": "{}",
@@ -146,10 +150,32 @@ def _append(table: TopicTable, platform: Platform, rows: Iterable[Mapping[str, A
     common = EMPTY | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
     made = pa.Table.from_pylist([common | row for row in rows], SCHEMA)
     if made.num_rows:
-        _table(platform).append(made)
+        evidence = _table(platform)
+        evidence.append(made)
+        _forget_old_snapshots(evidence)
+
+
+def _forget_old_snapshots(evidence: Table) -> None:
+    """Every commit costs time for each snapshot in the metadata; nobody asks for an older state of a table to which
+    rows are only added. The rows stay."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    oldest_first = sorted(evidence.metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    if len(oldest_first) <= 2 * SNAPSHOTS_KEPT:
+        return
+    old = [snapshot.snapshot_id for snapshot in oldest_first[:-SNAPSHOTS_KEPT]]
+    try:
+        evidence.maintenance.expire_snapshots().by_ids(old).commit()
+    except CommitFailedException:
+        logger.info("another round was faster; a later one tidies up")
 
 
 def _table(platform: Platform) -> Table:
     catalog = open_catalog(platform, os.environ)
     catalog.create_namespace_if_not_exists(platform.catalog.namespace)
-    return catalog.create_table_if_not_exists(f"{platform.catalog.namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)
+    name = f"{platform.catalog.namespace}.{EVIDENCE}"
+    table = catalog.create_table_if_not_exists(name, SCHEMA, properties=PROPERTIES)
+    if set(SCHEMA.names) - set(table.schema().column_names):  # made by an earlier version
+        with table.update_schema() as update:
+            update.union_by_name(SCHEMA)
+    return table

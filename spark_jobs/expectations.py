@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,42 +60,46 @@ def _gx() -> Any:
 
 
 class Auditor:
-    """A file-backed GX context of one topic: its Data Docs keep the results of all rounds.
+    """A file-backed GX context of one topic, with the suite of `rules`: its Data Docs keep the results of all rounds.
 
     Directory: CLEANTAIL_HOME/data_docs/<topic>.
     """
 
-    def __init__(self, home: Path, topic: Topic) -> None:
+    def __init__(self, home: Path, topic: Topic, rules: Sequence[str]) -> None:
         self._gx = _gx()
         self._topic = topic
         self._root = home / "data_docs" / topic.topic
+        self._rules = [self._rule(name) for name in rules]
+        self._results: list[Any] = []
         try:
-            self._context = self._open()
-        except Exception:  # a half-written file shows in many ways
-            self._set_aside()
-            self._context = self._open()
+            self._open()
+        except Exception as e:  # a half-written file shows in many ways
+            self._make_anew(e)
 
-    def _open(self) -> Any:
+    def _open(self) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
         context = self._gx.get_context(mode="file", project_root_dir=str(self._root))
         context.variables.progress_bars = {"globally": False}
-        return context
+        self._context = context
+        self._of_round = self._checkpoint("pandas", "round", self._rules)
 
-    def _set_aside(self) -> None:
+    def _make_anew(self, error: Exception) -> None:
         """A killed run can leave a file of GX's stores half written: they are kept, under another name."""
+        logger.warning("Great Expectations failed, its stores are made anew: %s", error)
         if self._root.exists():
             self._root.rename(self._root.with_name(f"{self._root.name}.broken-{time.time_ns()}"))
+        self._open()
 
     @property
     def data_docs(self) -> str:
         return str(self._root / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html")
 
-    def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]], rules: Sequence[str]) -> list[Finding]:
+    def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[Finding]:
         """The rules of a round on its measures, one mapping a log with `partition` and the counts of violations."""
         import pandas as pd
 
-        suite = [self._rule(name) for name in rules]
-        results = self._run("pandas", "round", pd.DataFrame(list(measures)), suite, round_id)
+        frame = pd.DataFrame(list(measures))
+        results = self._run(lambda: self._of_round, frame, round_id)
         logs = [m[PARTITION] for m in measures]
         return [finding for result in results for finding in _measure_findings(result, logs)]
 
@@ -118,7 +122,7 @@ class Auditor:
 
     def _record_results(self, round_id: str, records: DataFrame) -> list[Any]:
         suite = [self.own_expectation(check) for check in self._topic.checks]
-        return self._run("spark", "records", records, suite, round_id)
+        return self._run(lambda: self._checkpoint("spark", "records", suite), records, round_id)
 
     def own_expectation(self, check: Check) -> Any:
         """Raises ConfigError where the arguments are not the expectation's."""
@@ -132,16 +136,20 @@ class Auditor:
     def _expectation(self, name: str, **kwargs: Any) -> Any:
         return getattr(self._gx.expectations, name)(**kwargs)
 
-    def _run(self, source: str, name: str, frame: Any, expectations: list[Any], round_id: str) -> list[Any]:
+    def _run(self, checkpoint: Callable[[], Any], frame: Any, round_id: str) -> list[Any]:
         try:
-            return self._run_once(source, name, frame, expectations, round_id)
+            return self._run_once(checkpoint(), frame, round_id)
         except Exception as e:  # as above; a second failure is raised
-            logger.warning("Great Expectations failed, its stores are made anew: %s", e)
-        self._set_aside()
-        self._context = self._open()
-        return self._run_once(source, name, frame, expectations, round_id)
+            self._make_anew(e)
+        return self._run_once(checkpoint(), frame, round_id)
 
-    def _run_once(self, source: str, name: str, frame: Any, expectations: list[Any], round_id: str) -> list[Any]:
+    def _run_once(self, checkpoint: Any, frame: Any, round_id: str) -> list[Any]:
+        named = self._gx.RunIdentifier(run_name=round_id)
+        run = checkpoint.run(batch_parameters={"dataframe": frame}, run_id=named)
+        self._results += run.run_results
+        return [result for validated in run.run_results.values() for result in validated.results]
+
+    def _checkpoint(self, source: str, name: str, expectations: list[Any]) -> Any:
         gx, context = self._gx, self._context
         sources = context.data_sources
         pandas = source == "pandas"
@@ -152,16 +160,22 @@ class Auditor:
         validation = context.validation_definitions.add_or_update(
             gx.ValidationDefinition(name=name, data=whole, suite=suite)
         )
-        checkpoint = context.checkpoints.add_or_update(
-            gx.Checkpoint(
-                name=name,
-                validation_definitions=[validation],
-                actions=[gx.checkpoint.UpdateDataDocsAction(name="data_docs")],
-                result_format=RESULT_FORMATS[name],
-            )
+        return context.checkpoints.add_or_update(
+            gx.Checkpoint(name=name, validation_definitions=[validation], result_format=RESULT_FORMATS[name])
         )
-        run = checkpoint.run(batch_parameters={"dataframe": frame}, run_id=gx.RunIdentifier(run_name=round_id))
-        return [result for validated in run.run_results.values() for result in validated.results]
+
+    def write_data_docs(self) -> None:
+        """Pages of what was checked. Not a reason for a round to fail: the results are in the evidence table too."""
+        from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier
+
+        suites = [
+            ExpectationSuiteIdentifier(name)
+            for name in sorted({r.expectation_suite_identifier.name for r in self._results})
+        ]
+        try:
+            self._context.build_data_docs(resource_identifiers=[*self._results, *suites])
+        except Exception as e:
+            logger.warning("Data Docs were not written: %s: %s", type(e).__name__, e)
 
 
 def _measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:

@@ -28,6 +28,7 @@ from cleantail.locks import exclusive
 from cleantail.partition_state import PROPERTY_INGESTED
 from cleantail.source_files import content_digest, require_readable
 from cleantail.topic_table import COLUMNS
+from spark_jobs.changes import texts
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.session import start_session
@@ -51,7 +52,7 @@ def ingest_files(
         table = TopicTable.of(spark, topic, platform)
         is_new = not table.exists()
         table.ensure()
-        known = {n.removeprefix(PROPERTY_INGESTED) for n in dict(table.load().properties())}
+        known = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in known}
         try:
             records = _append(table, fresh, encoding, progress) if fresh else 0

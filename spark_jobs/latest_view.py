@@ -17,6 +17,7 @@ from cleantail.log_state import kept_log_start
 from cleantail.partition_state import states_of_properties
 from cleantail.ranking import latest_timestamp_sql, rank_sql, strategy_text
 from cleantail.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, PARTITION, VALUE
+from spark_jobs.changes import texts
 from spark_jobs.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.tables import TopicTable
 from spark_jobs.transforms.mapping import topic_columns_sql
@@ -37,7 +38,7 @@ def view_name(table: TopicTable) -> str:
 def ensure_latest_view(table: TopicTable) -> None:
     """Makes the view, or makes it anew after the topic's strategy changed or retention moved a log start. A catalog
     without views is no error."""
-    properties, configs = dict(table.load().properties()), table.topic.config
+    properties, configs = texts(table.load().properties()), table.topic.config
     states = states_of_properties(properties, table.name)
     starts = {p: kept_log_start(state, configs) for p, state in sorted(states.items())}
     text = latest_sql(_source(table), ledger_table(table), configs, starts)

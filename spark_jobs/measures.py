@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from operator import or_
 from typing import Any
@@ -26,6 +27,7 @@ from cleantail.round_state import as_due, late_spans, proof_due, spans_of, swept
 from cleantail.rules import RULES, WARNINGS
 from cleantail.topic_table import OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
+from spark_jobs.changes import BranchChange, texts
 from spark_jobs.columnar.log_round import judge
 from spark_jobs.columnar.tasks import answers
 from spark_jobs.deleted_versions import remembered
@@ -62,16 +64,15 @@ def measure_unit(
     table: TopicTable, platform: Platform, unit: WorkUnit, counts: dict[str, Any], expiring: bool
 ) -> list[dict[str, Any]]:
     """One mapping a log: violations of each rule, and the numbers that publish puts into the log's state."""
-    states = states_of_properties(dict(table.load().properties()), table.name)
+    states = states_of_properties(texts(table.load().properties()), table.name)
     old = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
-    change = table.changes_of(unit.branch, unit.base_snapshot_id)
+    change, files, after = _planned(table, unit)
     new = {w.partition: _next_ledger(table, unit, w, old[w.partition], expiring) for w in unit.partitions}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, old)
     plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
-    files = table.files_at(unit.base_snapshot_id)
     told = None
     if plan.columnar and not expiring:
-        told = answers(table, platform, unit, judge, files, table.files_at(table.head_of(unit.branch)))
+        told = answers(table, platform, unit, judge, files, after)
     with grouped_by_log(table.spark, plan.grouped):
         tombstones = _tombstones(table, unit, files, old, new, expiring)
         if isinstance(told, list):
@@ -87,6 +88,15 @@ def measure_unit(
         | {"proven_ms": _proven_ms(w, old[w.partition], proofs, unit.now_ms)}
         for w in unit.partitions
     ]
+
+
+def _planned(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, FilesOf, FilesOf]:
+    """What the branch changed, and the files of base and branch. They are manifests to read, all at a time."""
+    with ThreadPoolExecutor(3) as threads:
+        change = threads.submit(table.changes_of, unit.branch, unit.base_snapshot_id)
+        base = threads.submit(table.files_at, unit.base_snapshot_id)
+        branch = threads.submit(table.files_at, table.head_of(unit.branch))
+        return change.result(), base.result(), branch.result()
 
 
 def _tombstones_by_columns(table: TopicTable, unit: WorkUnit, tombstones: DataFrame | None) -> list[Any]:

@@ -33,7 +33,7 @@ from cleantail.rollback import APPROVED_BY, BEFORE, ROUND, packed
 from cleantail.round_state import EXPIRE, after_expiry, after_round
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import set_aside
-from spark_jobs.changes import history
+from spark_jobs.changes import history, texts
 from spark_jobs.deleted_versions import remember
 from spark_jobs.evidence import append_answer, has_answer
 from spark_jobs.failed_logs import drop_branches, keep_failed, quarantined
@@ -66,7 +66,7 @@ def publish_round(
         remember(table, units, green)
     _require_as_checked(table, checked)
     kept = keep_failed(table, checked, units)
-    before = states_of_properties(dict(table.load().properties()), table.name)
+    before = states_of_properties(texts(table.load().properties()), table.name)
     after = _next_states(table, checked, units, green, before)
     after |= quarantined(checked, units, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     properties = _as_properties(checked, after)
@@ -93,7 +93,7 @@ def publish_round(
 
 def _checkpoints(table: TopicTable) -> dict[int, int]:
     """The clean point of every log of the topic, also of those that this round did not touch."""
-    states = states_of_properties(dict(table.load().properties()), table.name)
+    states = states_of_properties(texts(table.load().properties()), table.name)
     return {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
 
 
@@ -101,7 +101,7 @@ def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
     """Raises ConflictError where a branch is gone or changed, or a later round has published meanwhile: a checkpoint
     without its deletes, or an older one over a newer, would leave superseded records for good."""
     iceberg = table.load()
-    states = states_of_properties(dict(iceberg.properties()), table.name)
+    states = states_of_properties(texts(iceberg.properties()), table.name)
     for unit in checked["units"]:
         table.require_head(unit["branch"], unit["head_snapshot_id"])
         base = iceberg.snapshot(unit["base_snapshot_id"])

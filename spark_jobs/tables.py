@@ -21,16 +21,18 @@ from cleantail.approval import can_be_held
 from cleantail.config import Platform, Topic
 from cleantail.errors import ConflictError, TableError
 from cleantail.rollback import Commit, own_entries
-from cleantail.table_metadata import require_ours
+from cleantail.table_metadata import OWNERS, require_ours
 from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, table_properties
 from spark_jobs.changes import (
     BranchChange,
     added_by,
     added_data_files,
     branch_change,
+    each,
     files_with_deletes,
     history,
     partition_of,
+    texts,
 )
 from spark_jobs.transforms.mapping import as_topic_table
 from spark_jobs.vectors import FilesOf, Found
@@ -87,7 +89,7 @@ class TopicTable:
             table = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name)
         except Py4JJavaError as e:
             raise TableError(f"table {self.topic.table} cannot be loaded: {java_message(e)}") from None
-        require_ours(dict(table.properties()), self.topic)
+        require_ours({name: table.properties().get(name) for name in OWNERS}, self.topic)
         return table
 
     def exists(self) -> bool:
@@ -112,7 +114,7 @@ class TopicTable:
             f"TBLPROPERTIES ({own}, {properties})"
         )
         made = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)
-        if dict(made.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
+        if texts(made.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
     def _create(self) -> None:
@@ -172,7 +174,7 @@ class TopicTable:
         """Branches of ours that were made long ago, by the real clock: killed runs left them."""
         waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if can_be_held(self.topic) else 0
         older_than_s = time.time() - STALE_BRANCH_S - waits_s
-        stale = [name for name in list(self.load().refs().keySet()) if _made_at_s(name) < older_than_s]
+        stale = [name for name in each(self.load().refs().keySet()) if _made_at_s(name) < older_than_s]
         for name in stale:
             self.drop_branch(name)
         return stale
@@ -219,7 +221,7 @@ class TopicTable:
 
     def freed_bytes(self, operation: str) -> int:
         """By how much the last commit of this `cleantail.operation` made the data files smaller; 0 where it did not."""
-        summaries = [snapshot.summary() for snapshot in self.load().snapshots()]
+        summaries = [snapshot.summary() for snapshot in each(self.load().snapshots())]
         last = [s for s in summaries if s.get("cleantail.operation") == operation][-1]
         sizes = [int(last.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
         return max(sizes[0] - sizes[1], 0)
@@ -345,7 +347,7 @@ class TopicTable:
         for attempt in range(1, REF_ATTEMPTS + 1):
             transaction = self.load().newTransaction()
             table = transaction.table()
-            wanted = plan(list(history(table)), dict(table.properties()))
+            wanted = plan(list(history(table)), texts(table.properties()))
             appends = [(table.snapshot(s), added_by(table, s)) for s in wanted.appends]
             transaction.manageSnapshots().setCurrentSnapshot(wanted.to_snapshot_id).commit()
             _with_summary(transaction.newFastAppend(), wanted.summary).commit()
@@ -353,7 +355,7 @@ class TopicTable:
                 append = transaction.newFastAppend()
                 for file in files:
                     append.appendFile(file)
-                _with_summary(append, own_entries(dict(snapshot.summary()))).commit()
+                _with_summary(append, own_entries(texts(snapshot.summary()))).commit()
             self._set(transaction, wanted.properties)
             try:
                 # not commitTransaction: that would lay the change onto whatever came in between

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from cleantail.columns import Columns
 from cleantail.errors import TableError
 from cleantail.topic_table import KEY, OFFSET, PARTITION
-from spark_jobs.changes import files_with_deletes, partition_of
+from spark_jobs.changes import each, files_with_deletes, partition_of
 from spark_jobs.columnar.log_files import Deletes, KeyColumns, LogFile
 from spark_jobs.positions import file_hash, positions_by_file, positions_by_log, positions_of, vector_blob
 
@@ -116,7 +116,7 @@ class FilesOf:
         scan = self._table.newScan().useSnapshot(self.snapshot_id)
         scan = scan.filter(expressions.greaterThanOrEqual(KEY, wrap(low)))
         tasks = scan.filter(expressions.lessThanOrEqual(KEY, wrap(high))).planFiles()
-        inside = sum(int(task.file().fileSizeInBytes()) for task in tasks.iterator())
+        inside = sum(int(task.file().fileSizeInBytes()) for task in each(tasks))
         tasks.close()
         return inside / max(sum(int(file.fileSizeInBytes()) for file, _ in self._files.values()), 1)
 
@@ -221,7 +221,7 @@ def without(found: Found, others: Iterable[Found]) -> Found:
 def together(found: Iterable[Found]) -> Found:
     """The positions that are in any."""
     whole: dict[tuple[int, int], BitMap64] = {}
-    for each in found:
-        for key, positions in each.items():
+    for one in found:
+        for key, positions in one.items():
             whole[key] = whole.get(key, BitMap64()) | positions
     return whole

@@ -67,6 +67,13 @@ def test_until_it_is_published_a_round_dropped_nothing():
     assert (found.outcome, found.dropped, len(found.checks)) == ("published", 4, 1)
 
 
+def test_rows_of_an_earlier_version_say_no_outcome():
+    old = [{k: v for k, v in row(p, passed=ok, superseded=4).items() if k not in ("outcome", "note")}
+           for p, ok in ((0, True), (1, False))]  # fmt: skip
+    (found,) = rounds_of(old)
+    assert ([log.outcome for log in found.logs], found.dropped) == (["published", "held_back"], 4)
+
+
 def test_the_answer_is_for_the_last_check_and_of_a_rollback_there_is_no_check():
     rows = [row(checked_at_ms=1), row(checked_at_ms=2), answer("published", checked_at_ms=3)]
     undone = answer("published", round_name="undid r1", kind="rollback", checked_at_ms=4)

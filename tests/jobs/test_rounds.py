@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,9 @@ from cleantail.evaluate import evaluate_topic
 from cleantail.failed_branches import kept_branch, kept_until_ms
 from cleantail.join_plans import BROADCAST, HASH, MERGE, JoinPlan
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
+from cleantail.table_metadata import open_catalog
 from demo.sabotage import delete_where
-from spark_jobs import compact, publish, rounds
+from spark_jobs import compact, evidence, publish, rounds
 from spark_jobs.compact import compact_unit
 from spark_jobs.keyless import side_table
 from spark_jobs.latest_view import view_name
@@ -361,6 +363,23 @@ def test_the_evidence_of_every_round_is_kept(workshop):
         "missing_winners",
         "imbalance",
     }
+
+
+def test_the_evidence_keeps_its_rows_and_few_of_its_snapshots(workshop, monkeypatch):
+    monkeypatch.setattr(evidence, "SNAPSHOTS_KEPT", 2)
+    topic = workshop.topic("tidy")
+    for n in range(4):
+        workshop.ok(
+            "ingest",
+            topic,
+            "--file",
+            workshop.file(f"{n}.jsonl", [record(2 * n, "a", "x"), record(2 * n + 1, "a", "y")]),
+        )
+        workshop.ok("compact", topic, "--now", NOW + n, "--force")
+    platform = workshop.platform()
+    table = open_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.cleantail_evidence")
+    assert 2 <= len(table.metadata.snapshots) <= 4
+    assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "published"] * 4
 
 
 def test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest(workshop, spark, table_of):
