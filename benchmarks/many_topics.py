@@ -20,6 +20,8 @@ TINY = Shape(24, 0.5, first_clean=True, partitions=PARTITIONS)
 NOTES = (
     "Every figure but the parse alone is of a fresh process, imports included, from start to end.",
     "plan is of the topic whose file comes last by name.",
+    "Pages are made as the API server makes them, without Airflow's login and HTTP; a server reads metadata ahead when "
+    "it starts, which is left out here.",
 )
 
 
@@ -73,6 +75,10 @@ def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]
     yield "cleantail status", lambda config: cleantail(lake, "status", *clock, config=config)
     yield "DAG parse, a fresh process", lambda config: _parse(lake, config)[0]
     yield "DAG parse, the parse alone", lambda config: _parse(lake, config)[1]
+    yield "page of all topics, the first of a server", lambda config: _pages(lake, config)["first"]
+    yield "page of all topics, all metadata read", lambda config: _pages(lake, config)["complete"]
+    yield "page of all topics, again", lambda config: _pages(lake, config)["all topics"]
+    yield "page of one topic, again", lambda config: _pages(lake, config)["one topic"]
 
 
 def _parse(lake: Lake, config: Path) -> tuple[float, float]:
@@ -82,6 +88,14 @@ def _parse(lake: Lake, config: Path) -> tuple[float, float]:
     more = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
     seconds = timed(lake, ["-m", "benchmarks.dag_parse", str(result)], more)
     return seconds, json.loads(result.read_text())["seconds"]
+
+
+def _pages(lake: Lake, config: Path) -> dict[str, float]:
+    """Seconds of the pages in a fresh process."""
+    result = lake.directory / "pages.json"
+    timed(lake, ["-m", "benchmarks.page_load", str(result)], {"CLEANTAIL_CONFIG": str(config)})
+    found: dict[str, float] = json.loads(result.read_text())
+    return found
 
 
 def _row(name: str, options: Options, work: Callable[[Path], float], one: Path) -> tuple[Value, ...]:

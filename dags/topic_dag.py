@@ -18,7 +18,7 @@
 - `rollback`: only in a run that was triggered with `rollback_to`; nothing else happens in it.
 - `outcome`: turns the run red where a task failed; skipped when all went well.
 - `alert`: tells the channels of the topic's `alerts` what began and what is over, each once. A red check is told
-  before, by the task that saw it.
+  before, by the task that saw it, and where a round can wait for a person `alert_early` tells the rest before it waits.
 
 Nothing due: the run is green and all tasks after `evaluate` are skipped, but for `alert` where there is something to
 tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped
@@ -42,8 +42,7 @@ task.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
 - `rollback`: the message says why nothing was undone, as a snapshot that has expired.
 - `reclaim`: files could not be rewritten. The data is right, the space not yet free: clear the task.
-
-- `alert`: a channel in the message could not be reached: look at its Airflow connection. The next run tells it.
+- `alert`, `alert_early`: a channel in the message could not be reached: look at its Airflow connection. The next run tells it.
 
 A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Admin → Pools): as many Spark
 applications run at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml` says.

@@ -18,13 +18,13 @@ DAG_THERE_WITHIN_S = 120
 
 
 class AirflowApi:
-    """`http://127.0.0.1:<port>/api/v2` with a token of the user admin."""
+    """`http://127.0.0.1:<port>/api/v2` with a token of the user."""
 
-    def __init__(self, port: int, password: str) -> None:
+    def __init__(self, port: int, password: str, user: str = "admin") -> None:
         self._address = f"http://127.0.0.1:{port}"
-        login = {"username": "admin", "password": password}
-        self._token = ""
-        self._token = self._call("/auth/token", login)["access_token"]
+        login = {"username": user, "password": password}
+        self.token = ""
+        self.token = self._call("/auth/token", login)["access_token"]
 
     def wait_for_dag(self, dag_id: str, given_up: Callable[[], bool]) -> None:
         """The DAG processor finds the files some seconds after the start. Raises DemoError."""
@@ -71,8 +71,8 @@ class AirflowApi:
 
     def _call(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
         return _answer(urllib.request.Request(self._address + path, data, headers))
 

@@ -29,6 +29,8 @@ PASSWORDS = {ADMIN: "of-the-admin", VIEWER: "of-the-viewer"}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not os.environ.get(BROWSER):
+        if BROWSER in os.environ:
+            raise pytest.UsageError(f"{BROWSER} is empty: it names no Chromium")
         skip = pytest.mark.skip(reason=f"{BROWSER} names no Chromium: see `make test-browser`")
         for item in items:
             if Path(__file__).parent in item.path.parents:
@@ -78,6 +80,11 @@ class Office:
     def airflow(self, *arguments: str) -> None:
         argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), *arguments]
         subprocess.run(argv, env=self.environment, check=True, capture_output=True)
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        assert self.api is not None
+        found: list[dict[str, Any]] = self.api._call(f"/api/v2/dags/{dag_id}/dagRuns")["dag_runs"]
+        return found
 
     def wait(self, dag_id: str, done: Callable[[dict[str, Any]], Any], within_s: float = RUN_WITHIN_S) -> Any:
         """What `done` makes of the DAG's newest run, once it is something."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import urllib.error
 import urllib.request
+from urllib.parse import quote
 
 import pytest
 
-from tests.browser.conftest import ADMIN, VIEWER, shoot
+from demo.airflow_api import AirflowApi
+from tests.browser.conftest import ADMIN, PASSWORDS, VIEWER, shoot
 
 SLOW_MS = 30_000
 
@@ -50,6 +53,8 @@ def test_the_way_of_a_newcomer(office, visit):
     assert "9 is no letter" in text
     on_tab(office, page, "payments")
     shoot(page, "topic-page")
+    shows_where_and_what(page_of(office, page, "payments"))
+    a_viewer_changes_nothing(office, visit(VIEWER))
 
     # the alert came once, and leads to where it happened
     [told] = office.posted
@@ -90,14 +95,100 @@ def test_a_held_round_is_approved_and_undone(office, visit):
     assert "clean 0–200" in words(page_of(office, page, "orders").inner_text("section.log"))
     shoot(page, "after-rollback")
 
+    # the same round again, and a no
+    trigger(office, page, "orders")
+    page.goto(f"{office.address}/required_actions")
+    page.get_by_role("link", name="100 records would go from 1 partition").first.click(timeout=120_000)
+    reject = page.get_by_role("button", name="Reject", exact=True)
+    reject.wait_for(timeout=SLOW_MS)
+    [waiting] = [run["dag_run_id"] for run in office.runs("orders") if run["state"] == "running"]
+    answer = f"/api/v2/dags/orders/dagRuns/{quote(waiting)}/taskInstances/approve/-1/hitlDetails"
+    yes = {"chosen_options": ["Approve"], "params_input": {}}
+    assert refusal(office, VIEWER, answer, yes, "PATCH") == 403
+    reject.click()
+    assert office.wait("orders", ended) == "success"
+    text = words(page_of(office, page, "orders").inner_text("body"))
+    assert "clean 0–200" in text
+    assert "Held back by a person's answer" in text
+    assert "rejected by admin" in text
+    newest = page.locator("ol.rounds > li").first
+    assert "rejected" in newest.inner_text()
+    assert "nothing dropped" in newest.inner_text()
+    shoot(page, "after-rejection")
 
-def test_a_viewer_sees_everything_and_changes_nothing(office, visit):
-    page = visit(VIEWER)
+
+def shows_where_and_what(page):
+    """Offsets under the pointer, the rounds with what their checks observed, and the way to Data Docs."""
+    bar = page.locator("section.log svg rect:not(.mark)").first
+    bar.hover()
+    assert re.search(r"offsets [0-9,]+ to [0-9,]+ \(end exclusive\)", bar.locator("title").text_content())
+    page.get_by_text("check results").first.click()
+    shown = page.locator("ol.rounds > li").first.inner_text()
+    assert "duplicate_keys" in shown
+    assert "0 violations" in shown
+    page.get_by_role("link", name=re.compile("Data Docs")).first.click()
+    page.wait_for_load_state()
+    assert "/docs/" in page.url
+    assert "values must be" in page.inner_text("body")
+
+
+def a_viewer_changes_nothing(office, page):
+    """While there is something to change. The same requests as the page's and the UI's own, from their origin."""
     text = page_of(office, page, "payments").inner_text("body")
-    assert "Configuration in force" in text
+    assert "In quarantine" in text
+    assert "Only who may edit the DAG can release it." in text
     assert page.locator("form, button[type=submit]").count() == 0
-    answer = page.request.post(f"{office.address}/cleantail/topics/payments/partitions/1/release")
-    assert answer.status == 403
+    release = f"{office.address}/cleantail/topics/payments/partitions/1/release"
+    assert page.request.post(release, headers={"Origin": office.address}).status == 403
+    assert refusal(office, VIEWER, "/api/v2/dags/payments/dagRuns", {"logical_date": None, "conf": {}}) == 403
+    assert "In quarantine" in page_of(office, page, "payments").inner_text("body")
+
+
+def test_all_topics_are_found_sorted_and_opened_by_keyboard(office, visit):
+    page = visit(ADMIN)
+    page.goto(f"{office.address}/cleantail/topics")
+    page.locator("#search").focus()
+    page.keyboard.type("custom")
+    assert visible(page) == ["customers"]
+    assert page.inner_text("#shown") == "1 of 3 shown"
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.press("Delete")
+    assert len(visible(page)) == 3
+
+    page.keyboard.press("Tab")  # to the first of the states
+    chip = page.evaluate("document.activeElement.dataset.filter")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Space")
+    states = page.locator("#topics tbody tr:visible").evaluate_all("rows => rows.map(row => row.dataset.state)")
+    assert set(states) == {chip}
+    page.keyboard.press("Space")
+    assert len(visible(page)) == 3
+
+    page.get_by_role("button", name="Topic", exact=True).focus()
+    page.keyboard.press("Enter")
+    assert visible(page) == ["customers", "orders", "payments"]
+    page.keyboard.press("Enter")
+    assert visible(page) == ["payments", "orders", "customers"]
+    assert page.locator("th[aria-sort=descending]").inner_text() == "Topic"
+
+    page.get_by_role("link", name="orders").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:text('orders')")
+    summary = page.locator("ol.rounds > li summary").first
+    before = page.locator("ol.rounds > li details").first.get_attribute("open")
+    summary.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("ol.rounds > li details").first.get_attribute("open") != before
+
+
+def test_the_theme_is_the_one_chosen_in_airflow_whatever_the_system_wants(office, visit):
+    page = visit(ADMIN, dark=False)
+    for theme, dark in (("dark", True), ("light", False)):
+        page.goto(f"{office.address}/cleantail/topics")
+        page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
+        page.reload()
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (luminance(ground) < 0.2) is dark
 
 
 @pytest.mark.parametrize("width", [1400, 800])
@@ -110,7 +201,27 @@ def test_nothing_is_cut_off_and_everything_can_be_read(office, visit, width, dar
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         seen = page.evaluate("[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]")
         assert contrast(*seen) >= 7
+        badges = page.locator(".state").evaluate_all(
+            "all => all.map(one => [getComputedStyle(one).color, getComputedStyle(one).backgroundColor])"
+        )
+        assert badges
+        assert min(contrast(*colours) for colours in badges) >= 4.5
         shoot(page, f"{path.replace('/', '-')}-{width}-{'dark' if dark else 'light'}")
+
+
+def visible(page):
+    """The names of the topics that are shown, in their order."""
+    return page.locator("#topics tbody tr:visible th a").all_inner_texts()
+
+
+def refusal(office, user, path, body, method="POST"):
+    """The status with which the API refuses this to a user; a request that is taken is an error."""
+    token = AirflowApi(office.port, PASSWORDS[user], user).token
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(office.address + path, json.dumps(body).encode(), headers, method=method)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)
+    return refused.value.code
 
 
 def ended(run):
