@@ -42,7 +42,8 @@ task.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
 - `rollback`: the message says why nothing was undone, as a snapshot that has expired.
 - `reclaim`: files could not be rewritten. The data is right, the space not yet free: clear the task.
-- `alert`, `alert_early`: a channel in the message could not be reached: look at its Airflow connection. The next run tells it.
+- `alert`, `alert_early`: a channel in the message could not be reached: look at its Airflow connection. The next run
+  tells it.
 
 A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Admin → Pools): as many Spark
 applications run at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml` says.

@@ -78,12 +78,9 @@ def check_round(
         "checks_total": len(findings),
         "data_docs": auditor.data_docs,
     }
-    with ThreadPoolExecutor(1) as beside:
-        written = beside.submit(auditor.write_data_docs)
-        append_evidence(table, platform, result, findings)
-        held = with_holds(table, result, works)
-        written.result()
-    return held
+    auditor.begin_data_docs()
+    append_evidence(table, platform, result, findings)
+    return with_holds(table, result, works)
 
 
 def _violations(measure: dict[str, Any], rules: Sequence[str]) -> dict[str, int]:

@@ -31,6 +31,8 @@ RESULT_FORMATS: dict[str, dict[str, Any]] = {
 }
 """The measures are one row a log and tell which; of records a few examples do."""
 OBSERVED_CHARS = 300
+_WRITING: dict[Path, threading.Thread] = {}
+"""Who writes Data Docs, by directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class Auditor:
         self._root = home / "data_docs" / topic.topic
         self._rules = [self._rule(name) for name in rules]
         self._results: list[Any] = []
+        if (before := _WRITING.pop(self._root, None)) is not None:
+            before.join()
         try:
             self._open()
         except Exception as e:  # a half-written file shows in many ways
@@ -164,8 +168,14 @@ class Auditor:
             gx.Checkpoint(name=name, validation_definitions=[validation], result_format=RESULT_FORMATS[name])
         )
 
-    def write_data_docs(self) -> None:
-        """Pages of what was checked. Not a reason for a round to fail: the results are in the evidence table too."""
+    def begin_data_docs(self) -> None:
+        """Pages of what was checked, written beside what follows. The next audit of the topic waits for them, and so
+        does the end of the process."""
+        _WRITING[self._root] = threading.Thread(target=self._write_data_docs, name="cleantail-data-docs")
+        _WRITING[self._root].start()
+
+    def _write_data_docs(self) -> None:
+        """Not a reason for a round to fail: the results are in the evidence table too."""
         from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier
 
         suites = [
