@@ -171,10 +171,14 @@ def _forget_old_snapshots(evidence: Table) -> None:
 
 
 def _table(platform: Platform) -> Table:
-    catalog = open_catalog(platform, os.environ)
-    catalog.create_namespace_if_not_exists(platform.catalog.namespace)
-    name = f"{platform.catalog.namespace}.{EVIDENCE}"
-    table = catalog.create_table_if_not_exists(name, SCHEMA, properties=PROPERTIES)
+    from pyiceberg.exceptions import NoSuchTableError
+
+    catalog, namespace = open_catalog(platform, os.environ), platform.catalog.namespace
+    try:
+        table = catalog.load_table(f"{namespace}.{EVIDENCE}")
+    except NoSuchTableError:
+        catalog.create_namespace_if_not_exists(namespace)
+        table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)
     if set(SCHEMA.names) - set(table.schema().column_names):  # made by an earlier version
         with table.update_schema() as update:
             update.union_by_name(SCHEMA)

@@ -136,6 +136,7 @@ class Content:
             "plot": size_plot(observed.sizes, *PLOT_SIZE),
             **self._rounds(topic, rounds),
             "undoable": {(u.round, u.kind): u for u in observed.undoable},
+            "newest": observed.undoable[0] if observed.undoable else None,
             "settings": settings(topic, *written_configs(file, self._config_dir)),
             "now_ms": now_ms,
         }

@@ -43,7 +43,7 @@ class OrdersTable:
         self.catalog.create_namespace("cleantail")
         self.table = self.catalog.create_table("cleantail.orders", SCHEMA, partition_spec=SPEC, properties=properties)
 
-    def append(self, *records, headers=None):
+    def append(self, *records, headers=None, summary=None):
         rows = [
             {
                 "partition": partition,
@@ -56,7 +56,7 @@ class OrdersTable:
             }
             for partition, offset, ms, key, value in records
         ]
-        self.table.append(pa.Table.from_pylist(rows, schema=self.table.schema().as_arrow()))
+        self.table.append(pa.Table.from_pylist(rows, schema=self.table.schema().as_arrow()), summary or {})
         return self
 
     def set_properties(self, **properties):

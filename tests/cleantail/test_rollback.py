@@ -8,7 +8,16 @@ import pytest
 
 from cleantail.errors import CleantailError, TableError
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.rollback import Commit, answer_to, own_entries, packed, plan_rollback, restored, unpacked
+from cleantail.rollback import (
+    Commit,
+    answer_to,
+    own_entries,
+    packed,
+    plan_rollback,
+    published_rounds,
+    restored,
+    unpacked,
+)
 
 S0 = PartitionState(checkpoint=4, log_end_offset=9, horizons=(Horizon(4, 100, 2, 1),), known_sequence_number=3)
 S1 = PartitionState(checkpoint=8, log_end_offset=9, known_sequence_number=5)
@@ -51,6 +60,12 @@ def test_rounds_and_rewrites_after_the_target_go_and_appends_stay(to, target, un
     assert (plan.to_snapshot_id, plan.to_at_ms) == (target, 1000 * target)
     assert [u.snapshot_id for u in plan.undone] == undone
     assert (plan.appends, plan.rewrites, plan.states) == (appends, rewrites, states)
+
+
+def test_what_else_could_be_undone_is_named_with_where_that_goes():
+    assert [(u.round, u.before_snapshot_id) for u in published_rounds(HISTORY)] == [("r4", 3), ("r2", 1)]
+    assert [u.round for u in plan_rollback(HISTORY, None, "c.orders").earlier] == ["r2"]
+    assert published_rounds(HISTORY[:-1]) == published_rounds(HISTORY)[:1]  # before r2 has expired
 
 
 def test_a_second_rollback_goes_a_round_further_and_forgets_the_record_of_the_first():

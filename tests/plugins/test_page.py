@@ -205,6 +205,17 @@ def test_topics_whose_dag_a_user_may_not_read_are_not_there(
     assert vic.get("/cleantail/topics/salaries/docs/index.html").status_code == 403
 
 
+def test_a_round_that_can_be_undone_says_where_that_goes(browser: Any, orders: OrdersTable) -> None:
+    before = orders.table.current_snapshot().snapshot_id
+    assert "rollback_to" not in browser("ann").get("/cleantail/topics/orders").text
+    summary = {"cleantail.operation": "compact", "cleantail.round": HOSTILE}
+    orders.append((0, 2, 1, b"b", b"1"), summary=summary)
+    page.FASTAPI_APPS[0]["app"].app.state.content.cache.forget(orders.topic)  # type: ignore[attr-defined]
+    shown = browser("ann").get("/cleantail/topics/orders").text
+    assert f"<code>rollback_to</code> <code>{before}</code> (or <code>last</code>)" in shown
+    assert f"cleantail rollback orders --to {before}" in shown
+
+
 # ---- release
 
 
