@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from cleantail.config import Platform, find_topic
 from cleantail.evaluate import log_states, read_facts
 from cleantail.kcat import Record
+from cleantail.past_rounds import EVIDENCE, PUBLISHED, read_evidence
 from cleantail.reading import read_records
 from cleantail.table_metadata import live_partitions, load_table, open_catalog
 
@@ -33,7 +33,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the evidence has of a topic: checks of the rounds that passed, records they removed by reason."""
+    """What the evidence has of a topic: checks of what was published, records that it removed by reason."""
 
     passed: int
     total: int
@@ -77,11 +77,8 @@ def ingested_bytes(platform: Platform, topic: str) -> int:
 
 def audit(platform: Platform, topic: str) -> Audit:
     """From the evidence table."""
-    name = f"{platform.catalog.namespace}.cleantail_evidence"
-    rows = open_catalog(platform, {}).load_table(name).scan(row_filter=f"topic = '{topic}'").to_arrow().to_pylist()
-    green = [row for row in rows if row["passed"]]
-    checks = [check for row in green for check in json.loads(row["checks"])]
-    removed = sum((Counter(json.loads(row["deleted"])) for row in green), Counter[str]())
-    return Audit(
-        sum(c["passed"] for c in checks), len(checks), removed, len({r["round"] for r in rows if not r["passed"]})
-    )
+    evidence = open_catalog(platform, {}).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+    rounds = read_evidence(evidence, topic)
+    checks = [check for r in rounds for log in r.logs if log.outcome == PUBLISHED for check in log.checks]
+    removed = sum((Counter(r.deleted) for r in rounds), Counter[str]())
+    return Audit(sum(c.passed for c in checks), len(checks), removed, len({r.name for r in rounds if not r.passed}))
