@@ -152,6 +152,7 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
 
 def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
     """Offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
+    from spark_jobs.commits import append_files
     from spark_jobs.tables import branch_name
 
     branch = branch_name(f"in_bench_{first}")
@@ -161,7 +162,7 @@ def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
         frame = frame.unionAll(log)
     table.create_branch(branch, None)
     table.append_to(branch, frame)
-    table.append_files(branch, {}, {"cleantail.operation": "ingest"})
+    append_files(table, branch, {}, {"cleantail.operation": "ingest"})
     table.drop_branch(branch)
 
 

@@ -66,7 +66,7 @@ def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> Found:
 def _read_with_pyiceberg(lake: Lake, shape: Shape, snapshot_id: int) -> int:
     import os
 
-    from cleantail.table_metadata import load_table, open_catalog
+    from cleantail.catalogs import load_table, open_catalog
 
     platform = lake.platform
     table = load_table(open_catalog(platform, os.environ), lake.topic(shape.topic), platform)

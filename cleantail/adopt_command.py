@@ -78,7 +78,7 @@ def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
 def _load(name: str, platform: Platform) -> Table:
     from pyiceberg.exceptions import NoSuchTableError
 
-    from cleantail.table_metadata import open_catalog
+    from cleantail.catalogs import open_catalog
 
     if name.count(".") != 1:
         raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")

@@ -80,8 +80,8 @@ def _planned(arguments: argparse.Namespace, platform: Platform) -> Any:
 def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
     """Appends the files in one commit."""
     from cleantail import report
+    from cleantail.catalogs import require_usable
     from cleantail.source_files import require_readable
-    from cleantail.table_metadata import require_usable
     from spark_jobs.ingest import ingest_files
     from spark_jobs.session import start_session
 
@@ -164,7 +164,7 @@ def _by_spark(
 ) -> dict[str, Any]:
     """What `work` makes of the topic's table, which is found usable before a JVM is started."""
     from cleantail import report
-    from cleantail.table_metadata import require_usable
+    from cleantail.catalogs import require_usable
     from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
@@ -214,17 +214,10 @@ def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
 
 def read(arguments: argparse.Namespace, platform: Platform) -> int:
     """kcat -J lines on stdout, with and without --json."""
+    from cleantail.catalogs import load_table, open_catalog
     from cleantail.kcat import format_record
     from cleantail.reading import read_records
-    from cleantail.table_metadata import (
-        live_partitions,
-        load_table,
-        log_ends,
-        log_starts,
-        open_catalog,
-        require_partition,
-        snapshot_id_of,
-    )
+    from cleantail.table_metadata import live_partitions, log_ends, log_starts, require_partition, snapshot_id_of
 
     topic = _named(arguments)
     table = load_table(open_catalog(platform, os.environ), topic, platform)
@@ -261,7 +254,7 @@ def latest(arguments: argparse.Namespace, platform: Platform) -> int:
 def reader(arguments: argparse.Namespace, platform: Platform) -> int:
     """Sets, lists or removes positions."""
     from cleantail import readers, report
-    from cleantail.table_metadata import load_table, open_catalog
+    from cleantail.catalogs import load_table, open_catalog
 
     topic = _named(arguments)
     catalog = open_catalog(platform, os.environ)

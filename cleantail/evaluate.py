@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import Platform, Topic
 from cleantail.config_row import LONG_MAX
 from cleantail.log_state import LogState, resolve_log_state
@@ -15,7 +16,7 @@ from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader, hold_offset, registered
 from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
 from cleantail.retention import Retention, resolve_retention
-from cleantail.table_metadata import TableFacts, load_table, open_catalog, require_partition, table_facts
+from cleantail.table_metadata import TableFacts, require_partition, table_facts
 from cleantail.triggers import Decision, decide, due_tombstones, held_tombstones, in_order_of_work, quarantine_pause
 from cleantail.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
 

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.evidence_totals import EvidenceTotals
@@ -24,7 +25,7 @@ from cleantail.past_rounds import EVIDENCE, Round, read_evidence
 from cleantail.readers import Reader, registered
 from cleantail.rollback import UndoneRound, published_rounds
 from cleantail.rolling_back import history_of
-from cleantail.table_metadata import TableFacts, load_table, open_catalog, table_facts
+from cleantail.table_metadata import TableFacts, table_facts
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import ConfigError, Platform, Topic, scan_topics
 from cleantail.config_problems import validate
 from cleantail.errors import CleantailError, Problem
@@ -16,7 +17,7 @@ from cleantail.evaluate import log_states
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.past_rounds import EVIDENCE, Round, read_evidence
 from cleantail.run_schedule import parts_of
-from cleantail.table_metadata import load_table, open_catalog, table_facts
+from cleantail.table_metadata import table_facts
 from cleantail.ticks import run_times
 from cleantail.triggers import decide
 from cleantail.what_if import Basis, History, Outcome, changed_values, next_expiry, simulate

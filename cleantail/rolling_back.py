@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError
 from cleantail.partition_state import PartitionState, states_of_properties
 from cleantail.rollback import Commit, RollbackPlan, answer_to, plan_rollback
-from cleantail.table_metadata import added_files, live_files, load_table, open_catalog
+from cleantail.table_metadata import added_files, live_files
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import Platform, find_topic
 from cleantail.evaluate import log_states, read_facts
 from cleantail.kcat import Record
 from cleantail.past_rounds import EVIDENCE, PUBLISHED, read_evidence
 from cleantail.reading import read_records
-from cleantail.table_metadata import live_partitions, load_table, open_catalog
+from cleantail.table_metadata import live_partitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cleantail.catalogs import open_catalog
 from cleantail.config import Platform
 from cleantail.past_rounds import CHECKED, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM
 from cleantail.rollback import ROLLBACK, RollbackPlan
 from cleantail.rolling_back import LogUndo
-from cleantail.table_metadata import open_catalog
 from spark_jobs.expectations import Finding
 from spark_jobs.tables import TopicTable
 

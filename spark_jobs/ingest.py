@@ -29,6 +29,7 @@ from cleantail.partition_state import PROPERTY_INGESTED
 from cleantail.source_files import content_digest, require_readable
 from cleantail.topic_table import COLUMNS
 from spark_jobs.changes import texts
+from spark_jobs.commits import append_files
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.session import start_session
@@ -74,7 +75,7 @@ def _append(table: TopicTable, fresh: dict[str, Path], encoding: str, progress: 
         _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding))
         progress("committing")
         records = table.added_records(branch)
-        table.append_files(branch, {f"{PROPERTY_INGESTED}{d}": "1" for d in fresh}, {"cleantail.operation": "ingest"})
+        append_files(table, branch, {f"{PROPERTY_INGESTED}{d}": "1" for d in fresh}, {"cleantail.operation": "ingest"})
     finally:
         table.drop_branch(branch)
     return records

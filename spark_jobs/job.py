@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cleantail.catalogs import require_usable
 from cleantail.config import Platform, Topic, find_topic, load_platform
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
-from cleantail.table_metadata import require_usable
 
 logger = logging.getLogger("cleantail.job")
 

@@ -34,6 +34,7 @@ from cleantail.round_state import EXPIRE, after_expiry, after_round
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import set_aside
 from spark_jobs.changes import history, texts
+from spark_jobs.commits import publish_deletes
 from spark_jobs.deleted_versions import remember
 from spark_jobs.evidence import append_answer, has_answer
 from spark_jobs.failed_logs import drop_branches, keep_failed, quarantined
@@ -158,7 +159,7 @@ def _commit(
     before = {p: states.get(p) for p in sorted(green)}
     summary = {OPERATION: checked["kind"], ROUND: checked["round"], BEFORE: packed(before)}
     summary |= {APPROVED_BY: approved_by} if approved_by and checked["holds"] else {}
-    return table.publish_deletes(changes, green, units[0].base_snapshot_id, properties, summary)
+    return publish_deletes(table, changes, green, units[0].base_snapshot_id, properties, summary)
 
 
 def _work(job: Job) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from cleantail.join_plans import parallelism
 from cleantail.reclaiming import resolve_reclaim
 from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
+from spark_jobs.commits import replace_files
 from spark_jobs.evidence import append_reclaim
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
@@ -118,7 +119,7 @@ def swap_group(table: TopicTable, group: Sequence[DataFile], rewritten: Rewritte
         if written != expected:
             raise TableError(f"rewriting {len(group)} files gave {written} records for {expected}; nothing was changed")
         sequence_number, paths = max(f.data_sequence_number for f in group), {f.path for f in group}
-        return table.replace_files(branch, paths, base, sequence_number, {"cleantail.operation": "reclaim"})
+        return replace_files(table, branch, paths, base, sequence_number, {"cleantail.operation": "reclaim"})
     except ConflictError as e:
         logger.warning("%s is left for the next run: %s", branch, e)
         return None

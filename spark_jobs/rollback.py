@@ -23,10 +23,12 @@ from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states
 from cleantail.rollback import BY, REQUEST, ROLLBACK, UNDONE, Commit, RollbackPlan, plan_rollback, restored
 from cleantail.rolling_back import LogUndo, done_already, preview
 from cleantail.topic import Topic
+from spark_jobs import commits
+from spark_jobs.commits import Rollback
 from spark_jobs.evidence import append_rollback
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
-from spark_jobs.tables import Rollback, TopicTable
+from spark_jobs.tables import TopicTable
 
 LAST = "last"
 
@@ -49,7 +51,7 @@ def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str =
             {OPERATION: ROLLBACK, UNDONE: names, BY: by} | ({REQUEST: request} if request else {}),
         )
 
-    return table.roll_back(plan)
+    return commits.roll_back(table, plan)
 
 
 def rollback_topic(

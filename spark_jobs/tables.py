@@ -9,31 +9,28 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.approval import can_be_held
+from cleantail.catalogs import OWNERS, require_ours
 from cleantail.config import Platform, Topic
 from cleantail.errors import ConflictError, TableError
-from cleantail.rollback import Commit, own_entries
-from cleantail.table_metadata import OWNERS, require_ours
 from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, table_properties
 from spark_jobs.changes import (
     BranchChange,
-    added_by,
-    added_data_files,
     branch_change,
     each,
     files_with_deletes,
-    history,
     partition_of,
     texts,
 )
+from spark_jobs.commits import REF_ATTEMPTS
+from spark_jobs.iceberg_errors import conflict, java_message, lost
 from spark_jobs.transforms.mapping import as_topic_table
 from spark_jobs.vectors import FilesOf, Found
 
@@ -42,21 +39,8 @@ BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 
 PROPERTY_SIDE_OF = "cleantail.side-of"
 """Whose side table it is, so that none is taken for another topic's table."""
-NOT_ANCESTOR = "is not an ancestor"
-"""What Iceberg says of a commit whose base is not in main's history any more."""
-REF_ATTEMPTS = 20
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """What `main` becomes: a snapshot of its history, an empty commit with `summary`, the appends again."""
-
-    to_snapshot_id: int
-    appends: tuple[int, ...]
-    properties: Mapping[str, str]
-    summary: Mapping[str, str]
 
 
 def branch_name(stem: str) -> str:
@@ -86,7 +70,7 @@ class TopicTable:
     def load(self) -> Any:
         """The Iceberg `Table`, freshly loaded. Raises TableError when it is missing or not the topic's."""
         try:
-            table = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name)
+            table = self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name)
         except Py4JJavaError as e:
             raise TableError(f"table {self.topic.table} cannot be loaded: {java_message(e)}") from None
         require_ours({name: table.properties().get(name) for name in OWNERS}, self.topic)
@@ -113,7 +97,7 @@ class TopicTable:
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
             f"TBLPROPERTIES ({own}, {properties})"
         )
-        made = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)
+        made = self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)
         if texts(made.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
@@ -164,8 +148,8 @@ class TopicTable:
             try:
                 update.commit()
             except Py4JJavaError as e:
-                if attempt == REF_ATTEMPTS or not _lost(e):
-                    raise _conflict(e) from None
+                if attempt == REF_ATTEMPTS or not lost(e):
+                    raise conflict(e) from None
             else:
                 return
             time.sleep(random.uniform(0.02, 0.1) * attempt)
@@ -193,7 +177,7 @@ class TopicTable:
 
     def files_at(self, snapshot_id: int) -> FilesOf:
         """The data files of a snapshot, for the positions that are to go."""
-        return FilesOf(self._jvm, self.load(), snapshot_id, self.topic.columns)
+        return FilesOf(self.jvm, self.load(), snapshot_id, self.topic.columns)
 
     def delete_positions(self, branch: str, files: FilesOf, found: Found) -> None:
         """Commits deletion vectors onto the branch, which is at the snapshot of `files`, where anything is found."""
@@ -225,80 +209,6 @@ class TopicTable:
         last = [s for s in summaries if s.get("cleantail.operation") == operation][-1]
         sizes = [int(last.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
         return max(sizes[0] - sizes[1], 0)
-
-    def append_files(self, branch: str, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
-        """Replays the data files that were appended to the branch onto `main`, with the properties, in one commit."""
-        table = self.load()
-        transaction = table.newTransaction()
-        append = transaction.newAppend()
-        for file in added_data_files(table, branch):
-            append.appendFile(file)
-        _with_summary(append, summary).commit()
-        self._commit(transaction, properties)
-
-    def publish_deletes(
-        self,
-        changes: Iterable[BranchChange],
-        partitions: set[int],
-        base_snapshot_id: int,
-        properties: Mapping[str, str],
-        summary: Mapping[str, str],
-    ) -> int:
-        """Replays the deletion vectors of the given partitions onto `main`; returns the new snapshot's id.
-
-        A deletion vector of an adopted table may be of several logs: there the partitions are all or none.
-
-        A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
-        a data file was rewritten, or got other deletes, since the base snapshot, or when that was rolled back.
-        """
-        if self.topic.columns is None:
-            changes = [change.of_partitions(partitions) for change in changes]
-        transaction = self.load().newTransaction()
-        try:
-            if partitions:
-                delta = transaction.newRowDelta().validateFromSnapshot(base_snapshot_id).validateDeletedFiles()
-                self._replay(delta, changes)
-                _with_summary(delta, summary).commit()
-            self._commit(transaction, properties)
-        except Py4JJavaError as e:
-            raise _conflict(e) from None
-        except IllegalArgumentException as e:  # PySpark's word for the same of Java
-            if NOT_ANCESTOR not in str(e):
-                raise
-            raise ConflictError(f"what the round read was rolled back, which makes its result void: {e}") from None
-        return int(self.load().currentSnapshot().snapshotId())
-
-    def _replay(self, delta: Any, changes: Iterable[BranchChange]) -> None:
-        """A data file has one deletion vector: a new one takes the place of the one that the base had."""
-        referenced = self._jvm.java.util.ArrayList()
-        for change in changes:
-            for file in change.removed:
-                delta.removeDeletes(file)
-            for file in change.added:
-                delta.addDeletes(file)
-                referenced.add(file.referencedDataFile())
-        delta.validateDataFilesExist(referenced)
-
-    def replace_files(
-        self, branch: str, paths: set[str], base_snapshot_id: int, sequence_number: int, summary: Mapping[str, str]
-    ) -> int:
-        """Replaces data files by those on the branch; the new ones keep the sequence number by which a round knew
-        the old. Returns how many files are new. Raises ConflictError when an old file has changed meanwhile."""
-        table = self.load()
-        added = added_data_files(table, branch)
-        rewrite = table.newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
-        old = [pair for pair in files_with_deletes(table, base_snapshot_id) if str(pair[0].location()) in paths]
-        for file, deletes in old:
-            rewrite.deleteFile(file)
-            for delete in deletes:
-                rewrite.deleteFile(delete)
-        for file in added:
-            rewrite.addFile(file)
-        try:
-            _with_summary(rewrite, summary).commit()
-        except Py4JJavaError as e:
-            raise _conflict(e) from None
-        return len(added)
 
     def call(self, procedure: str, arguments: str) -> list[Any]:
         """The rows that an Iceberg procedure returns for this table."""
@@ -337,72 +247,6 @@ class TopicTable:
         """What the branch changed since the base snapshot, net over its commits."""
         return branch_change(self.load(), branch, base_snapshot_id)
 
-    def roll_back(self, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
-        """Makes `main` the snapshot that `plan` names, with the appends that it keeps; returns the new snapshot's id.
-
-        `plan` gets main's history, newest first, and the table's properties. One commit, and only onto the metadata
-        that was planned on: with whatever another writer commits meanwhile it is planned anew. Raises ConflictError
-        when others were faster every time.
-        """
-        for attempt in range(1, REF_ATTEMPTS + 1):
-            transaction = self.load().newTransaction()
-            table = transaction.table()
-            wanted = plan(list(history(table)), texts(table.properties()))
-            appends = [(table.snapshot(s), added_by(table, s)) for s in wanted.appends]
-            transaction.manageSnapshots().setCurrentSnapshot(wanted.to_snapshot_id).commit()
-            _with_summary(transaction.newFastAppend(), wanted.summary).commit()
-            for snapshot, files in appends:
-                append = transaction.newFastAppend()
-                for file in files:
-                    append.appendFile(file)
-                _with_summary(append, own_entries(texts(snapshot.summary()))).commit()
-            self._set(transaction, wanted.properties)
-            try:
-                # not commitTransaction: that would lay the change onto whatever came in between
-                transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
-            except Py4JJavaError as e:
-                if attempt == REF_ATTEMPTS or not _lost(e):
-                    raise _conflict(e) from None
-            else:
-                return int(transaction.currentMetadata().currentSnapshot().snapshotId())
-            time.sleep(random.uniform(0.02, 0.1) * attempt)
-        raise AssertionError("unreachable: the last attempt raises")
-
-    def _commit(self, transaction: Any, properties: Mapping[str, str]) -> None:
-        self._set(transaction, properties)
-        transaction.commitTransaction()
-
-    def _set(self, transaction: Any, properties: Mapping[str, str]) -> None:
-        update = transaction.updateProperties()
-        for key, value in properties.items():
-            update.set(key, value)
-        update.commit()
-
     @property
-    def _jvm(self) -> Any:
+    def jvm(self) -> Any:
         return self.spark._jvm
-
-
-def _with_summary(update: Any, summary: Mapping[str, str]) -> Any:
-    for key, value in summary.items():
-        update.set(key, value)
-    return update
-
-
-def java_message(error: Py4JJavaError) -> str:
-    """What the JVM said, without its stack."""
-    exception = error.java_exception
-    return f"{exception.getClass().getSimpleName()}: {str(exception.getMessage()).splitlines()[0]}"
-
-
-def _lost(error: Py4JJavaError) -> bool:
-    """Another commit came first; the same change can be tried again on the table as it is now."""
-    return str(error.java_exception.getClass().getSimpleName()) == "CommitFailedException"
-
-
-def _conflict(error: Py4JJavaError) -> Exception:
-    """A ConflictError where Iceberg refused the commit because of what others committed, else the error itself."""
-    name = str(error.java_exception.getClass().getSimpleName())
-    if name == "ValidationException" or _lost(error):
-        return ConflictError(f"the table changed in a way that makes this result void: {java_message(error)}")
-    return error

@@ -9,9 +9,9 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from cleantail.catalogs import file_io_properties
 from cleantail.config import Platform
 from cleantail.join_plans import parallelism
-from cleantail.table_metadata import file_io_properties
 from cleantail.work_units import WorkUnit
 from spark_jobs.columnar.log_files import with_branch
 from spark_jobs.columnar.log_round import LogTask, Outcome

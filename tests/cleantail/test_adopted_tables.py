@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cleantail import data_files
+from cleantail.catalogs import load_table, open_catalog
 from cleantail.cli import main
 from cleantail.columns import Columns
 from cleantail.config import find_topic, load_platform
@@ -14,7 +15,7 @@ from cleantail.errors import TableError
 from cleantail.evaluate import plan_run
 from cleantail.log_records import as_topic_columns
 from cleantail.reading import read_records
-from cleantail.table_metadata import load_table, open_catalog, table_facts
+from cleantail.table_metadata import table_facts
 
 FLAT = Columns(partition="p", offset="o", key="k", value="v", timestamp="ms")
 NESTED = Columns(partition="m.partition", offset="m.offset", key="k", value="v", timestamp="m.at")

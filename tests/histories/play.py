@@ -14,11 +14,12 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
+from cleantail.catalogs import load_table, open_catalog
 from cleantail.cli import main
 from cleantail.config import find_topic, load_platform
 from cleantail.kcat import parse_line
-from cleantail.table_metadata import load_table, open_catalog, table_facts
-from spark_jobs import rounds
+from cleantail.table_metadata import table_facts
+from spark_jobs import publish, rounds
 from spark_jobs.tables import TopicTable
 from tests.histories import features
 from tests.histories.history import Append, Compact, Configure, Misplace, Reader, Reclaim, Step, kcat_lines, script
@@ -38,7 +39,7 @@ CRASHES: dict[str, list[tuple[Any, str]]] = {
     "create_branch": [(TopicTable, "create_branch")],
     "delete_positions": [(TopicTable, "delete_positions")],
     "check_round": [(rounds, "check_round")],
-    "publish_deletes": [(TopicTable, "publish_deletes")],
+    "publish_deletes": [(publish, "publish_deletes")],
     "drop_branch": [(TopicTable, "drop_branch")],
 }
 """What can die: the commits of a round, in their order."""

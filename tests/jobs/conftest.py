@@ -13,10 +13,10 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyspark.sql import SparkSession
 
+from cleantail.catalogs import open_catalog
 from cleantail.cli import main
 from cleantail.config import Platform, Topic, find_topic, load_platform
 from cleantail.past_rounds import EVIDENCE
-from cleantail.table_metadata import open_catalog
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable
 

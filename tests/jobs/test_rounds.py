@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from cleantail.catalogs import open_catalog
 from cleantail.errors import ConflictError
 from cleantail.evaluate import evaluate_topic
 from cleantail.failed_branches import kept_branch, kept_until_ms
 from cleantail.join_plans import BROADCAST, HASH, MERGE, JoinPlan
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
-from cleantail.table_metadata import open_catalog
 from demo.sabotage import delete_where
 from spark_jobs import compact, evidence, publish, rounds
 from spark_jobs.compact import compact_unit

@@ -10,11 +10,10 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.evaluate import evaluate_topic
 from cleantail.rolling_back import preview
 from demo.sabotage import delete_where
+from spark_jobs import commits, rounds
 from spark_jobs import rollback as job
-from spark_jobs import rounds
 from spark_jobs.compact import compact_unit
 from spark_jobs.rollback import roll_back
-from spark_jobs.tables import TopicTable
 from tests.jobs.test_rounds import NOW, offsets, record
 
 LOG_STATE = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons", "late_offset")
@@ -170,7 +169,7 @@ def test_a_crash_leaves_all_old_or_all_new(workshop, twice_compacted, table_of, 
         raise KeyboardInterrupt
 
     if place == "before":
-        monkeypatch.setattr(TopicTable, "_set", die)
+        monkeypatch.setattr(commits, "_set", die)
     else:
         monkeypatch.setattr(job, "append_rollback", die)
     assert workshop.run("rollback", topic)[0] == 130

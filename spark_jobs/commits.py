@@ -1,0 +1,167 @@
+"""The commits that readers see: appends, published deletes, rewrites and rollbacks, each all or nothing on `main`."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
+
+from cleantail.errors import ConflictError
+from cleantail.rollback import Commit, own_entries
+from spark_jobs.changes import BranchChange, added_by, added_data_files, files_with_deletes, history, texts
+from spark_jobs.iceberg_errors import conflict, lost
+
+if TYPE_CHECKING:
+    from spark_jobs.tables import TopicTable
+
+REF_ATTEMPTS = 20
+NOT_ANCESTOR = "is not an ancestor"
+"""What Iceberg says of a commit whose base is not in main's history any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """What `main` becomes: a snapshot of its history, an empty commit with `summary`, the appends again."""
+
+    to_snapshot_id: int
+    appends: tuple[int, ...]
+    properties: Mapping[str, str]
+    summary: Mapping[str, str]
+
+
+def append_files(table: TopicTable, branch: str, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
+    """Replays the data files that were appended to the branch onto `main`, with the properties, in one commit."""
+    iceberg = table.load()
+    transaction = iceberg.newTransaction()
+    append = transaction.newAppend()
+    for file in added_data_files(iceberg, branch):
+        append.appendFile(file)
+    _with_summary(append, summary).commit()
+    _commit(transaction, properties)
+
+
+def publish_deletes(
+    table: TopicTable,
+    changes: Iterable[BranchChange],
+    partitions: set[int],
+    base_snapshot_id: int,
+    properties: Mapping[str, str],
+    summary: Mapping[str, str],
+) -> int:
+    """Replays the deletion vectors of the given partitions onto `main`; returns the new snapshot's id.
+
+    A deletion vector of an adopted table may be of several logs: there the partitions are all or none.
+
+    A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
+    a data file was rewritten, or got other deletes, since the base snapshot, or when that was rolled back.
+    """
+    if table.topic.columns is None:
+        changes = [change.of_partitions(partitions) for change in changes]
+    transaction = table.load().newTransaction()
+    try:
+        if partitions:
+            delta = transaction.newRowDelta().validateFromSnapshot(base_snapshot_id).validateDeletedFiles()
+            _replay(table, delta, changes)
+            _with_summary(delta, summary).commit()
+        _commit(transaction, properties)
+    except Py4JJavaError as e:
+        raise conflict(e) from None
+    except IllegalArgumentException as e:  # PySpark's word for the same of Java
+        if NOT_ANCESTOR not in str(e):
+            raise
+        raise ConflictError(f"what the round read was rolled back, which makes its result void: {e}") from None
+    return int(table.load().currentSnapshot().snapshotId())
+
+
+def _replay(table: TopicTable, delta: Any, changes: Iterable[BranchChange]) -> None:
+    """A data file has one deletion vector: a new one takes the place of the one that the base had."""
+    referenced = table.jvm.java.util.ArrayList()
+    for change in changes:
+        for file in change.removed:
+            delta.removeDeletes(file)
+        for file in change.added:
+            delta.addDeletes(file)
+            referenced.add(file.referencedDataFile())
+    delta.validateDataFilesExist(referenced)
+
+
+def replace_files(
+    table: TopicTable,
+    branch: str,
+    paths: set[str],
+    base_snapshot_id: int,
+    sequence_number: int,
+    summary: Mapping[str, str],
+) -> int:
+    """Replaces data files by those on the branch; the new ones keep the sequence number by which a round knew
+    the old. Returns how many files are new. Raises ConflictError when an old file has changed meanwhile."""
+    iceberg = table.load()
+    added = added_data_files(iceberg, branch)
+    rewrite = iceberg.newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
+    old = [pair for pair in files_with_deletes(iceberg, base_snapshot_id) if str(pair[0].location()) in paths]
+    for file, deletes in old:
+        rewrite.deleteFile(file)
+        for delete in deletes:
+            rewrite.deleteFile(delete)
+    for file in added:
+        rewrite.addFile(file)
+    try:
+        _with_summary(rewrite, summary).commit()
+    except Py4JJavaError as e:
+        raise conflict(e) from None
+    return len(added)
+
+
+def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
+    """Makes `main` the snapshot that `plan` names, with the appends that it keeps; returns the new snapshot's id.
+
+    `plan` gets main's history, newest first, and the table's properties. One commit, and only onto the metadata
+    that was planned on: with whatever another writer commits meanwhile it is planned anew. Raises ConflictError
+    when others were faster every time.
+    """
+    for attempt in range(1, REF_ATTEMPTS + 1):
+        transaction = table.load().newTransaction()
+        iceberg = transaction.table()
+        wanted = plan(list(history(iceberg)), texts(iceberg.properties()))
+        appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in wanted.appends]
+        transaction.manageSnapshots().setCurrentSnapshot(wanted.to_snapshot_id).commit()
+        _with_summary(transaction.newFastAppend(), wanted.summary).commit()
+        for snapshot, files in appends:
+            append = transaction.newFastAppend()
+            for file in files:
+                append.appendFile(file)
+            _with_summary(append, own_entries(texts(snapshot.summary()))).commit()
+        _set(transaction, wanted.properties)
+        try:
+            # not commitTransaction: that would lay the change onto whatever came in between
+            transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
+        except Py4JJavaError as e:
+            if attempt == REF_ATTEMPTS or not lost(e):
+                raise conflict(e) from None
+        else:
+            return int(transaction.currentMetadata().currentSnapshot().snapshotId())
+        time.sleep(random.uniform(0.02, 0.1) * attempt)
+    raise AssertionError("unreachable: the last attempt raises")
+
+
+def _commit(transaction: Any, properties: Mapping[str, str]) -> None:
+    _set(transaction, properties)
+    transaction.commitTransaction()
+
+
+def _set(transaction: Any, properties: Mapping[str, str]) -> None:
+    update = transaction.updateProperties()
+    for key, value in properties.items():
+        update.set(key, value)
+    update.commit()
+
+
+def _with_summary(update: Any, summary: Mapping[str, str]) -> Any:
+    for key, value in summary.items():
+        update.set(key, value)
+    return update
