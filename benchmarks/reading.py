@@ -27,17 +27,23 @@ COLUMNS = (
     Column("warm, fastest to slowest", "text"),
     Column("to rewritten", "ratio"),
 )
+HIDDEN = (0.05, 0.1, 0.2)
+"""A reclaim rewrites what is above cleantail.reclaim.deleted.ratio, which is 0.3 unless somebody sets it."""
 Found = dict[tuple[str, str], Times]
 
 
 def run(options: Options) -> Table:
-    """After a steady round, and after a first clean, which leaves half of the records."""
+    """After steady rounds that hide a part of the records, and after a first clean, which leaves half of them."""
     rows: list[tuple[Value, ...]] = []
-    for shape in (Shape(options.records, 0.2), Shape(options.records, 0.5, first_clean=True)):
+    steady = [Shape(options.records, share) for share in HIDDEN]
+    for shape in (*steady, Shape(options.records, 0.5, first_clean=True)):
         rows += _rows(shape, alone(measure_reading, options.lake, shape, options.repetitions))
         options.forget(shape)
-    note = "The three states are snapshots of one table, read in turn in one process."
-    return Table("reading", "Reading a compacted topic", COLUMNS, tuple(rows), (note, options.text))
+    notes = (
+        "The three states are snapshots of one table, read in turn in one process.",
+        "Where a share h is hidden all over the files, 1 / (1 - h) times the bytes have to be read, whoever reads.",
+    )
+    return Table("reading", "Reading a compacted topic", COLUMNS, tuple(rows), (*notes, options.text))
 
 
 def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> Found:

@@ -67,10 +67,14 @@ def can_be_held(topic: Topic) -> bool:
 
 
 def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:
-    """Out of compaction until the pause has passed or a person releases it: the next run would ask the same again."""
+    """Out of compaction, and of retention, until the pause has passed or a person releases it: the next run would ask
+    the same again. A quarantine for a failed check stays what it is. The same answer again changes nothing."""
+    retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
+    held = state.quarantine
+    if held and (held.check_failed or (held.reason, held.retry_at_ms) == (rejection.reason, retry_at_ms)):
+        return state
     attempts = state.quarantine.attempts + 1 if state.quarantine else 1
     since_ms = state.quarantine.since_ms if state.quarantine else rejection.at_ms
-    retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
     return replace(state, quarantine=Quarantine(since_ms, kind, rejection.reason, attempts, retry_at_ms))
 
 

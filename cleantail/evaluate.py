@@ -147,8 +147,10 @@ def plan_run(
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
     decisions = tuple(decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
-    retentions = tuple(resolve_retention(s, topic.config, now_ms) for s in logs)  # a quarantine does not stop it
-    works = _works(logs, decisions, retentions, facts)
+    retentions = tuple(resolve_retention(s, topic.config, now_ms) for s in logs)  # a failed check does not stop it
+    paused = {s.partition: s.state.quarantine for s in logs if pauses.get(s.partition)}
+    resting = {p for p, quarantine in paused.items() if quarantine and not quarantine.check_failed}
+    works = _works(logs, decisions, retentions, facts, resting)
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
     unit_bytes = LONG_MAX if topic.columns else UNIT_BYTES  # an adopted table's file may hold several logs
     units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes)
@@ -182,13 +184,16 @@ def _works(
     decisions: tuple[Decision, ...],
     retentions: tuple[Retention, ...],
     facts: TableFacts | None,
+    resting: Collection[int],
 ) -> list[PartitionWork]:
-    """What is to be done, most urgent first; logs of which only retention is due come last."""
+    """What is to be done, most urgent first; logs of which only retention is due come last, without those whose round
+    a person has rejected."""
     starts = {s.partition: r.log_start_offset for s, r in zip(logs, retentions, strict=True)}
     by_partition = {s.partition: s for s in logs}
     compact = in_order_of_work(decisions)
     urgent = [d.partition for d in compact]
-    retain = [s.partition for s, r in zip(logs, retentions, strict=True) if r.due and s.partition not in urgent]
+    due = [s.partition for s, r in zip(logs, retentions, strict=True) if r.due]
+    retain = [p for p in due if p not in urgent and p not in resting]
     works = []
     for p in [*urgent, *retain]:
         log = by_partition[p]

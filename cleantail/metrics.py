@@ -94,7 +94,7 @@ TIME_SINCE_LAST_RUN = _metric(
     "gauge",
     _TOPIC,
     "Since the topic's DAG last began a run, whether something was due or not; absent before the first. The task sends "
-    "what had passed when its own run began.",
+    "what had passed when its own run began; not in a run that assets have started.",
     kafka=True,
     sent_by="evaluate",
 )
@@ -168,7 +168,7 @@ ROUNDS = _metric(
     "counter",
     (*_LOG, "kind", "outcome"),
     "Rounds of the log by what became of them: kind compact, expire or rollback, outcome published, held_back (a check "
-    "failed), rejected (by a person, or not approved in time) or withdrawn (what was approved had changed).",
+    "failed), rejected (by a person, or not approved in time) or withdrawn (given up after a conflict; scraped only).",
     sent_by="check_quality, publish, expire_tombstones, rollback",
 )
 CHECKS_FAILED = _metric(

@@ -159,7 +159,8 @@ def _tasks(topic: Topic, config_dir: str) -> None:
     tasks = [evaluate, compacted, check, publish, expire, reclaim]
     if held:
         asks = {"topic": topic, "config_dir": config_dir, "trigger_rule": "one_done"}
-        tasks.insert(3, ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, **asks))
+        told_first = AlertOperator(task_id=ALERT_EARLY, trigger_rule="one_done", retries=0, early=True, **common)
+        tasks[3:3] = [told_first, ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, **asks)]
         asks["trigger_rule"] = "all_done"  # expire_tombstones is skipped where it published nothing, as when it waits
         tasks.insert(-1, ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
         told = {"source": EXPIRE_TOMBSTONES, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
@@ -168,9 +169,6 @@ def _tasks(topic: Topic, config_dir: str) -> None:
         tasks.insert(0, IngestOperator(task_id="ingest", **spark))
     for before, after in itertools.pairwise(tasks):
         before >> after
-    if held:
-        tasks.append(AlertOperator(task_id=ALERT_EARLY, trigger_rule="all_done", early=True, **common))
-        check >> tasks[-1]
     tasks.append(RollbackOperator(task_id="rollback", **spark))
     evaluate >> tasks[-1]
     publish >> reclaim  # evaluate may skip expire_tombstones before publish has ended

@@ -18,7 +18,7 @@ from cleantail.past_rounds import REJECTED, WITHDRAWN
 from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import WorkUnit
 from spark_jobs.changes import texts
-from spark_jobs.evidence import append_answer
+from spark_jobs.evidence import append_answer, has_answer
 from spark_jobs.failed_logs import drop_branches, keep_failed, quarantined
 from spark_jobs.tables import TopicTable
 from spark_jobs.transforms.winners import ROW_ID
@@ -83,7 +83,8 @@ def set_aside(
     table: TopicTable, platform: Platform, checked: dict[str, Any], rejection: Rejection | None
 ) -> dict[str, Any]:
     """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
-    where a person said no. Nothing else of any log's state changes."""
+    where a person said no. Nothing else of any log's state changes. A task that died and is tried again does it
+    once."""
     before = states_of_properties(texts(table.load().properties()), table.name)
     units = [WorkUnit.from_json(unit) for unit in checked["units"]]
     kept = keep_failed(table, checked, units)
@@ -93,8 +94,11 @@ def set_aside(
         pause_ms = table.topic.config.cleantail_approval_pause_ms
         states = {p: before.get(p, PartitionState()) for p in green}
         new |= {p: after_rejection(state, checked["kind"], rejection, pause_ms) for p, state in states.items()}
-    table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
-    append_answer(table, platform, checked, REJECTED if rejection else WITHDRAWN, rejection.reason if rejection else "")
+    new = {p: state for p, state in new.items() if not _done_before(before.get(p), state)}
+    outcome = REJECTED if rejection else WITHDRAWN
+    if not (rejection and has_answer(table, platform, checked, outcome)):
+        table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
+        append_answer(table, platform, checked, outcome, rejection.reason if rejection else "")
     drop_branches(table, [*(unit.branch for unit in units), *replaced(before, new)])
     return {
         "ok": len(green) == len(checked["verdicts"]),
@@ -106,3 +110,9 @@ def set_aside(
         "reason": rejection.reason if rejection else "",
         "verdicts": checked["verdicts"],
     }
+
+
+def _done_before(before: PartitionState | None, after: PartitionState) -> bool:
+    """Whether a try that died had quarantined the log for this very round: the branch has its name."""
+    then, now = before.quarantine if before else None, after.quarantine
+    return then is not None and now is not None and bool(now.branch) and then.branch == now.branch

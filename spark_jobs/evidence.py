@@ -18,9 +18,11 @@ import pyarrow as pa
 
 from cleantail.catalogs import open_catalog
 from cleantail.config import Platform
-from cleantail.past_rounds import CHECKED, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM
-from cleantail.rollback import ROLLBACK, RollbackPlan
+from cleantail.history import OPERATION
+from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.rollback import ROLLBACK, ROUND, RollbackPlan
 from cleantail.rolling_back import LogUndo
+from spark_jobs.changes import history
 from spark_jobs.expectations import Finding
 from spark_jobs.tables import TopicTable
 
@@ -79,7 +81,7 @@ def append_evidence(
         checks = [asdict(f) for f in findings if f.partition == row["partition"]]
         row |= {"outcome": CHECKED if passed else HELD_BACK, "passed": passed, "checks": json.dumps(checks)}
         rows.append(row)
-    _append(table, platform, rows)
+    _append(table, platform, [*_untold(table, platform), *rows])
 
 
 def append_answer(
@@ -119,13 +121,32 @@ def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_
     _append(table, platform, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
 
 
-def has_answer(table: TopicTable, platform: Platform, checked: Mapping[str, Any], outcome: str) -> bool:
-    """Whether append_answer has told this of the round before."""
+def _untold(table: TopicTable, platform: Platform) -> list[dict[str, Any]]:
+    """What became of the newest round on `main`, where the process that published it died before it could tell."""
+    commit = next((c for c in history(table.load()) if c.is_round), None)
+    if commit is None:
+        return []
+    wanted = {"topic": table.topic.topic, "round": commit.summary.get(ROUND), "kind": commit.summary[OPERATION]}
+    rows = _rows_of(platform, wanted)
+    if any(row["outcome"] not in CHECKS for row in rows):
+        return []
+    last = {row["partition"]: row for row in sorted(rows, key=lambda r: r["checked_at_ms"])}
+    told = {"outcome": PUBLISHED, "checks": "[]", "checked_at_ms": int(time.time() * 1000)}
+    return [row | told for row in last.values() if row["outcome"] == CHECKED]
+
+
+def _rows_of(platform: Platform, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
     from pyiceberg.expressions import And, EqualTo
 
-    wanted = {"topic": table.topic.topic, "round": checked["round"], "kind": checked["kind"], "outcome": outcome}
     condition = And(*(EqualTo(name, value) for name, value in wanted.items()))
-    return _table(platform).scan(row_filter=condition, selected_fields=("round",), limit=1).to_arrow().num_rows > 0
+    rows: list[dict[str, Any]] = _table(platform).scan(row_filter=condition).to_arrow().to_pylist()
+    return rows
+
+
+def has_answer(table: TopicTable, platform: Platform, checked: Mapping[str, Any], outcome: str) -> bool:
+    """Whether append_answer has told this of the round before."""
+    wanted = {"topic": table.topic.topic, "round": checked["round"], "kind": checked["kind"], "outcome": outcome}
+    return bool(_rows_of(platform, wanted))
 
 
 def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -171,7 +192,7 @@ def _forget_old_snapshots(evidence: Table) -> None:
 
 
 def _table(platform: Platform) -> Table:
-    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
     catalog, namespace = open_catalog(platform, os.environ), platform.catalog.namespace
     try:
@@ -179,7 +200,10 @@ def _table(platform: Platform) -> Table:
     except NoSuchTableError:
         catalog.create_namespace_if_not_exists(namespace)
         table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)
-    if set(SCHEMA.names) - set(table.schema().column_names):  # made by an earlier version
-        with table.update_schema() as update:
-            update.union_by_name(SCHEMA)
+    while set(SCHEMA.names) - set(table.schema().column_names):  # made by an earlier version
+        try:
+            with table.update_schema() as update:
+                update.union_by_name(SCHEMA)
+        except CommitFailedException:  # another round was faster
+            table.refresh()
     return table

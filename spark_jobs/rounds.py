@@ -15,10 +15,13 @@ from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import RunPlan, evaluate_topic
 from cleantail.partition_state import PROPERTY_PARTITION
+from cleantail.past_rounds import WITHDRAWN
 from spark_jobs.approvals import set_aside
 from spark_jobs.check_quality import check_round
 from spark_jobs.compact import compact_unit
+from spark_jobs.evidence import append_answer
 from spark_jobs.expire_tombstones import NONE_FRESH, expire_unit, plan_expiry
+from spark_jobs.failed_logs import drop_branches
 from spark_jobs.publish import publish_round, published_before
 from spark_jobs.tables import TopicTable
 
@@ -153,14 +156,15 @@ def publish_or_start_over(
     for attempt in range(1, ATTEMPTS + 1):
         try:
             published = publish_round(table, platform, checked, approved_by) | _numbers(checked)
-            return published | {"retained": retain_held_back(table, platform, now_ms, published["held_back"])}
-        except HeldError:
+            break
+        except HeldError as e:
             set_aside(table, platform, checked, None)
-            raise
+            raise HeldError(f"{e}. It was dropped, and the next run asks") from None
         except ConflictError as e:
             if before := published_before(table, platform, checked):
-                return before | _numbers(checked) | {"retained": []}
-            _drop_branches(table, checked)
+                published = before | _numbers(checked)
+                break
+            withdraw(table, platform, checked, e)
             if attempt == ATTEMPTS:
                 raise
             logger.warning("round %s starts over (%d of %d): %s", checked["round"], attempt, ATTEMPTS, e)
@@ -169,13 +173,13 @@ def publish_or_start_over(
         if not plan.units:
             return dict(NOTHING)
         checked = _compact_and_check(table, platform, plan, lambda _: None)
-    raise AssertionError("unreachable: the last attempt raises")
+    return published | {"retained": retain_held_back(table, platform, now_ms, published["held_back"])}
 
 
 def retain_held_back(table: TopicTable, platform: Platform, now_ms: int, held_back: Collection[int]) -> list[int]:
     """A quarantine never stops retention: what is past it goes from logs that were held back, by a round of its own.
 
-    Returns the logs whose start has moved. A conflict leaves it to the next run.
+    Returns the logs whose start has moved. A conflict leaves it to the next run, and so does a wait for approval.
     """
     if not (held_back and table.topic.deletes):
         return []
@@ -187,8 +191,8 @@ def retain_held_back(table: TopicTable, platform: Platform, now_ms: int, held_ba
     checked = _compact_and_check(table, platform, plan, lambda _: None)
     try:
         retained: list[int] = publish_round(table, platform, checked)["published"]
-    except ConflictError as e:
-        _drop_branches(table, checked)
+    except (ConflictError, HeldError) as e:
+        withdraw(table, platform, checked, e)
         logger.warning("retention of %s is left to the next run: %s", sorted(due), e)
         return []
     return retained
@@ -228,7 +232,7 @@ def expire_round(
         try:
             published = publish_round(table, platform, checked, approved_by)
         except ConflictError as e:
-            _drop_branches(table, checked)
+            withdraw(table, platform, checked, e)
             if attempt == ATTEMPTS:
                 raise
             logger.warning("expiry %s starts over (%d of %d): %s", plan.round, attempt, ATTEMPTS, e)
@@ -243,6 +247,7 @@ def _numbers(checked: dict[str, Any]) -> dict[str, Any]:
     return {name: checked[name] for name in names}
 
 
-def _drop_branches(table: TopicTable, checked: dict[str, Any]) -> None:
-    for unit in checked["units"]:
-        table.drop_branch(unit["branch"])
+def withdraw(table: TopicTable, platform: Platform, checked: dict[str, Any], why: Exception) -> None:
+    """A round that is given up: nothing of it was published, and the state of no log changes."""
+    append_answer(table, platform, checked, WITHDRAWN, str(why))
+    drop_branches(table, (unit["branch"] for unit in checked["units"]))

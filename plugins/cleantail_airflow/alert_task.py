@@ -22,11 +22,12 @@ from cleantail.incidents import Book, Condition, observed
 from cleantail.log_state import LogState
 from cleantail.readers import Reader
 from cleantail_airflow.alerting import place_of, read_logs, red_alarms, tell
+from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
 from cleantail_airflow.failure_notes import NOTE, reason_in, red_in
 from cleantail_airflow.incident_book import load_book, save_book
 from cleantail_airflow.operators import ALERT, ALERT_EARLY, OUTCOME, plan_of, topic_and_platform
 from cleantail_airflow.red_check import Failure
-from cleantail_airflow.stations import EXPIRE_TOMBSTONES
+from cleantail_airflow.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ class FailedTask:
 
 
 class AlertOperator(BaseOperator):
-    """Tells the topic's channels what began and what is over. `early`: while the run goes on, so that what is wrong
-    does not wait with it for a person; which tasks are well again is then not known."""
+    """Tells the topic's channels what began and what is over. `early`: before the run waits for a person, so
+    that what is wrong does not wait with it; which tasks are well again is then not known."""
 
     template_fields: Sequence[str] = ()
 
@@ -52,6 +53,9 @@ class AlertOperator(BaseOperator):
         self.early = early
 
     def execute(self, context: Context) -> None:
+        if self.early and not (checked_of(context, CHECK_QUALITY) or {}).get("holds"):
+            self.log.info("nothing waits for a person: the task alert tells what is left when the run has ended")
+            return
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         if not topic.alerts:
             raise AirflowSkipException("the topic has no alerts")
@@ -67,11 +71,15 @@ class AlertOperator(BaseOperator):
             *_behind(context),
             *_seen_in_table(book, topic, logs, readers, looked_at, now_ms),
         ]
-        known = Known.of(states, logs, looked_at, ended=not self.early)
+        known = Known.of(states, logs, looked_at, self._all_tried(context))
         after = observed(book, conditions, known, now_ms)
         red = [failure for task in failed for failure in task.red]
         if unreached := tell(topic, platform.home, after, red, context, partial(save_book, topic.topic, book)):
             raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
+
+    def _all_tried(self, context: Context) -> bool:
+        """Whether a task that did not fail is well: not while the run goes on, and a rollback tries none of them."""
+        return not (self.early or context["params"].get(ROLLBACK_TO))
 
 
 def clock_of(context: Context) -> int:
@@ -159,13 +167,13 @@ class Known:
         states: Sequence[dict[str, Any]],
         logs: Iterable[LogState] | None,
         looked_at: int | None,
-        ended: bool = True,
+        all_tried: bool = True,
     ) -> Known:
         by_task: dict[str, set[str]] = {}
         for row in states:
             by_task.setdefault(row["task_id"], set()).add(row["state"])
         succeeded = frozenset(task for task, seen in by_task.items() if seen == {"success"})
-        green = ended and not any(seen & {"failed", "upstream_failed"} for seen in by_task.values())
+        green = all_tried and not any(seen & {"failed", "upstream_failed"} for seen in by_task.values())
         return cls(succeeded, green, frozenset(log.partition for log in logs or ()), looked_at)
 
     def __call__(self, condition: Condition) -> bool:

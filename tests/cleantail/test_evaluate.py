@@ -248,8 +248,8 @@ def test_without_compact_in_the_policy_no_tombstone_goes():
 HELD = Quarantine(1, "compact", "check failed: x", 1, retry_at_ms=NOW_MS + 1)
 
 
-def quarantined(**changes):
-    state = replace(SWEPT, log_start_offset=0, quarantine=HELD)
+def quarantined(held=HELD, **changes):
+    state = replace(SWEPT, log_start_offset=0, quarantine=held)
     table = facts(log(0) + log(1), {0: replace(state, checkpoint=30), 1: SWEPT})
     return planned(table, cleanup_policy="compact,delete", retention_bytes=100, retention_ms=-1, **changes)
 
@@ -261,6 +261,17 @@ def test_a_quarantined_log_is_retained_but_not_swept_before_its_next_try():
     assert plan.decisions[0].reason == "quarantined until 10001 ms: check failed: x"
     assert (plan.retentions[0].log_start_offset, actions(plan)) == (20, ["retain", "retain"])
     assert all(work.only_retention for work in works(plan))
+
+
+def test_after_a_rejection_a_log_rests_from_retention_too():
+    """The next run would ask the same again."""
+    plan = quarantined(replace(HELD, reason="rejected by anna"))
+    assert ([w.partition for w in works(plan)], plan.sweep) == ([1], (1,))
+    assert plan.decisions[0].reason == "paused until 10001 ms: rejected by anna"
+    assert [w.partition for w in works(quarantined(replace(HELD, reason="rejected by anna"), now_ms=NOW_MS + 1))] == [
+        0,
+        1,
+    ]
 
 
 @pytest.mark.parametrize(

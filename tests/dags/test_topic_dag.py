@@ -128,7 +128,16 @@ def test_a_run_can_be_forced_bounded_and_dated_by_hand_or_undo_rounds(dag: Any) 
 def test_a_topic_that_can_be_held_asks_before_each_publish_without_a_slot_of_the_pool(site: Site, yaml: Any) -> None:
     site.topic("orders", approvers=["anna", "b@example.org"], **yaml)
     dag = site.dag("orders")
-    path = ["check_quality", "approve", "publish", "expire_tombstones", "approve_expiry", "publish_expiry", "reclaim"]
+    path = [
+        "check_quality",
+        "alert_early",
+        "approve",
+        "publish",
+        "expire_tombstones",
+        "approve_expiry",
+        "publish_expiry",
+        "reclaim",
+    ]
     for before, after in itertools.pairwise(path):
         assert before in dag.get_task(after).upstream_task_ids
     for name, rule in {"approve": "one_done", "approve_expiry": "all_done"}.items():

@@ -145,6 +145,54 @@ def test_what_failed_in_a_rejected_round_is_kept_to_be_looked_at(workshop, table
     ]
 
 
+def test_what_retention_takes_from_a_red_log_waits_as_well_and_leaves_the_published_round_alone(workshop, table_of):
+    """Of two logs one is red; what retention would take of it is above the limit."""
+    hour = 3_600_000
+    config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * hour, "segment.ms": hour, "segment.bytes": 14}
+    topic = workshop.topic("red-retention", config | {"cleantail.max.drop.ratio": 0.6}, checks=[SHORT])
+    for n, age in enumerate((20, 20, 3)):
+        lines = [record(n, "too long" if p else f"{n}", "v", partition=p, ts=NOW - age * hour) for p in range(2)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    code, out, _ = workshop.run("compact", topic, "--now", NOW, "--approve", "--json")
+    assert code == 1
+    assert json.loads(out)["compacted"]["published"] == [0]
+    found = [(r["partition"], r["outcome"]) for r in workshop.evidence(topic)]
+    assert found[:3] == [(0, "checked"), (1, "held_back"), (0, "published")]
+    assert (0, "withdrawn") not in found
+    state = workshop.json("status", topic, "--now", NOW)["topics"][topic][1]["state"]
+    assert (state["quarantine"]["attempts"], bool(state["quarantine"]["branch"])) == (1, True)
+    assert branches(table_of(topic)) == [state["quarantine"]["branch"]]
+
+
+def test_an_expiry_that_died_before_its_evidence_is_told_by_the_next_check(workshop, table_of, monkeypatch):
+    topic = workshop.topic("untold-expiry")
+    ingest(workshop, topic, "untold-expiry.jsonl", (0, "a", "x"), (1, "a", None))
+    workshop.ok("compact", topic, "--now", NOW)
+    with monkeypatch.context() as dying:
+        dying.setattr(publish, "append_answer", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert workshop.run("compact", topic, "--now", NOW + 2000)[0] == 130
+    assert offsets(workshop.read(topic)) == []
+    ingest(workshop, topic, "untold-expiry-1.jsonl", (2, "b", "x"))
+    workshop.ok("compact", topic, "--now", NOW + 3000, "--force")
+    assert [(r["kind"], r["outcome"]) for r in workshop.evidence(topic)][2:] == [
+        ("expire", "checked"),
+        ("expire", "published"),
+        ("compact", "checked"),
+        ("compact", "published"),
+    ]
+
+
+def test_a_round_that_was_given_up_is_withdrawn_and_the_one_after_it_published(workshop, table_of):
+    topic = workshop.topic("given-up")
+    ingest(workshop, topic, "given-up.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    table.drop_branch(checked["units"][0]["branch"])
+    assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
+    assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "withdrawn", "checked", "published"]
+    assert [r.outcome for r in rounds_of(workshop.evidence(topic))] == ["published", "withdrawn"]
+
+
 def test_a_publish_that_died_before_its_evidence_is_told_by_the_next_try(workshop, table_of, monkeypatch):
     topic = workshop.topic("untold")
     ingest(workshop, topic, "untold.jsonl", (0, "a", "x"), (1, "a", "y"))

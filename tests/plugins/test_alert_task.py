@@ -108,6 +108,11 @@ def test_a_task_is_well_again_when_it_succeeded_or_the_run_was_green(states: lis
     assert Known.of(states, LOGS, None)(Condition(Event.RUN_FAILED, "task compact", "")) is over
 
 
+def test_a_rollback_and_a_run_that_goes_on_make_no_task_well() -> None:
+    known = Known.of([state("compact", "skipped")], LOGS, None, all_tried=False)
+    assert known(Condition(Event.RUN_FAILED, "task compact", "")) is False
+
+
 @pytest.mark.parametrize(
     ("event", "partition", "looked_at", "over"),
     [
