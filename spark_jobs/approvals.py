@@ -94,9 +94,10 @@ def set_aside(
         pause_ms = table.topic.config.cleantail_approval_pause_ms
         states = {p: before.get(p, PartitionState()) for p in green}
         new |= {p: after_rejection(state, checked["kind"], rejection, pause_ms) for p, state in states.items()}
-    new = {p: state for p, state in new.items() if not _done_before(before.get(p), state)}
     outcome = REJECTED if rejection else WITHDRAWN
-    if not (rejection and has_answer(table, platform, checked, outcome)):
+    told = rejection is not None and has_answer(table, platform, checked, outcome)
+    new = {} if told else {p: state for p, state in new.items() if not _done_before(before.get(p), state)}
+    if not told:
         table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
         append_answer(table, platform, checked, outcome, rejection.reason if rejection else "")
     drop_branches(table, [*(unit.branch for unit in units), *replaced(before, new)])
