@@ -86,7 +86,8 @@ def _head(table: TopicTable) -> int:
 
 def _rows(shape: Shape, found: Found) -> list[tuple[Value, ...]]:
     rows: list[tuple[Value, ...]] = []
-    kind = "first clean, 50 % updates" if shape.first_clean else "steady, 20 % dirty"
+    share = f"{shape.update_share:.0%}"
+    kind = f"first clean, {share} updates" if shape.first_clean else f"steady, {share} dirty"
     for (reader, state), times in found.items():
         base = found[reader, CLEAN].warm
         read = shape.total if state == DIRTY else shape.survivors
