@@ -129,7 +129,7 @@ def shows_where_and_what(page):
     page.get_by_role("link", name=re.compile("Data Docs")).first.click()
     page.wait_for_load_state()
     assert "/docs/" in page.url
-    assert "values must be" in page.inner_text("body")
+    assert "Expectation Validation Result" in page.inner_text("body")
 
 
 def a_viewer_changes_nothing(office, page):

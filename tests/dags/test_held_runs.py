@@ -35,10 +35,10 @@ Run = Callable[..., Any]
 def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the DAG `orders`, whose rounds can be held, where evaluate finds the given plan; gives the states."""
 
-    def run_with(found: dict[str, Any], conf: dict[str, Any] | None = None) -> dict[str, str]:
+    def run_with(found: dict[str, Any], conf: dict[str, Any] | None = None, silent: bool = False) -> dict[str, str]:
         monkeypatch.setattr("cleantail.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
         site.without_pauses()
-        alerts = [{"type": "file", "path": "alerts.jsonl"}]
+        alerts = [] if silent else [{"type": "file", "path": "alerts.jsonl"}]
         (site.home / "landing").mkdir(exist_ok=True)
         (site.home / "landing" / "a.jsonl").write_text("{}\n")
         config = {"segment.ms": 1, "cleantail.max.drop.ratio": 0.5}
@@ -115,6 +115,15 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     [alert] = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
     assert "waits for approval" in alert["text"] and "8 of 9 records" in alert["text"]
     assert "script" not in alert["text"]
+
+
+def test_a_topic_without_alerts_is_asked_for_all_the_same(run: Run, jobs: StubbedJobs) -> None:
+    jobs.answer("check_quality", HELD)
+    jobs.answer("publish", PUBLISHED)
+    with answers("Approve") as asked:
+        states = run(plan(units=1), silent=True)
+    assert [task for task, *_ in asked] == ["approve"]
+    assert (states["alert_early"], states["approve"], states["publish"]) == ("success", "success", "success")
 
 
 def test_a_round_within_the_limit_is_published_without_a_question(run: Run, jobs: StubbedJobs) -> None:
