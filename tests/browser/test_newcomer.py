@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from demo.airflow_api import AirflowApi
-from tests.browser.conftest import ADMIN, PASSWORDS, VIEWER, shoot
+from tests.browser.conftest import ADMIN, PASSWORDS, RUN_WITHIN_S, VIEWER, shoot
 
 SLOW_MS = 30_000
 
@@ -81,7 +81,7 @@ def test_a_held_round_is_approved_and_undone(office, visit):
     page = visit(ADMIN)
     trigger(office, page, "orders")
     page.goto(f"{office.address}/required_actions")  # Browse -> Required Actions
-    page.get_by_role("link", name="100 records would go from 1 partition").click(timeout=120_000)
+    page.get_by_role("link", name="100 records would go from 1 partition").click(timeout=1000 * RUN_WITHIN_S)
     approve = page.get_by_role("button", name="Approve", exact=True)
     approve.wait_for(timeout=SLOW_MS)
     shoot(page, "approval")
@@ -98,7 +98,7 @@ def test_a_held_round_is_approved_and_undone(office, visit):
     # the same round again, and a no
     trigger(office, page, "orders")
     page.goto(f"{office.address}/required_actions")
-    page.get_by_role("link", name="100 records would go from 1 partition").first.click(timeout=120_000)
+    page.get_by_role("link", name="100 records would go from 1 partition").first.click(timeout=1000 * RUN_WITHIN_S)
     reject = page.get_by_role("button", name="Reject", exact=True)
     reject.wait_for(timeout=SLOW_MS)
     [waiting] = [run["dag_run_id"] for run in office.runs("orders") if run["state"] == "running"]

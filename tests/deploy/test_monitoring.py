@@ -20,7 +20,7 @@ PROMETHEUS = ROOT / "deploy" / "prometheus"
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy" / "grafana" / "cleantail.json").read_text())
 RULES = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"][0]["rules"]
 TESTS = yaml.safe_load((PROMETHEUS / "alerts_test.yml").read_text())["tests"]
-EXPOSED = {metric.exposed: metric for metric in METRICS if metric.scraped}
+EXPOSED = {metric.exposed: metric for metric in METRICS}
 
 
 def queries() -> Iterator[tuple[str, str]]:
