@@ -30,6 +30,15 @@ from cleantail.run_schedule import schedule_words
 from cleantail.words import instant, size
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
+RECLAIMED = (
+    "rewritten_files",
+    "new_files",
+    "expired_snapshots",
+    "orphans_removed",
+    "failed_branches_dropped",
+    "evidence_files_merged",
+)
+"""Counts of a reclaim, as its job names them."""
 
 
 def _print_json(document: Any) -> None:
@@ -270,7 +279,7 @@ def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         _print_json({"topic": topic.topic, **result})
         return
     print(f"{topic.topic}: {'; '.join(result['reasons'])}")
-    for name in ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed", "failed_branches_dropped"):
+    for name in RECLAIMED:
         print(f"  {name.replace('_', ' ')}: {result[name]}")
 
 

@@ -81,7 +81,8 @@ def append_evidence(
         checks = [asdict(f) for f in findings if f.partition == row["partition"]]
         row |= {"outcome": CHECKED if passed else HELD_BACK, "passed": passed, "checks": json.dumps(checks)}
         rows.append(row)
-    _append(table, platform, [*_untold(table, platform), *rows])
+    evidence = _table(platform)
+    _append(evidence, table, [*_untold(evidence, table), *rows])
 
 
 def append_answer(
@@ -92,7 +93,7 @@ def append_answer(
     rows = [row | {"outcome": outcome, "note": note} for row in _measured(checked) if row["partition"] in passed]
     if outcome != PUBLISHED:
         rows = [row | {"records_out": row["records_in"], "tombstones_out": row["tombstones_in"]} for row in rows]
-    _append(table, platform, rows)
+    _append(_table(platform), table, rows)
 
 
 def append_rollback(
@@ -112,22 +113,22 @@ def append_rollback(
         }
         for log in logs
     ]
-    _append(table, platform, [head | row for row in rows])
+    _append(_table(platform), table, [head | row for row in rows])
 
 
 def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_ms: int) -> None:
     """One row for the topic, so that what was freed is still known when the snapshots that tell it have expired."""
     row = {"partition": None, "round": "", "kind": RECLAIM, "outcome": PUBLISHED}
-    _append(table, platform, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
+    _append(_table(platform), table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
 
 
-def _untold(table: TopicTable, platform: Platform) -> list[dict[str, Any]]:
+def _untold(evidence: Table, table: TopicTable) -> list[dict[str, Any]]:
     """What became of the newest round on `main`, where the process that published it died before it could tell."""
     commit = next((c for c in history(table.load()) if c.is_round), None)
     if commit is None:
         return []
     wanted = {"topic": table.topic.topic, "round": commit.summary.get(ROUND), "kind": commit.summary[OPERATION]}
-    rows = _rows_of(platform, wanted)
+    rows = _rows_of(evidence, wanted)
     if any(row["outcome"] not in CHECKS for row in rows):
         return []
     last = {row["partition"]: row for row in sorted(rows, key=lambda r: r["checked_at_ms"])}
@@ -135,18 +136,18 @@ def _untold(table: TopicTable, platform: Platform) -> list[dict[str, Any]]:
     return [row | told for row in last.values() if row["outcome"] == CHECKED]
 
 
-def _rows_of(platform: Platform, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows_of(evidence: Table, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
     from pyiceberg.expressions import And, EqualTo
 
     condition = And(*(EqualTo(name, value) for name, value in wanted.items()))
-    rows: list[dict[str, Any]] = _table(platform).scan(row_filter=condition).to_arrow().to_pylist()
+    rows: list[dict[str, Any]] = evidence.scan(row_filter=condition).to_arrow().to_pylist()
     return rows
 
 
 def has_answer(table: TopicTable, platform: Platform, checked: Mapping[str, Any], outcome: str) -> bool:
     """Whether append_answer has told this of the round before."""
     wanted = {"topic": table.topic.topic, "round": checked["round"], "kind": checked["kind"], "outcome": outcome}
-    return bool(_rows_of(platform, wanted))
+    return bool(_rows_of(_table(platform), wanted))
 
 
 def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -167,11 +168,10 @@ def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _append(table: TopicTable, platform: Platform, rows: Iterable[Mapping[str, Any]]) -> None:
+def _append(evidence: Table, table: TopicTable, rows: Iterable[Mapping[str, Any]]) -> None:
     common = EMPTY | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
     made = pa.Table.from_pylist([common | row for row in rows], SCHEMA)
     if made.num_rows:
-        evidence = _table(platform)
         evidence.append(made)
         _forget_old_snapshots(evidence)
 

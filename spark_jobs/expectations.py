@@ -175,7 +175,8 @@ class Auditor:
         _WRITING[self._root].start()
 
     def _write_data_docs(self) -> None:
-        """Not a reason for a round to fail: the results are in the evidence table too."""
+        """Not a reason for a round to fail: the results are in the evidence table too. What a full disk stops goes
+        again at the next round; any other failure would come back with the same stores."""
         from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier
 
         suites = [
@@ -184,8 +185,10 @@ class Auditor:
         ]
         try:
             self._context.build_data_docs(resource_identifiers=[*self._results, *suites])
-        except Exception as e:
-            logger.warning("Data Docs were not written: %s: %s", type(e).__name__, e)
+        except OSError as e:
+            logger.warning("Data Docs were not written: %s", e)
+        except Exception as e:  # as above
+            self._make_anew(e)
 
 
 def _measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:

@@ -15,12 +15,20 @@ def java_message(error: Py4JJavaError) -> str:
 
 def lost(error: Py4JJavaError) -> bool:
     """Another commit came first; the same change can be tried again on the table as it is now."""
-    return str(error.java_exception.getClass().getSimpleName()) == "CommitFailedException"
+    return "CommitFailedException" in _kinds(error)
 
 
 def conflict(error: Py4JJavaError) -> Exception:
     """A ConflictError where Iceberg refused the commit because of what others committed, else the error itself."""
-    name = str(error.java_exception.getClass().getSimpleName())
-    if name == "ValidationException" or lost(error):
+    if "ValidationException" in _kinds(error) or lost(error):
         return ConflictError(f"the table changed in a way that makes this result void: {java_message(error)}")
     return error
+
+
+def _kinds(error: Py4JJavaError) -> set[str]:
+    """Names of the exception and its causes: Iceberg's actions wrap what a commit raises."""
+    kinds, cause = set(), error.java_exception
+    while cause is not None:
+        kinds.add(str(cause.getClass().getSimpleName()))
+        cause = cause.getCause()
+    return kinds

@@ -79,17 +79,7 @@ def publish_round(
     append_answer(table, platform, checked, PUBLISHED)
     drop_branches(table, [*(unit.branch for unit in units), *replaced(before, after)])
     ensure_latest_view(table)
-    return {
-        "ok": not red,
-        "round": checked["round"],
-        "kind": checked["kind"],
-        "published": sorted(green),
-        "held_back": sorted(red),
-        "snapshot_id": snapshot_id,
-        "checkpoints": _checkpoints(table),
-        "ends": {w.partition: w.end_offset for u in units for w in u.partitions if w.partition in green},
-        "left_behind": [r for u in checked["units"] for r in u.get("left_behind", []) if r["partition"] in green],
-    }
+    return _result(table, checked, snapshot_id)
 
 
 def _checkpoints(table: TopicTable) -> dict[int, int]:
@@ -183,12 +173,12 @@ def publish_approved(
     table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str
 ) -> dict[str, Any]:
     """Exactly what the person saw, or nothing: a round that started over would be another one. Raises HeldError."""
+    known = {name: checked[name] for name in ("verdicts", "measures")}
     try:
-        known = {name: checked[name] for name in ("verdicts", "measures")}
         return publish_round(table, platform, checked, approved_by) | known
     except ConflictError as e:
         if before := published_before(table, platform, checked):
-            return before
+            return before | known
         set_aside(table, platform, checked, None)
         raise HeldError(
             f"{checked['topic']}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
@@ -205,7 +195,7 @@ def published_before(table: TopicTable, platform: Platform, checked: dict[str, A
     if not has_answer(table, platform, checked, PUBLISHED):
         append_answer(table, platform, checked, PUBLISHED)
     drop_branches(table, (unit["branch"] for unit in checked["units"]))
-    return _as_published(table, checked, snapshot_id)
+    return _result(table, checked, snapshot_id)
 
 
 def _published_as(table: TopicTable, checked: dict[str, Any]) -> int | None:
@@ -215,21 +205,22 @@ def _published_as(table: TopicTable, checked: dict[str, Any]) -> int | None:
     return next((c.snapshot_id for c in found), None)
 
 
-def _as_published(table: TopicTable, checked: dict[str, Any], snapshot_id: int) -> dict[str, Any]:
-    passed = {v["partition"]: v["passed"] for v in checked["verdicts"]}
+def _result(table: TopicTable, checked: dict[str, Any], snapshot_id: int) -> dict[str, Any]:
+    """What the task says of a published round, whichever of its tries has published it."""
+    green = sorted(v["partition"] for v in checked["verdicts"] if v["passed"])
+    red = sorted(v["partition"] for v in checked["verdicts"] if not v["passed"])
     ends = {w["partition"]: w["end_offset"] for u in checked["units"] for w in u["partitions"]}
+    left_behind = [reader for u in checked["units"] for reader in u.get("left_behind", ())]
     return {
-        "ok": all(passed.values()),
+        "ok": not red,
         "round": checked["round"],
         "kind": checked["kind"],
-        "published": sorted(p for p, ok in passed.items() if ok),
-        "held_back": sorted(p for p, ok in passed.items() if not ok),
+        "published": green,
+        "held_back": red,
         "snapshot_id": snapshot_id,
         "checkpoints": _checkpoints(table),
-        "ends": {p: end for p, end in ends.items() if passed[p]},
-        "left_behind": [],
-        "verdicts": checked["verdicts"],
-        "measures": checked["measures"],
+        "ends": {p: end for p, end in ends.items() if p in green},
+        "left_behind": [reader for reader in left_behind if reader["partition"] in green],
     }
 
 

@@ -29,6 +29,7 @@ from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
 from spark_jobs.commits import replace_files
 from spark_jobs.evidence import append_reclaim
+from spark_jobs.evidence_upkeep import merge_evidence
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable, branch_name
@@ -44,7 +45,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     facts = read_facts(table.topic, platform)
     plan = resolve_reclaim(facts, table.topic.config, now_ms)
     result = {"ok": True, "rewritten_files": 0, "new_files": 0, "expired_snapshots": 0, "orphans_removed": 0}
-    result["reclaimed_bytes"] = 0
+    result["reclaimed_bytes"] = result["evidence_files_merged"] = 0
     result["reasons"] = [plan.reason]  # type: ignore[assignment]
     result["failed_branches_dropped"] = len(plan.branches)
     if facts is None or not plan.due:
@@ -59,6 +60,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
             append_reclaim(table, platform, result["reclaimed_bytes"], now_ms)
     result["expired_snapshots"] = expire_snapshots(table, now_ms - table.topic.config.cleantail_snapshot_retention_ms)
     result["orphans_removed"] = remove_orphans(table, now_ms)
+    result["evidence_files_merged"] = merge_evidence(table, platform)
     return result
 
 

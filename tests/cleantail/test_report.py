@@ -157,13 +157,12 @@ def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
 
 
 def test_what_was_reclaimed_is_listed(capsys):
-    names = ("rewritten_files", "new_files", "expired_snapshots", "orphans_removed", "failed_branches_dropped")
-    result = {"reasons": ["a", "b"], **{name: n for n, name in enumerate(names, 1)}}
+    result = {"reasons": ["a", "b"], **{name: n for n, name in enumerate(report.RECLAIMED, 1)}}
     report.reclaimed(TOPIC, result, for_machines=False)
     assert (
         capsys.readouterr().out
         == "orders: a; b\n  rewritten files: 1\n  new files: 2\n  expired snapshots: 3\n  orphans removed: 4\n"
-        "  failed branches dropped: 5\n"
+        "  failed branches dropped: 5\n  evidence files merged: 6\n"
     )
     report.reclaimed(TOPIC, result, for_machines=True)
     assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}

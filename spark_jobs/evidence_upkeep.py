@@ -1,0 +1,61 @@
+"""Keep the evidence quick to read: each round appends two small files, and a page opens all files of its topic.
+
+Through Iceberg's own actions: rows stay as they are, files of other topics too, and rounds may append meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from cleantail.columns import quoted
+from cleantail.config import Platform
+from cleantail.errors import ConflictError
+from cleantail.past_rounds import EVIDENCE
+from spark_jobs.iceberg_errors import conflict
+from spark_jobs.tables import TopicTable
+
+logger = logging.getLogger("cleantail.evidence_upkeep")
+
+MIN_FILES = 64
+"""So many small files of a topic become one: about 30 rounds."""
+UNUSED_AFTER_MS = 86_400_000
+"""A day: somebody may be reading an older state, or writing a file that no snapshot knows yet."""
+
+
+def merge_evidence(table: TopicTable, platform: Platform) -> int:
+    """Merges the topic's files in the evidence table where there are many, and removes files that nothing points to
+    any more. How many were merged; 0 where another writer was faster."""
+    name = ".".join(quoted(part) for part in (*_catalog_and_namespace(platform), EVIDENCE))
+    if not table.spark.catalog.tableExists(name):
+        return 0
+    session, iceberg = table.spark._jsparkSession, table.jvm.org.apache.iceberg
+    evidence = iceberg.spark.Spark3Util.loadIcebergTable(session, name)
+    actions = iceberg.spark.actions.SparkActions.get(session)
+    of_topic = iceberg.expressions.Expressions.equal("topic", table.topic.topic)
+    merge = actions.rewriteDataFiles(evidence).binPack().filter(of_topic).option("min-input-files", str(MIN_FILES))
+    try:
+        merged = int(merge.execute().rewrittenDataFilesCount())
+        if merged:
+            _remove_unused(actions, evidence)
+    except Py4JJavaError as e:
+        if not isinstance(refused := conflict(e), ConflictError):
+            raise
+        logger.warning("the evidence is left for the next time: %s", refused)
+        return 0
+    return merged
+
+
+def _remove_unused(actions: Any, evidence: Any) -> None:
+    """Of the files that PyIceberg's expiry leaves behind, too."""
+    before_ms = int(time.time() * 1000) - UNUSED_AFTER_MS
+    actions.expireSnapshots(evidence).expireOlderThan(before_ms).retainLast(1).execute()
+    prefixes = not str(evidence.location()).startswith("file:")  # Hadoop lists local files, and no object store
+    actions.deleteOrphanFiles(evidence).olderThan(before_ms).usePrefixListing(prefixes).execute()
+
+
+def _catalog_and_namespace(platform: Platform) -> tuple[str, ...]:
+    return (platform.catalog.name, *platform.catalog.namespace.split("."))

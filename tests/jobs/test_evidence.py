@@ -1,0 +1,90 @@
+"""The evidence table over many rounds: few files, no row lost."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlparse
+
+from cleantail.catalogs import open_catalog
+from cleantail.past_rounds import EVIDENCE
+from spark_jobs import evidence, evidence_upkeep
+from tests.jobs.test_held_rounds import ingest
+from tests.jobs.test_rounds import NOW
+
+NO_REWRITE = {"cleantail.reclaim.deleted.ratio": 1.0}
+"""Then a reclaim of the topic's own files tells nothing."""
+
+
+def evidence_table(workshop):
+    platform = workshop.platform()
+    return open_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+
+
+def files_by_topic(workshop):
+    """Topic -> its data files. A file has rows of one topic."""
+    rows = evidence_table(workshop).inspect.files()
+    found = {}
+    for path, metrics in zip(rows["file_path"].to_pylist(), rows["readable_metrics"].to_pylist(), strict=True):
+        topic, same = metrics["topic"]["lower_bound"], metrics["topic"]["upper_bound"]
+        assert topic == same
+        found.setdefault(topic, set()).add(path)
+    return found
+
+
+def test_a_reclaim_merges_many_small_files_of_its_topic_and_no_row_changes(workshop, table_of, monkeypatch):
+    monkeypatch.setattr(evidence_upkeep, "MIN_FILES", 6)
+    topic = workshop.topic("many-rounds", {"cleantail.snapshot.retention.ms": 0} | NO_REWRITE)
+    other = workshop.topic("few-rounds")
+    for name in (topic, other):
+        ingest(workshop, name, f"{name}.jsonl", (0, "a", "x"), (1, "a", "y"))
+        workshop.ok("compact", name, "--now", NOW)
+    assert workshop.json("reclaim", topic)["evidence_files_merged"] == 0  # two files are not many
+    for n in (1, 2):
+        ingest(workshop, topic, f"{n}.jsonl", (2 * n, "a", "z"), (2 * n + 1, "a", None))
+        workshop.ok("compact", topic, "--now", NOW, "--force")
+    before, files = workshop.evidence(topic), files_by_topic(workshop)
+    assert workshop.json("reclaim", topic)["evidence_files_merged"] == len(files[topic]) >= 6
+    after = files_by_topic(workshop)
+    assert len(after[topic]) == 1
+    assert {t: f for t, f in after.items() if t != topic} == {t: f for t, f in files.items() if t != topic}
+    assert workshop.evidence(topic) == before
+
+    ingest(workshop, topic, "more.jsonl", (6, "a", "w"), (7, "b", "w"))
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    assert len(workshop.evidence(topic)) == len(before) + 2
+
+
+def test_files_that_nothing_points_to_are_removed_after_their_time(workshop, table_of, monkeypatch):
+    monkeypatch.setattr(evidence_upkeep, "MIN_FILES", 2)
+    monkeypatch.setattr(evidence_upkeep, "UNUSED_AFTER_MS", -60_000)
+    topic = workshop.topic("unused")
+    for n in range(3):
+        evidence.append_reclaim(table_of(topic), workshop.platform(), 10 + n, NOW)
+    before, elsewhere = workshop.evidence(topic), files_by_topic(workshop)
+    elsewhere.pop(topic)
+    assert evidence_upkeep.merge_evidence(table_of(topic), workshop.platform()) == 3
+    assert workshop.evidence(topic) == before
+    used = set().union(*files_by_topic(workshop).values())
+    data = Path(urlparse(evidence_table(workshop).location()).path) / "data"
+    assert {path.name for path in data.rglob("*.parquet")} == {Path(path).name for path in used}
+
+
+def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop, table_of, monkeypatch):
+    monkeypatch.setattr(evidence_upkeep, "MIN_FILES", 2)
+    topic = workshop.topic("at-once")
+    table, platform = table_of(topic), workshop.platform()
+
+    def append(n):
+        evidence.append_reclaim(table, platform, n, NOW)
+
+    for n in range(4):
+        append(n)
+    with ThreadPoolExecutor(3) as pool:
+        appended = pool.submit(lambda: [append(n) for n in range(4, 10)])
+        merges = [pool.submit(evidence_upkeep.merge_evidence, table, platform) for _ in range(2)]
+        merged = [merge.result() for merge in merges]
+        appended.result()
+    assert max(merged) >= 4
+    assert sorted(row["freed_bytes"] for row in workshop.evidence(topic)) == list(range(10))
