@@ -192,7 +192,7 @@ def _short(node: ast.AST) -> str:
 
 
 @functools.cache
-def test_files(module: str) -> list[list[str]]:
+def files_of_tests(module: str) -> list[list[str]]:
     """The module's own test file, then the others that import the module, also indirectly."""
     own = ROOT / TESTS / f"test_{module}.py"
     others = [p for p in sorted((ROOT / TESTS).glob("test_*.py")) if p != own and module in _reached(p)]
@@ -247,7 +247,7 @@ def is_killed(mutant: Mutant) -> bool:
     path = Path("cleantail") / f"{mutant.module}.py"
     source = path.read_text()
     path.write_text(mutated_source(source, mutant))
-    asked = test_files(mutant.module)
+    asked = files_of_tests(mutant.module)
     try:
         return any(not passes(files) for files in (asked[:1] if is_explained(mutant) else asked))
     finally:

@@ -256,6 +256,8 @@ def trigger(office, page, dag_id, **params):
 
 def open_the_question(office, page):
     """Browse -> Required Actions, which does not load again by itself, once the run waits there."""
+    from playwright.sync_api import TimeoutError as WaitedTooLong
+
     end = time.monotonic() + RUN_WITHIN_S
     question = page.get_by_role("link", name="100 records would go from 1 partition").first
     while True:
@@ -263,7 +265,7 @@ def open_the_question(office, page):
         try:
             question.click(timeout=5_000)
             return
-        except Exception:
+        except WaitedTooLong:
             shoot(page, "required-actions")
             assert time.monotonic() < end, "the run does not wait for a person"
 
