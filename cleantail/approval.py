@@ -13,6 +13,7 @@ from typing import Any
 
 from cleantail.config_row import LONG_MAX
 from cleantail.partition_state import PartitionState, Quarantine
+from cleantail.round_state import RETAIN
 from cleantail.topic import Topic
 
 APPROVE = "approve"
@@ -68,13 +69,18 @@ def can_be_held(topic: Topic) -> bool:
 
 def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:
     """Out of compaction, and of retention, until the pause has passed or a person releases it: the next run would ask
-    the same again. A quarantine for a failed check stays what it is. The same answer again changes nothing."""
+    the same again. `kind`: of what the log was to have, compact, expire or retain. It has passed its check, so the
+    quarantine of an earlier failed one is over, but for a log of which only retention was due: its dirty records were
+    not checked. The same answer again changes nothing."""
     retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
     held = state.quarantine
-    if held and (held.check_failed or (held.reason, held.retry_at_ms) == (rejection.reason, retry_at_ms)):
+    if held and held.check_failed:
+        if kind == RETAIN:
+            return state
+        held = None
+    if held and (held.reason, held.retry_at_ms) == (rejection.reason, retry_at_ms):
         return state
-    attempts = state.quarantine.attempts + 1 if state.quarantine else 1
-    since_ms = state.quarantine.since_ms if state.quarantine else rejection.at_ms
+    since_ms, attempts = (held.since_ms, held.attempts + 1) if held else (rejection.at_ms, 1)
     return replace(state, quarantine=Quarantine(since_ms, kind, rejection.reason, attempts, retry_at_ms))
 
 

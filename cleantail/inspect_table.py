@@ -16,7 +16,7 @@ from cleantail.data_files import null_count, parts_of
 from cleantail.errors import TableError
 from cleantail.layouts import REQUIRED, Layout
 from cleantail.partition_state import PROPERTY_TOPIC
-from cleantail.table_metadata import deletion_vectors, has_row_ids
+from cleantail.table_metadata import DELETES, content_of, deletion_vectors, has_row_ids
 from cleantail.topic_table import OFFSET, PARTITION
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def spark_kind(iceberg: str) -> str:
 def _deletes(table: Table) -> str:
     """What deletes there are that are no deletion vectors, in words."""
     snapshot = table.current_snapshot()
-    manifests = [m for m in (snapshot.manifests(table.io) if snapshot else []) if m.content.value == 1]
+    manifests = [m for m in (snapshot.manifests(table.io) if snapshot else []) if content_of(m) == DELETES]
     if not manifests:
         return ""
     if table.metadata.format_version < 3:

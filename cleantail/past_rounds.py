@@ -180,5 +180,7 @@ def read_evidence(table: Table, topic: str) -> list[Round]:
 
     fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
     measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
-    found = table.scan(row_filter=EqualTo("topic", topic), selected_fields=(*fields, *measures))
+    known = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
+    selected = tuple(name for name in (*fields, *measures) if name in known)
+    found = table.scan(row_filter=EqualTo("topic", topic), selected_fields=selected)
     return rounds_of(found.to_arrow().to_pylist())

@@ -25,11 +25,14 @@ from cleantail.segments import DataFile
 from cleantail.topic import Topic
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import ManifestEntry, ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
 MANIFEST_READERS = 8
+DATA, DELETES = 0, 1
+"""What the files of a manifest are."""
 ENTRY_DELETED = 2
 """Status of a manifest entry whose file is no longer in the table."""
 
@@ -96,13 +99,18 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
     )
 
 
+def content_of(file: ManifestFile | IcebergFile) -> int:
+    """DATA or DELETES; of a table in format version 1 PyIceberg gives the number itself."""
+    return int(getattr(file.content, "value", file.content))
+
+
 def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
     """The data files of a snapshot, with how many of their records are deleted there."""
     manifests = snapshot.manifests(table.io)
-    data = [m for m in manifests if m.content.value == 0]
+    data = [m for m in manifests if content_of(m) == DATA]
     deleted: dict[str, int] = {}
     for manifest in manifests:
-        if manifest.content.value == 1:
+        if content_of(manifest) == DELETES:
             for path, records in deletion_vectors(table, manifest):
                 deleted[path] = deleted.get(path, 0) + records
     return tuple(
@@ -189,7 +197,7 @@ def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
 def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
     own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
     mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
-    return [log for e in mine if e.data_file.content.value == 0 for log in data_files_of(table, e, 0)]
+    return [log for e in mine if content_of(e.data_file) == DATA for log in data_files_of(table, e, 0)]
 
 
 def added_files(table: Table, snapshot_id: int) -> list[DataFile]:

@@ -19,7 +19,7 @@ from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.work_units import WorkUnit
 from spark_jobs.changes import texts
 from spark_jobs.evidence import append_answer, has_answer
-from spark_jobs.failed_logs import drop_branches, keep_failed, quarantined
+from spark_jobs.failed_logs import keep_failed, kind_of, quarantined
 from spark_jobs.tables import TopicTable
 from spark_jobs.transforms.winners import ROW_ID
 
@@ -80,11 +80,11 @@ def _record(row: Any) -> dict[str, Any]:
 
 
 def set_aside(
-    table: TopicTable, platform: Platform, checked: dict[str, Any], rejection: Rejection | None
+    table: TopicTable, platform: Platform, checked: dict[str, Any], rejection: Rejection | None, why: str = ""
 ) -> dict[str, Any]:
     """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
     where a person said no. Nothing else of any log's state changes. A task that died and is tried again does it
-    once."""
+    once. `why` is told where it is not a person's answer."""
     before = states_of_properties(texts(table.load().properties()), table.name)
     units = [WorkUnit.from_json(unit) for unit in checked["units"]]
     kept = keep_failed(table, checked, units)
@@ -92,15 +92,17 @@ def set_aside(
     green = sorted(v["partition"] for v in checked["verdicts"] if v["passed"])
     if rejection:
         pause_ms = table.topic.config.cleantail_approval_pause_ms
-        states = {p: before.get(p, PartitionState()) for p in green}
-        new |= {p: after_rejection(state, checked["kind"], rejection, pause_ms) for p, state in states.items()}
+        works = [w for unit in units for w in unit.partitions if w.partition in green]
+        for work in works:
+            state, kind = before.get(work.partition, PartitionState()), kind_of(work, checked)
+            new[work.partition] = after_rejection(state, kind, rejection, pause_ms)
     outcome = REJECTED if rejection else WITHDRAWN
-    told = rejection is not None and has_answer(table, platform, checked, outcome)
+    told = has_answer(table, platform, checked, outcome)
     new = {} if told else {p: state for p, state in new.items() if not _done_before(before.get(p), state)}
     if not told:
         table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
-        append_answer(table, platform, checked, outcome, rejection.reason if rejection else "")
-    drop_branches(table, [*(unit.branch for unit in units), *replaced(before, new)])
+        append_answer(table, platform, checked, outcome, rejection.reason if rejection else why)
+    table.drop_branches([*(unit.branch for unit in units), *replaced(before, new)])
     return {
         "ok": len(green) == len(checked["verdicts"]),
         "round": checked["round"],

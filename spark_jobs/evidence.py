@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cleantail.approval import heads_of
 from cleantail.catalogs import open_catalog
 from cleantail.config import Platform
 from cleantail.history import OPERATION
@@ -42,6 +43,7 @@ SCHEMA = pa.schema(
         ("now_ms", pa.int64()),
         ("checked_at_ms", pa.int64()),
         ("base_snapshot_id", pa.int64()),
+        ("head_snapshot_id", pa.int64()),
         ("first_dirty_offset", pa.int64()),
         ("end_offset", pa.int64()),
         ("records_in", pa.int64()),
@@ -61,6 +63,8 @@ PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
 }
 SNAPSHOTS_KEPT = 20
+DEAD_AFTER_MS = 5_000
+"""A live publisher tells what became of its round within a fraction of this after its commit."""
 EMPTY = dict.fromkeys((field.name for field in SCHEMA if pa.types.is_integer(field.type)), 0) | {
     "note": "",
     "deleted": "{}",
@@ -125,7 +129,7 @@ def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_
 def _untold(evidence: Table, table: TopicTable) -> list[dict[str, Any]]:
     """What became of the newest round on `main`, where the process that published it died before it could tell."""
     commit = next((c for c in history(table.load()) if c.is_round), None)
-    if commit is None:
+    if commit is None or time.time() * 1000 - commit.at_ms < DEAD_AFTER_MS:
         return []
     wanted = {"topic": table.topic.topic, "round": commit.summary.get(ROUND), "kind": commit.summary[OPERATION]}
     rows = _rows_of(evidence, wanted)
@@ -145,9 +149,11 @@ def _rows_of(evidence: Table, wanted: Mapping[str, Any]) -> list[dict[str, Any]]
 
 
 def has_answer(table: TopicTable, platform: Platform, checked: Mapping[str, Any], outcome: str) -> bool:
-    """Whether append_answer has told this of the round before."""
+    """Whether append_answer has told this of the round before. A round that was made anew may have the same name, but
+    its branches have snapshots of their own."""
     wanted = {"topic": table.topic.topic, "round": checked["round"], "kind": checked["kind"], "outcome": outcome}
-    return bool(_rows_of(_table(platform), wanted))
+    told = {row["head_snapshot_id"] for row in _rows_of(_table(platform), wanted)}
+    return not told.isdisjoint(heads_of(checked))
 
 
 def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -161,6 +167,7 @@ def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "kind": result["kind"],
             "now_ms": unit["now_ms"],
             "base_snapshot_id": unit["base_snapshot_id"],
+            "head_snapshot_id": unit["head_snapshot_id"],
             "first_dirty_offset": work["first_dirty_offset"],
             "end_offset": work["end_offset"],
             **{name: measure[name] for name in ("records_in", "records_out", "tombstones_in", "tombstones_out")},
@@ -178,17 +185,15 @@ def _append(evidence: Table, table: TopicTable, rows: Iterable[Mapping[str, Any]
 
 def _forget_old_snapshots(evidence: Table) -> None:
     """Every commit costs time for each snapshot in the metadata; nobody asks for an older state of a table to which
-    rows are only added. The rows stay."""
-    from pyiceberg.exceptions import CommitFailedException
-
+    rows are only added. The rows stay, and the files that only old snapshots have go with evidence_upkeep."""
     oldest_first = sorted(evidence.metadata.snapshots, key=lambda s: s.sequence_number or 0)
     if len(oldest_first) <= 2 * SNAPSHOTS_KEPT:
         return
     old = [snapshot.snapshot_id for snapshot in oldest_first[:-SNAPSHOTS_KEPT]]
     try:
         evidence.maintenance.expire_snapshots().by_ids(old).commit()
-    except CommitFailedException:
-        logger.info("another round was faster; a later one tidies up")
+    except Exception as e:  # PyIceberg raises a ValueError where another round was faster; the rows are there anyway
+        logger.info("old snapshots of the evidence are left for a later round: %s", e)
 
 
 def _table(platform: Platform) -> Table:

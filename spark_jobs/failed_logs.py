@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cleantail.failed_branches import failed_name
-from cleantail.partition_state import PartitionState
+from cleantail.partition_state import PartitionState, states_of_properties
 from cleantail.round_state import EXPIRE, RETAIN, after_failure
-from cleantail.work_units import WorkUnit
+from cleantail.work_units import PartitionWork, WorkUnit
+from spark_jobs.changes import texts
 from spark_jobs.tables import TopicTable
 
 
@@ -16,6 +17,11 @@ def failed_logs(checked: Mapping[str, Any]) -> dict[int, list[str]]:
     """Partition -> its failed expectations. A log that only waits for others of its files has not failed."""
     red = (v for v in checked["verdicts"] if not v["passed"] and "waits_for" not in v)
     return {v["partition"]: [f["expectation"] for f in v["failures"]] for v in red}
+
+
+def kind_of(work: PartitionWork, checked: Mapping[str, Any]) -> str:
+    """What a checked round was to do to a log: compact, expire or retain."""
+    return RETAIN if work.only_retention and checked["kind"] != EXPIRE else str(checked["kind"])
 
 
 def keep_failed(table: TopicTable, checked: Mapping[str, Any], units: Sequence[WorkUnit]) -> dict[int, str]:
@@ -32,6 +38,13 @@ def keep_failed(table: TopicTable, checked: Mapping[str, Any], units: Sequence[W
     return kept
 
 
+def drop_unnamed(table: TopicTable, branches: Iterable[str]) -> None:
+    """What keep_failed has made for a commit that failed. Another try of the same round may have been faster, and its
+    states name the same branches: those stay."""
+    states = states_of_properties(texts(table.load().properties()), table.name)
+    table.drop_branches(set(branches) - {s.quarantine.branch for s in states.values() if s.quarantine})
+
+
 def quarantined(
     checked: Mapping[str, Any],
     units: Sequence[WorkUnit],
@@ -45,12 +58,7 @@ def quarantined(
         for work in unit.partitions:
             if (names := red.get(work.partition)) is not None:
                 state = states.get(work.partition, PartitionState())
-                kind = RETAIN if work.only_retention and checked["kind"] != EXPIRE else checked["kind"]
+                kind = kind_of(work, checked)
                 branch = kept.get(work.partition, "")
                 after[work.partition] = after_failure(state, kind, names, unit.now_ms, backoff_ms, branch)
     return after
-
-
-def drop_branches(table: TopicTable, branches: Iterable[str]) -> None:
-    for branch in dict.fromkeys(branches):
-        table.drop_branch(branch)

@@ -66,13 +66,11 @@ def measure_unit(
     """One mapping a log: violations of each rule, and the numbers that publish puts into the log's state."""
     states = states_of_properties(texts(table.load().properties()), table.name)
     old = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
-    change, files, after = _planned(table, unit)
+    plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
+    change, files, after = _planned(table, unit, plan.columnar and not expiring)
     new = {w.partition: _next_ledger(table, unit, w, old[w.partition], expiring) for w in unit.partitions}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, old)
-    plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
-    told = None
-    if plan.columnar and not expiring:
-        told = answers(table, platform, unit, judge, files, after)
+    told = answers(table, platform, unit, judge, files, after) if after is not None else None
     with grouped_by_log(table.spark, plan.grouped):
         tombstones = _tombstones(table, unit, files, old, new, expiring)
         if isinstance(told, list):
@@ -90,13 +88,14 @@ def measure_unit(
     ]
 
 
-def _planned(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, FilesOf, FilesOf]:
-    """What the branch changed, and the files of base and branch. They are manifests to read, all at a time."""
+def _planned(table: TopicTable, unit: WorkUnit, by_columns: bool) -> tuple[BranchChange, FilesOf, FilesOf | None]:
+    """What the branch changed, the files of the base, and those of the branch where the columns of both are read.
+    They are manifests to read, all at a time."""
     with ThreadPoolExecutor(3) as threads:
         change = threads.submit(table.changes_of, unit.branch, unit.base_snapshot_id)
         base = threads.submit(table.files_at, unit.base_snapshot_id)
-        branch = threads.submit(table.files_at, table.head_of(unit.branch))
-        return change.result(), base.result(), branch.result()
+        branch = threads.submit(table.files_at, table.head_of(unit.branch)) if by_columns else None
+        return change.result(), base.result(), branch.result() if branch else None
 
 
 def _tombstones_by_columns(table: TopicTable, unit: WorkUnit, tombstones: DataFrame | None) -> list[Any]:

@@ -18,6 +18,8 @@ import argparse
 import json
 import logging
 import sys
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from cleantail.approval import Rejection, held_message
@@ -37,7 +39,7 @@ from spark_jobs.changes import history, texts
 from spark_jobs.commits import publish_deletes
 from spark_jobs.deleted_versions import remember
 from spark_jobs.evidence import append_answer, has_answer
-from spark_jobs.failed_logs import drop_branches, keep_failed, quarantined
+from spark_jobs.failed_logs import drop_unnamed, keep_failed, quarantined
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.keyless import move_keyless
 from spark_jobs.latest_view import ensure_latest_view
@@ -50,10 +52,22 @@ logger = logging.getLogger("cleantail.publish")
 def publish_round(
     table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None = None
 ) -> dict[str, Any]:
-    """Commits the green logs of a checked round. Raises ConflictError when the table changed under the round, and
-    HeldError when it waits for approval and nobody has given it."""
+    """Commits the green logs of a checked round, once: a try that died after the commit is taken up. Raises
+    ConflictError, with nothing published, when the table changed under the round, and HeldError when it waits for
+    approval and nobody has given it."""
+    if before := published_before(table, platform, checked):
+        return before
     if checked["holds"] and approved_by is None:
         raise HeldError(held_message(checked["topic"], checked["holds"]))
+    try:
+        return _publish(table, platform, checked, approved_by)
+    except ConflictError:
+        if meanwhile := published_before(table, platform, checked):
+            return meanwhile
+        raise
+
+
+def _publish(table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None) -> dict[str, Any]:
     green = {v["partition"] for v in checked["verdicts"] if v["passed"]}
     red = {v["partition"]: v for v in checked["verdicts"] if not v["passed"]}
     for waiting in (v for v in red.values() if "waits_for" in v):
@@ -74,10 +88,10 @@ def publish_round(
     try:
         snapshot_id = _commit(table, checked, units, green, before, properties, approved_by)
     except ConflictError:
-        drop_branches(table, kept.values())
+        drop_unnamed(table, kept.values())
         raise
     append_answer(table, platform, checked, PUBLISHED)
-    drop_branches(table, [*(unit.branch for unit in units), *replaced(before, after)])
+    _tidy(table, [*(unit.branch for unit in units), *replaced(before, after)])
     ensure_latest_view(table)
     return _result(table, checked, snapshot_id)
 
@@ -177,9 +191,7 @@ def publish_approved(
     try:
         return publish_round(table, platform, checked, approved_by) | known
     except ConflictError as e:
-        if before := published_before(table, platform, checked):
-            return before | known
-        set_aside(table, platform, checked, None)
+        set_aside(table, platform, checked, None, str(e))
         raise HeldError(
             f"{checked['topic']}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
             f"{e}. The next run makes the round anew and asks again"
@@ -188,21 +200,32 @@ def publish_approved(
 
 def published_before(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any] | None:
     """The result of this very round where a try of its task has published it and died after the commit; what that try
-    had no time for is done."""
+    had no time for is done. A failed branch that the round has replaced goes when its own time has passed."""
     snapshot_id = _published_as(table, checked)
     if snapshot_id is None:
         return None
     if not has_answer(table, platform, checked, PUBLISHED):
         append_answer(table, platform, checked, PUBLISHED)
-    drop_branches(table, (unit["branch"] for unit in checked["units"]))
+    _tidy(table, [unit["branch"] for unit in checked["units"]])
+    ensure_latest_view(table)
     return _result(table, checked, snapshot_id)
 
 
+def _tidy(table: TopicTable, branches: Sequence[str]) -> None:
+    """After the commit: what is still there is dropped when it is stale, and no reason to say that nothing was
+    published."""
+    try:
+        table.drop_branches(branches)
+    except ConflictError as e:
+        logger.warning("branches of the round are left for later: %s", e)
+
+
 def _published_as(table: TopicTable, checked: dict[str, Any]) -> int | None:
-    """The snapshot of this very round in main's history."""
+    """The snapshot of this very round, looked for in main's history back to what the round read."""
     mine = (checked["round"], checked["kind"])
-    found = (c for c in history(table.load()) if (c.summary.get(ROUND), c.summary.get(OPERATION)) == mine)
-    return next((c.snapshot_id for c in found), None)
+    read = {unit["base_snapshot_id"] for unit in checked["units"]}
+    since = takewhile(lambda c: c.snapshot_id not in read, history(table.load()))
+    return next((c.snapshot_id for c in since if (c.summary.get(ROUND), c.summary.get(OPERATION)) == mine), None)
 
 
 def _result(table: TopicTable, checked: dict[str, Any], snapshot_id: int) -> dict[str, Any]:

@@ -21,8 +21,7 @@ from spark_jobs.check_quality import check_round
 from spark_jobs.compact import compact_unit
 from spark_jobs.evidence import append_answer
 from spark_jobs.expire_tombstones import NONE_FRESH, expire_unit, plan_expiry
-from spark_jobs.failed_logs import drop_branches
-from spark_jobs.publish import publish_round, published_before
+from spark_jobs.publish import publish_round
 from spark_jobs.tables import TopicTable
 
 logger = logging.getLogger("cleantail.rounds")
@@ -70,7 +69,7 @@ def run_plan(
 
 def _dropped_if_held(table: TopicTable, platform: Platform, result: dict[str, Any]) -> dict[str, Any]:
     if checked := result.pop("checked", None):
-        set_aside(table, platform, checked, None)
+        set_aside(table, platform, checked, None, "it waits for approval, and nobody could be asked: see --approve")
     return result
 
 
@@ -158,12 +157,9 @@ def publish_or_start_over(
             published = publish_round(table, platform, checked, approved_by) | _numbers(checked)
             break
         except HeldError as e:
-            set_aside(table, platform, checked, None)
+            set_aside(table, platform, checked, None, str(e))
             raise HeldError(f"{e}. It was dropped, and the next run asks") from None
         except ConflictError as e:
-            if before := published_before(table, platform, checked):
-                published = before | _numbers(checked)
-                break
             withdraw(table, platform, checked, e)
             if attempt == ATTEMPTS:
                 raise
@@ -250,4 +246,4 @@ def _numbers(checked: dict[str, Any]) -> dict[str, Any]:
 def withdraw(table: TopicTable, platform: Platform, checked: dict[str, Any], why: Exception) -> None:
     """A round that is given up: nothing of it was published, and the state of no log changes."""
     append_answer(table, platform, checked, WITHDRAWN, str(why))
-    drop_branches(table, (unit["branch"] for unit in checked["units"]))
+    table.drop_branches(unit["branch"] for unit in checked["units"])

@@ -1,15 +1,10 @@
-"""The only module that reads and writes tables.
-
-Everything that changes `main` works the same way: the change is written to a branch, then its files are replayed
-onto `main` in one Iceberg transaction together with the table properties that go with it (design.md, decision 4). A
-crash leaves all-old or all-new, and appends to `main` meanwhile neither block nor break it.
-"""
+"""A topic's table: read at a snapshot or a branch, and written to branches. What changes `main` is in commits."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +132,11 @@ class TopicTable:
         self._change_refs(
             lambda table: table.manageSnapshots().removeBranch(branch) if table.refs().containsKey(branch) else None
         )
+
+    def drop_branches(self, branches: Iterable[str]) -> None:
+        """Each where it still is. Raises ConflictError as drop_branch does."""
+        for branch in dict.fromkeys(branches):
+            self.drop_branch(branch)
 
     def _change_refs(self, change: Callable[[Any], Any | None]) -> None:
         """Commits what `change` makes of the table, if anything. Iceberg tries an append again that lost against

@@ -66,11 +66,17 @@ def test_a_rejected_log_rests_for_the_pause(by, pause_ms, reason, retry_at_ms):
     assert (again.quarantine.since_ms, again.quarantine.attempts, again.quarantine.retry_at_ms) == (100, 2, 205)
 
 
-def test_the_same_no_again_changes_nothing_and_a_failed_check_stays_what_it_is():
+def test_the_same_no_again_changes_nothing():
     said = after_rejection(PartitionState(), "compact", Rejection("anna", 100), 5)
     assert after_rejection(said, "compact", Rejection("anna", 100), 5) == said
+
+
+def test_a_no_takes_the_place_of_a_failed_check_that_has_passed_since_but_where_only_retention_was_asked_for():
     failed = PartitionState(quarantine=Quarantine(1, "compact", "check failed: x", 2, 50, "failed_r"))
-    assert after_rejection(failed, "compact", Rejection("anna", 100), 5) == failed
+    for kind in ("compact", "expire"):
+        rests = Quarantine(100, kind, "rejected by anna", 1, 105)
+        assert after_rejection(failed, kind, Rejection("anna", 100), 5).quarantine == rests
+    assert after_rejection(failed, "retain", Rejection("anna", 100), 5) == failed
 
 
 def test_an_approval_is_for_the_snapshots_that_were_checked():

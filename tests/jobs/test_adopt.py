@@ -57,7 +57,7 @@ def lake(spark, workshop):
 def redpanda(lake):
     """Redpanda in key_value mode: a file has one partition, the table is cut by hour, no metrics are in the metadata."""
 
-    def make(name, records):
+    def make(name, records, version=2):
         struct = (
             "named_struct('partition', p, 'offset', o, 'timestamp', timestamp_millis(ms), 'headers', "
             f"CAST(array(named_struct('key', 'h', 'value', X'01')) AS {HEADERS}), 'key', CAST(k AS BINARY), "
@@ -70,7 +70,7 @@ def redpanda(lake):
             groups,
             [struct, "CAST(v AS BINARY) AS value"],
             "PARTITIONED BY (hours(redpanda.timestamp))",
-            "'format-version'='2', 'write.metadata.metrics.default'='none', 'write.spark.fanout.enabled'='true'",
+            f"'format-version'='{version}', 'write.metadata.metrics.default'='none', 'write.spark.fanout.enabled'='true'",
         )
 
     return make
@@ -82,16 +82,17 @@ def settings(workshop, topic, **config):
     file.write_text(file.read_text() + "config: " + json.dumps({"segment.ms": 1, "delete.retention.ms": 1000} | config))
 
 
-def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, redpanda, spark):
-    records = list(changes())
-    table = redpanda("orders-v2", records)
+@pytest.mark.parametrize("version", [1, 2])
+def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, redpanda, spark, version):
+    records, topic = list(changes()), f"orders-v{version}"
+    table = redpanda(topic, records, version)
     # found out, and nothing changed: version 3 is wanted by name
     code, out, err = workshop.run("adopt", table)
     assert code == 2
-    assert "sinks.orders-v2: Redpanda's Iceberg topics" in out
+    assert f"sinks.{topic}: Redpanda's Iceberg topics" in out
     assert "partition 2: 40 records, offsets 0 to 39, 0 duplicates" in out
     assert "partitioned by hour(redpanda.timestamp)" in out
-    assert "its format version is 2, and deletion vectors need 3: --upgrade makes it that" in err
+    assert f"its format version is {version}, and deletion vectors need 3: --upgrade makes it that" in err
     assert not list((workshop.config / "topics").iterdir())
     found = workshop.json("adopt", table, "--upgrade", "--dry-run")
     assert found["mapped"]["key"] == "redpanda.key" and found["tombstones"] == 12
@@ -100,34 +101,34 @@ def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, red
 
     before = files_of(spark, table)
     out = workshop.ok("adopt", table, "--upgrade")
-    assert "format version 2 -> 3" in out and "orders-v2.yaml in" in out
+    assert f"format version {version} -> 3" in out and f"{topic}.yaml in" in out
     assert "nothing, it is adopted already" in workshop.ok("adopt", table)
-    settings(workshop, "orders-v2")
+    settings(workshop, topic)
     assert workshop.run("check-config")[0] == 0
-    assert read(workshop, "orders-v2") == [(p, o, k, v) for p, o, _, k, v in records]
+    assert read(workshop, topic) == [(p, o, k, v) for p, o, _, k, v in records]
 
-    result = workshop.json("compact", "orders-v2", "--now", NOW)
+    result = workshop.json("compact", topic, "--now", NOW)
     assert result["ok"] and result["compacted"]["published"] == [0, 1, 2]
-    assert read(workshop, "orders-v2") == expected(records)
+    assert read(workshop, topic) == expected(records)
     assert files_of(spark, table) == before  # the sink's own files, with deletion vectors beside them
-    live = [log["records"] for log in workshop.json("status", "orders-v2", "--now", NOW)["topics"]["orders-v2"]]
+    live = [log["records"] for log in workshop.json("status", topic, "--now", NOW)["topics"][topic]]
     assert live == [6, 6, 6]
-    latest = [json.loads(line) for line in workshop.ok("latest", "orders-v2", "--now", NOW).splitlines()]
+    latest = [json.loads(line) for line in workshop.ok("latest", topic, "--now", NOW).splitlines()]
     alive = [r for r in expected(records) if r[3] is not None]
     assert [(r["partition"], r["offset"], r["key"], r["payload"]) for r in latest] == alive
-    view = spark.table("cleantail.sinks.`orders-v2_latest`").orderBy("partition", "offset").collect()
+    view = spark.table(f"cleantail.sinks.`{topic}_latest`").orderBy("partition", "offset").collect()
     assert [(r["partition"], r["offset"], bytes(r["key"]).decode()) for r in view] == [a[:3] for a in alive]
-    assert workshop.json("check", "orders-v2")["ok"]
+    assert workshop.json("check", topic)["ok"]
 
     # the sink goes on; tombstones go at their horizon
     more = [(0, 40, NOW, "k0", "new"), (0, 41, NOW, "k9", None)]
     struct = ("named_struct('partition', p, 'offset', o, 'timestamp', timestamp_millis(ms), 'headers', CAST(NULL AS "
               f"{HEADERS}), 'key', CAST(k AS BINARY), 'timestamp_type', 0) AS redpanda")  # fmt: skip
     frame = spark.createDataFrame(more, "p int, o bigint, ms bigint, k string, v string")
-    frame.coalesce(1).selectExpr(struct, "CAST(v AS BINARY) AS value").writeTo("cleantail.sinks.`orders-v2`").append()
-    workshop.ok("compact", "orders-v2", "--now", NOW + 2000, "--force")
+    frame.coalesce(1).selectExpr(struct, "CAST(v AS BINARY) AS value").writeTo(f"cleantail.sinks.`{topic}`").append()
+    workshop.ok("compact", topic, "--now", NOW + 2000, "--force")
     left = [r for r in expected([*records, *more]) if r[3] is not None or r[1] == 41]
-    assert read(workshop, "orders-v2") == left
+    assert read(workshop, topic) == left
 
 
 def files_of(spark, table):

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlparse
 
+from pyiceberg.expressions import EqualTo
+
 from cleantail.catalogs import open_catalog
-from cleantail.past_rounds import EVIDENCE
+from cleantail.past_rounds import EVIDENCE, read_evidence
 from spark_jobs import evidence, evidence_upkeep
 from tests.jobs.test_held_rounds import ingest
 from tests.jobs.test_rounds import NOW
@@ -88,3 +90,29 @@ def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop
         appended.result()
     assert max(merged) >= 4
     assert sorted(row["freed_bytes"] for row in workshop.evidence(topic)) == list(range(10))
+
+
+def test_two_rounds_that_forget_old_snapshots_at_once_both_end_well(workshop, table_of, monkeypatch):
+    topic = workshop.topic("forget")
+    for n in range(3):
+        evidence.append_reclaim(table_of(topic), workshop.platform(), n, NOW)
+    one, other = evidence_table(workshop), evidence_table(workshop)
+    monkeypatch.setattr(evidence, "SNAPSHOTS_KEPT", 1)
+    evidence._forget_old_snapshots(one)
+    evidence._forget_old_snapshots(other)  # it still knows snapshots that are gone
+    assert len(evidence_table(workshop).metadata.snapshots) == 1
+    assert len(workshop.evidence(topic)) == 3
+
+
+def test_what_an_earlier_version_has_written_is_read_before_the_next_round(workshop, table_of):
+    topic = workshop.topic("earlier")
+    ingest(workshop, topic, "earlier.jsonl", (0, "a", "x"), (1, "a", "y"))
+    workshop.ok("compact", topic, "--now", NOW)
+    told = evidence_table(workshop).scan(row_filter=EqualTo("topic", topic)).to_arrow()
+    old = told.drop_columns(["outcome", "note", "freed_bytes", "head_snapshot_id"]).slice(0, 1)
+    catalog = open_catalog(workshop.platform(), os.environ)
+    namespace = workshop.platform().catalog.namespace
+    made = catalog.create_table(f"{namespace}.evidence_of_before", old.schema)
+    made.append(old)
+    [found] = read_evidence(made, topic)
+    assert (found.outcome, found.dropped, found.note) == ("published", 1, "")

@@ -12,7 +12,7 @@ from cleantail.evaluate import evaluate_topic
 from cleantail.log_metrics import totals_of
 from cleantail.metrics import ROUNDS
 from cleantail.past_rounds import rounds_of
-from spark_jobs import publish, rounds
+from spark_jobs import evidence, publish, rounds
 from spark_jobs.approvals import set_aside
 from spark_jobs.compact import compact_unit
 from spark_jobs.expire_tombstones import NONE_FRESH
@@ -37,6 +37,10 @@ def branches(table):
 
 def summary_of(table):
     return dict(table.load().currentSnapshot().summary())
+
+
+def die(*_):
+    raise KeyboardInterrupt
 
 
 def checked_round(workshop, table, now=NOW):
@@ -126,6 +130,31 @@ def test_a_rejected_round_leaves_no_branch_and_its_log_rests_until_it_is_release
     assert counted == {("compact", "published"): 1, ("compact", "rejected"): 1}
 
 
+def test_a_no_to_what_had_failed_before_and_now_passes_rests_as_any_other(workshop, table_of):
+    topic = workshop.topic("red-then-no", checks=[SHORT])
+    ingest(workshop, topic, "red-then-no.jsonl", (0, "far too long", "x"), (1, "far too long", "y"))
+    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
+    workshop.topic("red-then-no", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
+    table, platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
+    set_aside(table, platform, checked_round(workshop, table, later), Rejection("anna", later))
+    held = log_of(workshop, topic, later)["state"]["quarantine"]
+    assert (held["reason"], held["attempts"], held["since_ms"]) == ("rejected by anna", 1, later)
+    assert not evaluate_topic(table.topic, platform, now_ms=later + 59_999).units
+
+
+def test_the_same_round_made_anew_and_rejected_again_is_told_again(workshop, table_of):
+    topic = workshop.topic("no-no", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
+    ingest(workshop, topic, "no-no.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, platform = table_of(topic), workshop.platform()
+    for said_ms in (NOW, NOW + 1):
+        workshop.run("release", topic, "0")
+        checked = checked_round(workshop, table)  # a rejection makes no snapshot: the name is the same
+        for _ in range(2):
+            set_aside(table, platform, checked, Rejection("anna", said_ms))
+        assert log_of(workshop, topic)["state"]["quarantine"]["retry_at_ms"] == said_ms + 60_000
+    assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "rejected"] * 2
+
+
 def test_what_failed_in_a_rejected_round_is_kept_to_be_looked_at(workshop, table_of):
     topic = workshop.topic("reject-red", {"cleantail.approval.pause.ms": 60_000}, checks=[SHORT], publish="approve")
     lines = [record(o, k, "x", partition=p) for p, k in ((0, "a"), (1, "far too long")) for o in range(2)]
@@ -171,8 +200,9 @@ def test_an_expiry_that_died_before_its_evidence_is_told_by_the_next_check(works
     ingest(workshop, topic, "untold-expiry.jsonl", (0, "a", "x"), (1, "a", None))
     workshop.ok("compact", topic, "--now", NOW)
     with monkeypatch.context() as dying:
-        dying.setattr(publish, "append_answer", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        dying.setattr(publish, "append_answer", die)
         assert workshop.run("compact", topic, "--now", NOW + 2000)[0] == 130
+    monkeypatch.setattr(evidence, "DEAD_AFTER_MS", 0)
     assert offsets(workshop.read(topic)) == []
     ingest(workshop, topic, "untold-expiry-1.jsonl", (2, "b", "x"))
     workshop.ok("compact", topic, "--now", NOW + 3000, "--force")
@@ -200,10 +230,6 @@ def test_a_publish_that_died_before_its_evidence_is_told_by_the_next_try(worksho
     ingest(workshop, topic, "untold.jsonl", (0, "a", "x"), (1, "a", "y"))
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
-
-    def die(*_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as dying:
         dying.setattr(publish, "append_answer", die)
         with pytest.raises(KeyboardInterrupt):
@@ -213,3 +239,26 @@ def test_a_publish_that_died_before_its_evidence_is_told_by_the_next_try(worksho
         assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
         assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "published"]
     assert (offsets(workshop.read(topic)), branches(table)) == ([1], [])
+
+
+@pytest.mark.parametrize("values", ["xy", "x"], ids=["a record goes", "no record goes"])
+def test_a_second_try_of_a_publish_counts_no_failure_twice_and_keeps_what_failed(
+    workshop, table_of, monkeypatch, values
+):
+    topic = workshop.topic(f"second-try-{len(values)}", checks=[SHORT])
+    lines = [record(o, k, v, partition=p) for p, k in ((0, "a"), (1, "far too long")) for o, v in enumerate(values)]
+    workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}.jsonl", lines))
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    with monkeypatch.context() as dying:
+        dying.setattr(publish, "append_answer", die)
+        with pytest.raises(KeyboardInterrupt):
+            publish.publish_round(table, platform, checked)
+    first = table.load().currentSnapshot().snapshotId()
+    for _ in range(2):
+        done = publish.publish_round(table, platform, checked)
+        assert (done["published"], done["held_back"], done["snapshot_id"]) == ([0], [1], first)
+    failed = workshop.json("status", topic, "--now", NOW)["topics"][topic][1]["state"]["quarantine"]
+    assert failed["attempts"] == 1
+    assert branches(table) == [failed["branch"]]
+    assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "held_back", "published"]
