@@ -23,6 +23,8 @@ from cleantail.round_state import COMPACT, EXPIRE
 from cleantail.words import instant
 
 ROUND = "cleantail.round"
+HEADS = "cleantail.heads"
+"""Of a round's snapshot: those that were checked (approval.heads_of). A round made anew may have the same name."""
 BEFORE = "cleantail.before"
 """Summary entry of a published round: the states of its logs before it, so that they can be put back."""
 APPROVED_BY = "cleantail.approved-by"

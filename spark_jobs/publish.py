@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from cleantail.approval import Rejection, held_message
+from cleantail.approval import Rejection, heads_of, held_message
 from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import evaluate_topic
@@ -31,7 +31,7 @@ from cleantail.history import OPERATION
 from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.past_rounds import PUBLISHED
-from cleantail.rollback import APPROVED_BY, BEFORE, ROUND, packed
+from cleantail.rollback import APPROVED_BY, BEFORE, HEADS, ROUND, packed
 from cleantail.round_state import EXPIRE, after_expiry, after_round
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import set_aside
@@ -161,7 +161,7 @@ def _commit(
     """One transaction: deletion vectors of all green logs, their new state, the quarantine of the red ones."""
     changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
     before = {p: states.get(p) for p in sorted(green)}
-    summary = {OPERATION: checked["kind"], ROUND: checked["round"], BEFORE: packed(before)}
+    summary = _identity(checked) | {BEFORE: packed(before)}
     summary |= {APPROVED_BY: approved_by} if approved_by and checked["holds"] else {}
     return publish_deletes(table, changes, green, units[0].base_snapshot_id, properties, summary)
 
@@ -222,10 +222,16 @@ def _tidy(table: TopicTable, branches: Sequence[str]) -> None:
 
 def _published_as(table: TopicTable, checked: dict[str, Any]) -> int | None:
     """The snapshot of this very round, looked for in main's history back to what the round read."""
-    mine = (checked["round"], checked["kind"])
+    mine = _identity(checked).items()
     read = {unit["base_snapshot_id"] for unit in checked["units"]}
     since = takewhile(lambda c: c.snapshot_id not in read, history(table.load()))
-    return next((c.snapshot_id for c in since if (c.summary.get(ROUND), c.summary.get(OPERATION)) == mine), None)
+    return next((c.snapshot_id for c in since if mine <= c.summary.items()), None)
+
+
+def _identity(checked: dict[str, Any]) -> dict[str, str]:
+    """What the summary of a round's snapshot says of which round it is."""
+    heads = ",".join(map(str, heads_of(checked)))
+    return {OPERATION: checked["kind"], ROUND: checked["round"], HEADS: heads}
 
 
 def _result(table: TopicTable, checked: dict[str, Any], snapshot_id: int) -> dict[str, Any]:

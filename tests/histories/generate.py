@@ -142,6 +142,7 @@ def run(draw: st.DrawFn, world: World) -> Compact:
                     "check_round",
                     "publish_deletes",
                     "publish_deletes",
+                    "append_answer",
                     "drop_branch",
                 ]
             )

@@ -40,6 +40,7 @@ CRASHES: dict[str, list[tuple[Any, str]]] = {
     "delete_positions": [(TopicTable, "delete_positions")],
     "check_round": [(rounds, "check_round")],
     "publish_deletes": [(publish, "publish_deletes")],
+    "append_answer": [(publish, "append_answer")],
     "drop_branch": [(TopicTable, "drop_branch")],
 }
 """What can die: the commits of a round, in their order."""
