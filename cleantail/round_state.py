@@ -160,12 +160,14 @@ def after_failure(
     """Quarantined, with the names of what failed; the pause before the next try doubles, up to an hour.
 
     `branch` is where the failed try is kept. A log that is held back already is not so for another reason where only
-    its retention failed: a passed compaction or expiry lifts it, as before.
+    its retention failed: a passed compaction or expiry lifts it, as before. A person's no was no failed try: the
+    quarantine of a check that is red after it begins anew.
     """
-    if kind == RETAIN and state.quarantine:
-        kind = state.quarantine.kind
-    attempts = state.quarantine.attempts + 1 if state.quarantine else 1
-    since_ms = state.quarantine.since_ms if state.quarantine else now_ms
+    held = state.quarantine if state.quarantine and state.quarantine.check_failed else None
+    if kind == RETAIN and held:
+        kind = held.kind
+    attempts = held.attempts + 1 if held else 1
+    since_ms = held.since_ms if held else now_ms
     pause_ms = min(backoff_ms * 2 ** min(attempts - 1, 30), MAX_BACKOFF_MS)
     reason = f"{CHECK_FAILED}: {', '.join(sorted(set(expectations)))}"
     return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, now_ms + pause_ms, branch))

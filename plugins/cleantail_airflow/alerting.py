@@ -61,9 +61,10 @@ def _nothing(_: Condition) -> bool:
 
 
 def red_alarms(red: Iterable[Failure], logs: Iterable[LogState], link: str, now_ms: int) -> list[Condition]:
-    """One for each partition. A partition that is held already is so since its first red check, and it is the same
-    incident; else the quarantine that follows begins now."""
-    since = {log.partition: log.state.quarantine.since_ms for log in logs if log.state.quarantine}
+    """One for each partition. A partition that a check holds already is held since its first red one, and it is the
+    same incident; else, also after a person's no, the quarantine that follows begins now (round_state.after_failure).
+    """
+    since = {log.partition: held.since_ms for log in logs if (held := log.state.quarantine) and held.check_failed}
     names: dict[int, list[str]] = {}
     for failure in red:
         names.setdefault(failure.partition, []).append(failure.expectation)
