@@ -98,6 +98,7 @@ from cleantail_airflow.stations import (
     CHECK_QUALITY,
     COMPACT,
     EXPIRE_TOMBSTONES,
+    PUBLISH_EXPIRY,
     CheckQualityOperator,
     CompactOperator,
     ExpireTombstonesOperator,
@@ -164,7 +165,7 @@ def _tasks(topic: Topic, config_dir: str) -> None:
         asks["trigger_rule"] = "all_done"  # expire_tombstones is skipped where it published nothing, as when it waits
         tasks.insert(-1, ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
         told = {"source": EXPIRE_TOMBSTONES, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
-        tasks.insert(-1, PublishOperator(task_id="publish_expiry", **told, **spark))
+        tasks.insert(-1, PublishOperator(task_id=PUBLISH_EXPIRY, **told, **spark))
     if topic.source.path:
         tasks.insert(0, IngestOperator(task_id="ingest", **spark))
     for before, after in itertools.pairwise(tasks):
