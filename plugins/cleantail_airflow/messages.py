@@ -91,15 +91,16 @@ def round_waits(checked: Mapping[str, Any], place: Place, link: str) -> Message:
 def messages_of(
     incidents: Sequence[Incident], failures: Iterable[Failure], place: Place
 ) -> list[tuple[Message, list[Incident]]]:
-    """One message an event and state (all begin, or all have ended), with the incidents that it tells of."""
+    """One message an event and state (all begin, or all have ended), with the incidents that it tells of. Ends come
+    first: the last message about a partition says how it is now."""
     found = list(failures)
 
     def kind(incident: Incident) -> tuple[bool, Event]:
-        return incident.over_ms is not None, incident.condition.event
+        return incident.over_ms is None, incident.condition.event
 
     return [
-        (_message(event, over, told := list(members), found, place), told)
-        for (over, event), members in groupby(sorted(incidents, key=kind), kind)
+        (_message(event, not begun, told := list(members), found, place), told)
+        for (begun, event), members in groupby(sorted(incidents, key=kind), kind)
     ]
 
 
