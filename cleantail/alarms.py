@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from cleantail.events import Event
 from cleantail.failed_branches import kept_until_ms
 from cleantail.incidents import Condition
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState
-from cleantail.partition_state import Horizon
+from cleantail.partition_state import Horizon, PartitionState
 from cleantail.readers import Reader, hold_offset
+from cleantail.round_state import red_since_and_retry
 from cleantail.triggers import decide
 from cleantail.words import duration, in_words, instant
 
@@ -31,6 +32,22 @@ def quarantine_subject(partition: int, since_ms: int) -> str:
     return f"partition {partition} since {since_ms}"
 
 
+def check_failed(
+    partition: int, state: PartitionState, expectations: Collection[str], link: str, now_ms: int, backoff_ms: int
+) -> Condition:
+    """A red check of the run of `now_ms`, as the incident of the quarantine that it leads to: a partition that a check
+    holds already is held since its first red one, any other (also after a person's no) from now on."""
+    since_ms, retry_at_ms = red_since_and_retry(state, now_ms, backoff_ms)
+    names = ", ".join(sorted(set(expectations)))
+    held = f"in quarantine since {instant(since_ms)} UTC{_retry(retry_at_ms)}"
+    text = f"partition {partition}: check failed: {names}; {held}"
+    return Condition(Event.CHECK_FAILED, quarantine_subject(partition, since_ms), text, link, partition)
+
+
+def _retry(retry_at_ms: int) -> str:
+    return f", tried again by the first run after {instant(retry_at_ms)} UTC"
+
+
 def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
     held = log.state.quarantine
     if held is None:
@@ -38,7 +55,8 @@ def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
     until_ms = kept_until_ms(held.branch, configs.cleantail_failed_branch_retention_ms)
     kept = f"; what was held back is on branch {held.branch} until {instant(until_ms)} UTC" if until_ms else ""
     word = "in quarantine" if held.check_failed else "held back"
-    text = f"partition {log.partition} is {word} since {instant(held.since_ms)} UTC: {held.reason}{kept}"
+    since = f"{word} since {instant(held.since_ms)} UTC"
+    text = f"partition {log.partition} is {since}{_retry(held.retry_at_ms)}: {held.reason}{kept}"
     subject = quarantine_subject(log.partition, held.since_ms)
     return Condition(Event.QUARANTINED, subject, text, partition=log.partition)
 

@@ -68,7 +68,7 @@ class AlertOperator(BaseOperator):
         book = load_book(topic.topic)
         conditions = [
             *run_alarms(failed),
-            *_red_alarms(failed, logs or (), now_ms),
+            *_red_alarms(failed, logs or (), now_ms, platform.cleaner.log_cleaner_backoff_ms),
             *_behind(context),
             *_seen_in_table(book, topic, logs, readers, looked_at, now_ms),
         ]
@@ -126,9 +126,11 @@ def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:
     return list(found.values())
 
 
-def _red_alarms(failed: Iterable[FailedTask], logs: Iterable[LogState], now_ms: int) -> list[Condition]:
+def _red_alarms(
+    failed: Iterable[FailedTask], logs: Iterable[LogState], now_ms: int, backoff_ms: int
+) -> list[Condition]:
     states = list(logs)
-    return [condition for task in failed for condition in red_alarms(task.red, states, task.link, now_ms)]
+    return [c for task in failed for c in red_alarms(task.red, states, task.link, now_ms, backoff_ms)]
 
 
 def _behind(context: Context) -> list[Condition]:

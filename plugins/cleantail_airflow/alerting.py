@@ -11,10 +11,9 @@ from pathlib import Path
 
 from airflow.sdk import Context
 
-from cleantail.alarms import quarantine_subject
+from cleantail.alarms import check_failed
 from cleantail.config import Platform, Topic
 from cleantail.evaluate import log_states, read_facts
-from cleantail.events import Event
 from cleantail.incidents import (
     Book,
     Condition,
@@ -26,6 +25,7 @@ from cleantail.incidents import (
     without_settled,
 )
 from cleantail.log_state import LogState
+from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader
 from cleantail_airflow.incident_book import load_book, save_book
 from cleantail_airflow.messages import Message, Place, messages_of
@@ -49,8 +49,9 @@ def tell_of_red(topic: Topic, platform: Platform, context: Context, red: Sequenc
         return
     try:
         logs, _ = read_logs(topic, platform, now_ms)
-        link = context["ti"].log_url
-        book = observed(before := load_book(topic.topic), red_alarms(red, logs or (), link, now_ms), _nothing, now_ms)
+        link, backoff_ms = context["ti"].log_url, platform.cleaner.log_cleaner_backoff_ms
+        found = red_alarms(red, logs or (), link, now_ms, backoff_ms)
+        book = observed(before := load_book(topic.topic), found, _nothing, now_ms)
         tell(topic, platform.home, book, red, context, partial(save_book, topic.topic, before))
     except Exception:
         logger.exception("the red check could not be told now; the task alert does it")
@@ -60,22 +61,16 @@ def _nothing(_: Condition) -> bool:
     return False
 
 
-def red_alarms(red: Iterable[Failure], logs: Iterable[LogState], link: str, now_ms: int) -> list[Condition]:
-    """One for each partition. A partition that a check holds already is held since its first red one, and it is the
-    same incident; else, also after a person's no, the quarantine that follows begins now (round_state.after_failure).
-    """
-    since = {log.partition: held.since_ms for log in logs if (held := log.state.quarantine) and held.check_failed}
+def red_alarms(
+    red: Iterable[Failure], logs: Iterable[LogState], link: str, now_ms: int, backoff_ms: int
+) -> list[Condition]:
+    """One for each partition, with all expectations that it failed."""
+    states = {log.partition: log.state for log in logs}
     names: dict[int, list[str]] = {}
     for failure in red:
         names.setdefault(failure.partition, []).append(failure.expectation)
     return [
-        Condition(
-            Event.CHECK_FAILED,
-            quarantine_subject(partition, since.get(partition, now_ms)),
-            f"partition {partition}: check failed: {', '.join(sorted(set(found)))}",
-            link,
-            partition,
-        )
+        check_failed(partition, states.get(partition, PartitionState()), found, link, now_ms, backoff_ms)
         for partition, found in sorted(names.items())
     ]
 

@@ -60,8 +60,7 @@ class Message:
     @property
     def body(self) -> str:
         """Everything but the subject."""
-        said = [str(failure) for failure in self.failures] or [self.reason]
-        return "\n".join([*said, *dict.fromkeys([self.link, self.page])])
+        return "\n".join([self.reason, *map(str, self.failures), *dict.fromkeys([self.link, self.page])])
 
     @property
     def text(self) -> str:
@@ -152,7 +151,7 @@ def mail_body(message: Message) -> str:
     """The message as HTML; every value escaped."""
     columns = ("partition", "expectation", "severity", "observed", "detail")
     rows = [[str(getattr(failure, column)) for column in columns] for failure in message.failures]
-    said = _html_table([list(columns), *rows]) if rows else f"<pre>{html.escape(message.reason)}</pre>"
+    said = f"<pre>{html.escape(message.reason)}</pre>{_html_table([list(columns), *rows]) if rows else ''}"
     names = {message.link: "Task log in Airflow"} | {message.page: "Topic in Airflow"}
     links = "".join(f'<p><a href="{html.escape(url, quote=True)}">{name}</a></p>' for url, name in names.items())
     return f"<h3>{html.escape(message.subject)}</h3>{said}{links}"

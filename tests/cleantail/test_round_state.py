@@ -15,6 +15,7 @@ from cleantail.round_state import (
     late_spans,
     passed,
     proof_due,
+    red_since_and_retry,
     swept,
 )
 from cleantail.work_units import PartitionWork
@@ -366,6 +367,22 @@ def test_a_round_that_only_moved_the_log_start_ends_only_a_quarantine_of_its_own
 )
 def test_a_failed_retention_does_not_change_why_a_log_was_held_before(held, kind):
     assert after_failure(PartitionState(quarantine=held), "retain", ["x"], 5, 0).quarantine.kind == kind
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(None, id="not held"),
+        pytest.param(replace(QUARANTINE, reason="rejected by anna", attempts=4), id="rejected"),
+        pytest.param(QUARANTINE, id="red before"),
+        pytest.param(replace(QUARANTINE, attempts=6), id="red often"),
+    ],
+)
+def test_what_a_red_check_leads_to_is_the_same_before_and_after_it_is_written(held):
+    state = PartitionState(quarantine=held)
+    after = after_failure(state, "compact", ["x"], 5_000, 15_000)
+    written = (after.quarantine.since_ms, after.quarantine.retry_at_ms)
+    assert red_since_and_retry(state, 5_000, 15_000) == red_since_and_retry(after, 5_000, 15_000) == written
 
 
 @pytest.mark.parametrize("kind", ["compact", "expire", "retain"])

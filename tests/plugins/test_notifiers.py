@@ -36,7 +36,7 @@ class Channels:
     def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = ()) -> list[str]:
         """Tells what has changed since the last call; returns the channels that were not reached."""
         failures = failures_of("orders", {"verdicts": [verdict(4, *red)]}) if red else []
-        conditions = [*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS)]
+        conditions = [*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 0)]
         self.book = observed(self.book, conditions, lambda _: True, NOW_MS)
         return tell(self.topic, self.site.home, self.book, failures, {"ti": FakeTask()}, self.keep)  # type: ignore[typeddict-item]
 
@@ -64,7 +64,10 @@ def test_a_webhook_gets_the_failure_as_json(site: Site, hook: Hook, monkeypatch:
     (row,) = posted["failures"]
     assert (row["partition"], row["observed"], row["severity"]) == (4, "3 of 9 records", "critical")
     assert row["expectation"] == "expect_column_values_to_not_be_null"
-    assert posted["text"].startswith("[cleantail] orders: check failed, partitions held back: 4\n")
+    headline, reason, observed_line, *_ = posted["text"].splitlines()
+    assert headline == "[cleantail] orders: check failed, partitions held back: 4"
+    assert "in quarantine since 2023-11-14 22:13:20 UTC, tried again by the first run after" in reason
+    assert "observed 3 of 9 records" in observed_line
 
 
 def test_slack_gets_a_body_that_its_incoming_webhooks_take(
@@ -103,7 +106,13 @@ def test_a_mail_gets_the_failure_as_a_table(site: Site, mailbox: Mailbox) -> Non
     assert (mail["From"], mail["To"]) == ("alerts@lake.example", "ops@lake.example, dev@lake.example")
     (part,) = [part for part in mail.walk() if part.get_content_type() == "text/html"]
     body = part.get_payload(decode=True).decode()  # type: ignore[union-attr]
-    for text in ("<td>4</td>", "<td>expect_column_values_to_not_be_null</td>", "3 of 9 records", FakeTask.log_url):
+    for text in (
+        "<td>4</td>",
+        "<td>expect_column_values_to_not_be_null</td>",
+        "3 of 9 records",
+        "in quarantine since",
+        FakeTask.log_url,
+    ):
         assert text in body
 
 
