@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from pathlib import Path
 from airflow.sdk import Context
 
 from cleantail.alarms import check_failed
-from cleantail.config import Platform, Topic
+from cleantail.config import Alert, Platform, Topic
 from cleantail.evaluate import log_states, read_facts
 from cleantail.incidents import (
     Book,
@@ -31,6 +32,9 @@ from cleantail_airflow.incident_book import load_book, save_book
 from cleantail_airflow.messages import Message, Place, messages_of
 from cleantail_airflow.notifiers import channel, deliver
 from cleantail_airflow.red_check import Failure
+
+ANNOUNCE_PAUSES_S = (5, 20, 60)
+"""Between the tries to tell that a round waits for a person. The task holds its slot meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -99,30 +103,36 @@ def tell(
     for alert, listener in zip(topic.alerts, listeners, strict=True):
         begun, ended = to_tell(book, listener)
         for message, incidents in messages_of(_with_links([*begun, *ended], place), found, place):
-            try:
-                deliver(alert, message, context, home)
-            except Exception as error:  # whatever a library raises must not silence the next channel
-                logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
+            if not _delivered(alert, message, context, home):
                 unreached.append(channel(alert))
                 break
-            logger.info("alert sent by %s: %s", channel(alert), message.subject)
             book = after_telling(book, listener, incidents)
         save(without_settled(book, listeners))
     return list(dict.fromkeys(unreached))
 
 
-def announce(topic: Topic, home: Path, message: Message, context: Context) -> None:
+def announce(
+    topic: Topic, home: Path, message: Message, context: Context, sleep: Callable[[float], None] = time.sleep
+) -> None:
     """Tells every channel that wants the message's event, once: what waits for a person is nothing that gets well by
-    itself, so it is no incident."""
-    for alert in topic.alerts:
-        if message.event not in alert.events:
-            continue
-        try:
-            deliver(alert, message, context, home)
-        except Exception as error:  # as above
-            logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
-        else:
-            logger.info("alert sent by %s: %s", channel(alert), message.subject)
+    itself, so it is no incident. No later run tells it either, so a channel that does not take it is tried again."""
+    waiting = [alert for alert in topic.alerts if message.event in alert.events]
+    for pause_s in ANNOUNCE_PAUSES_S:
+        if waiting := [alert for alert in waiting if not _delivered(alert, message, context, home)]:
+            sleep(pause_s)
+    for alert in waiting:
+        if not _delivered(alert, message, context, home):
+            logger.error("given up: %s does not know that %s", channel(alert), message.headline)
+
+
+def _delivered(alert: Alert, message: Message, context: Context, home: Path) -> bool:
+    try:
+        deliver(alert, message, context, home)
+    except Exception as error:  # whatever a library raises must not silence the next channel
+        logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
+        return False
+    logger.info("alert sent by %s: %s", channel(alert), message.subject)
+    return True
 
 
 def _with_links(incidents: Iterable[Incident], place: Place) -> list[Incident]:

@@ -11,7 +11,8 @@ from cleantail.config import find_topic
 from cleantail.events import Event
 from cleantail.incidents import Book, Condition, observed
 from cleantail_airflow import alerting
-from cleantail_airflow.alerting import red_alarms, tell
+from cleantail_airflow.alerting import ANNOUNCE_PAUSES_S, announce, place_of, red_alarms, tell
+from cleantail_airflow.messages import round_waits
 from cleantail_airflow.red_check import failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, verdict
@@ -189,6 +190,36 @@ def test_the_secret_path_of_a_chat_webhook_is_masked_in_the_log_of_the_task(
     connect(monkeypatch, free_port(), host="http://127.0.0.1/services/T0/hunter2")
     Channels(site, {"type": "slack", "conn_id": "ops_hook"}).tell(lost())
     assert redact("Max retries exceeded with url: /services/T0/hunter2/x") == "Max retries exceeded with url: ***/x"
+
+
+HELD: dict[str, Any] = {"holds": [{"partition": 0, "reason": "publish: approve"}], "measures": [], "verdicts": []}
+
+
+@pytest.mark.parametrize("refusals", [0, 2, 9], ids=["taken at once", "taken in the end", "never taken"])
+def test_that_a_round_waits_is_told_once_and_tried_again_where_a_channel_does_not_take_it(
+    site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    """There is no later run that would tell it: the round waits in this one."""
+    connect(monkeypatch, hook.port)
+    monkeypatch.setattr(alerting, "logger", log := Recorder())
+    file = {"type": "file", "path": "alerts.jsonl"}
+    topic = Channels(site, file, {"type": "webhook", "conn_id": "ops_hook"}).topic
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        hook.status = 500 if len(pauses) < refusals else 200
+
+    hook.status = 500 if refusals else 200
+    context: Any = {"ti": FakeTask()}
+    message = round_waits(HELD, place_of("orders", context), FakeTask.log_url)
+    announce(topic, site.home, message, context, sleep)
+    tries = 1 + min(refusals, len(ANNOUNCE_PAUSES_S))
+    assert pauses == list(ANNOUNCE_PAUSES_S)[: tries - 1]
+    assert len(hook.posts) == tries
+    assert len((site.home / "alerts.jsonl").read_text().splitlines()) == 1
+    given_up = "given up: webhook over connection ops_hook does not know that a round waits for approval"
+    assert any(line.startswith(given_up) for line in log.lines) is (refusals > len(ANNOUNCE_PAUSES_S))
 
 
 def test_observed_data_is_neither_a_template_nor_markup(
