@@ -12,6 +12,7 @@ from cleantail.log_state import LogState
 from cleantail.partition_state import Horizon, PartitionState
 from cleantail.readers import Reader, hold_offset
 from cleantail.round_state import red_since_and_retry
+from cleantail.ticks import run_before
 from cleantail.triggers import decide
 from cleantail.words import duration, in_words, instant
 
@@ -69,6 +70,23 @@ def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | N
     late = f"{duration(decision.overdue_ms)} past max.compaction.lag.ms, which is"
     text = f"partition {log.partition} is {late} {duration(configs.max_compaction_lag_ms)}: {in_words(decision.reason)}"
     return Condition(Event.DEADLINE_MISSED, f"partition {log.partition}", text, partition=log.partition)
+
+
+def missed_deadlines(
+    logs: Iterable[LogState], logs_before: Iterable[LogState], configs: KafkaConfigs, now_ms: int, before_ms: int
+) -> list[Condition]:
+    """Deadlines that are missed when a run begins, though it will clean the logs now: they were so at `before_ms`
+    already (`logs_before`: the logs at that time), when the run before was to do it."""
+    late = {log.partition for log in logs_before if _overdue(log, configs, before_ms)}
+    found = [_overdue(log, configs, now_ms) for log in logs if log.partition in late]
+    return [condition for condition in found if condition is not None]
+
+
+def deadline_run_ms(schedule: str | None, configs: KafkaConfigs, now_ms: int) -> int:
+    """Unix ms of the run that was to clean what was overdue then. Records that passed their deadline between two runs
+    of a schedule are not late; without a schedule those are not for which it is less than max.compaction.lag.ms ago."""
+    before_ms = run_before(schedule, now_ms)
+    return now_ms - configs.max_compaction_lag_ms if before_ms is None else before_ms
 
 
 def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int) -> Condition | None:

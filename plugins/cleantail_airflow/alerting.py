@@ -12,7 +12,7 @@ from pathlib import Path
 
 from airflow.sdk import Context
 
-from cleantail.alarms import check_failed
+from cleantail.alarms import check_failed, deadline_run_ms, missed_deadlines
 from cleantail.config import Alert, Platform, Topic
 from cleantail.evaluate import log_states, read_facts
 from cleantail.incidents import (
@@ -28,6 +28,7 @@ from cleantail.incidents import (
 from cleantail.log_state import LogState
 from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader
+from cleantail.run_schedule import parts_of
 from cleantail_airflow.incident_book import load_book, save_book
 from cleantail_airflow.messages import Message, Place, messages_of
 from cleantail_airflow.notifiers import channel, deliver
@@ -47,18 +48,45 @@ def place_of(topic: str, context: Context) -> Place:
 
 
 def tell_of_red(topic: Topic, platform: Platform, context: Context, red: Sequence[Failure], now_ms: int) -> None:
-    """At once, before the task ends: what is wrong is not to wait for the rest of the run. What cannot be told now, the
-    run's last task tells, so nothing that goes wrong here hides the red check."""
-    if not topic.alerts:
-        return
-    try:
+    """A red check."""
+
+    def found() -> list[Condition]:
         logs, _ = read_logs(topic, platform, now_ms)
-        link, backoff_ms = context["ti"].log_url, platform.cleaner.log_cleaner_backoff_ms
-        found = red_alarms(red, logs or (), link, now_ms, backoff_ms)
-        book = observed(before := load_book(topic.topic), found, _nothing, now_ms)
+        return red_alarms(red, logs or (), context["ti"].log_url, now_ms, platform.cleaner.log_cleaner_backoff_ms)
+
+    if topic.alerts:
+        _tell_now(topic, platform, context, found, red, now_ms)
+
+
+def tell_of_missed(topic: Topic, platform: Platform, context: Context, logs: Sequence[LogState], now_ms: int) -> None:
+    """Deadlines that the run before was to keep, also where this run will clean the logs: its end then tells that they
+    are over."""
+
+    def found() -> list[Condition]:
+        before_ms = deadline_run_ms(parts_of(topic.schedule)[0], topic.config, now_ms)
+        before = log_states(topic, read_facts(topic, platform), before_ms)
+        return missed_deadlines(logs, before, topic.config, now_ms, before_ms)
+
+    overdue_now = missed_deadlines(logs, logs, topic.config, now_ms, now_ms)
+    if topic.alerts and overdue_now:  # else the table is not read a second time
+        _tell_now(topic, platform, context, found, (), now_ms)
+
+
+def _tell_now(
+    topic: Topic,
+    platform: Platform,
+    context: Context,
+    found: Callable[[], list[Condition]],
+    red: Sequence[Failure],
+    now_ms: int,
+) -> None:
+    """At once, before the task ends: what is wrong is not to wait for the rest of the run. What cannot be told now, the
+    run's last task tells if it lasts, so nothing that goes wrong here makes the task fail."""
+    try:
+        book = observed(before := load_book(topic.topic), found(), _nothing, now_ms)
         tell(topic, platform.home, book, red, context, partial(save_book, topic.topic, before))
     except Exception:
-        logger.exception("the red check could not be told now; the task alert does it")
+        logger.exception("what is wrong could not be told now; the task alert does it")
 
 
 def _nothing(_: Condition) -> bool:

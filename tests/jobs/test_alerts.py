@@ -112,6 +112,20 @@ def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations
     assert "partition 0 is 9 s past max.compaction.lag.ms" in texts["deadline_missed"]
 
 
+def test_a_deadline_that_the_run_before_missed_is_told_by_the_run_that_cleans_and_as_over(
+    operations: Operations,
+) -> None:
+    """Without a schedule a log is late once it has been overdue for another max.compaction.lag.ms."""
+    topic = operations.topic("told-late", {"max.compaction.lag.ms": 1_000}, Event.DEADLINE_MISSED, schedule=None)
+    operations.ingest(topic, record(0, "a", "x", ts=NOW))
+    operations.run(topic, NOW + 2_000)
+    assert operations.told == {}
+    operations.ingest(topic, record(1, "a", "y", ts=NOW))
+    operations.run(topic, NOW + 2_001)
+    assert operations.told == {"deadline_missed": [(2, "open"), (2, "over")]}
+    assert [r["offset"] for r in operations.workshop.read(topic)] == [1]
+
+
 def test_a_red_check_after_a_rejection_is_told_as_a_second_incident(operations: Operations, spark: Any) -> None:
     workshop, events = operations.workshop, (Event.CHECK_FAILED, Event.QUARANTINED)
     topic = operations.topic("told-no", {"cleantail.approval.pause.ms": 1_000}, publish="approve")
