@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from cleantail.events import Event
 from cleantail.failed_branches import kept_until_ms
 from cleantail.incidents import Condition
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState
-from cleantail.partition_state import Horizon
+from cleantail.partition_state import Horizon, PartitionState
 from cleantail.readers import Reader, hold_offset
+from cleantail.round_state import red_since_and_retry
+from cleantail.ticks import run_before
 from cleantail.triggers import decide
 from cleantail.words import duration, in_words, instant
 
@@ -31,6 +33,22 @@ def quarantine_subject(partition: int, since_ms: int) -> str:
     return f"partition {partition} since {since_ms}"
 
 
+def check_failed(
+    partition: int, state: PartitionState, expectations: Collection[str], link: str, now_ms: int, backoff_ms: int
+) -> Condition:
+    """A red check of the run of `now_ms`, as the incident of the quarantine that it leads to: a partition that a check
+    holds already is held since its first red one, any other (also after a person's no) from now on."""
+    since_ms, retry_at_ms = red_since_and_retry(state, now_ms, backoff_ms)
+    names = ", ".join(sorted(set(expectations)))
+    held = f"in quarantine since {instant(since_ms)} UTC{_retry(retry_at_ms)}"
+    text = f"partition {partition}: check failed: {names}; {held}"
+    return Condition(Event.CHECK_FAILED, quarantine_subject(partition, since_ms), text, link, partition)
+
+
+def _retry(retry_at_ms: int) -> str:
+    return f", tried again by the first run after {instant(retry_at_ms)} UTC"
+
+
 def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
     held = log.state.quarantine
     if held is None:
@@ -38,7 +56,8 @@ def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
     until_ms = kept_until_ms(held.branch, configs.cleantail_failed_branch_retention_ms)
     kept = f"; what was held back is on branch {held.branch} until {instant(until_ms)} UTC" if until_ms else ""
     word = "in quarantine" if held.check_failed else "held back"
-    text = f"partition {log.partition} is {word} since {instant(held.since_ms)} UTC: {held.reason}{kept}"
+    since = f"{word} since {instant(held.since_ms)} UTC"
+    text = f"partition {log.partition} is {since}{_retry(held.retry_at_ms)}: {held.reason}{kept}"
     subject = quarantine_subject(log.partition, held.since_ms)
     return Condition(Event.QUARANTINED, subject, text, partition=log.partition)
 
@@ -51,6 +70,23 @@ def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | N
     late = f"{duration(decision.overdue_ms)} past max.compaction.lag.ms, which is"
     text = f"partition {log.partition} is {late} {duration(configs.max_compaction_lag_ms)}: {in_words(decision.reason)}"
     return Condition(Event.DEADLINE_MISSED, f"partition {log.partition}", text, partition=log.partition)
+
+
+def missed_deadlines(
+    logs: Iterable[LogState], logs_before: Iterable[LogState], configs: KafkaConfigs, now_ms: int, before_ms: int
+) -> list[Condition]:
+    """Deadlines that are missed when a run begins, though it will clean the logs now: they were so at `before_ms`
+    already (`logs_before`: the logs at that time), when the run before was to do it."""
+    late = {log.partition for log in logs_before if _overdue(log, configs, before_ms)}
+    found = [_overdue(log, configs, now_ms) for log in logs if log.partition in late]
+    return [condition for condition in found if condition is not None]
+
+
+def deadline_run_ms(schedule: str | None, configs: KafkaConfigs, now_ms: int) -> int:
+    """Unix ms of the run that was to clean what was overdue then. Records that passed their deadline between two runs
+    of a schedule are not late; without a schedule those are not for which it is less than max.compaction.lag.ms ago."""
+    before_ms = run_before(schedule, now_ms)
+    return now_ms - configs.max_compaction_lag_ms if before_ms is None else before_ms
 
 
 def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int) -> Condition | None:

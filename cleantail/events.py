@@ -20,7 +20,10 @@ class Event(StrEnum):
 MEANING = {
     Event.CHECK_FAILED: "a check is red, and partitions are held back",
     Event.RUN_FAILED: "a task failed for another reason than a red check, crashed or was lost",
-    Event.DEADLINE_MISSED: "dirty records had passed max.compaction.lag.ms when a run began, and it did not clean them",
+    Event.DEADLINE_MISSED: (
+        "dirty records had passed max.compaction.lag.ms when a run began, and it did not clean them, or they had when "
+        "the scheduled run before it was to begin"
+    ),
     Event.QUARANTINED: "a partition is in quarantine",
     Event.HOLD_CAP: "tombstones went that a registered reader had not read",
     Event.APPROVAL: "a round waits for somebody's approval",

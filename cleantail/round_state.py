@@ -160,12 +160,32 @@ def after_failure(
     """Quarantined, with the names of what failed; the pause before the next try doubles, up to an hour.
 
     `branch` is where the failed try is kept. A log that is held back already is not so for another reason where only
-    its retention failed: a passed compaction or expiry lifts it, as before.
+    its retention failed: a passed compaction or expiry lifts it, as before. A person's no was no failed try: the
+    quarantine of a check that is red after it begins anew.
     """
-    if kind == RETAIN and state.quarantine:
-        kind = state.quarantine.kind
-    attempts = state.quarantine.attempts + 1 if state.quarantine else 1
-    since_ms = state.quarantine.since_ms if state.quarantine else now_ms
-    pause_ms = min(backoff_ms * 2 ** min(attempts - 1, 30), MAX_BACKOFF_MS)
+    held = _held_by_check(state)
+    kind = held.kind if held and kind == RETAIN else kind
+    attempts = held.attempts + 1 if held else 1
+    since_ms = held.since_ms if held else now_ms
     reason = f"{CHECK_FAILED}: {', '.join(sorted(set(expectations)))}"
-    return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, now_ms + pause_ms, branch))
+    retry_at_ms = now_ms + _pause_ms(attempts, backoff_ms)
+    return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, retry_at_ms, branch))
+
+
+def _held_by_check(state: PartitionState) -> Quarantine | None:
+    return state.quarantine if state.quarantine and state.quarantine.check_failed else None
+
+
+def _pause_ms(attempts: int, backoff_ms: int) -> int:
+    doubled: int = backoff_ms * 2 ** min(attempts - 1, 30)
+    return min(doubled, MAX_BACKOFF_MS)
+
+
+def red_since_and_retry(state: PartitionState, now_ms: int, backoff_ms: int) -> tuple[int, int]:
+    """Since when (Unix ms) a log is in quarantine whose check is red in the run of `now_ms`, and until when: as publish
+    will write it (after_failure), or has written it already."""
+    held = _held_by_check(state)
+    if held is None:
+        return now_ms, now_ms + _pause_ms(1, backoff_ms)
+    written = held.retry_at_ms == now_ms + _pause_ms(held.attempts, backoff_ms)
+    return held.since_ms, now_ms + _pause_ms(held.attempts + (not written), backoff_ms)

@@ -25,6 +25,20 @@ def run_times(schedule: str | None, start_ms: int, end_ms: int, appends_ms: Iter
     return found[step - 1 :: step]
 
 
+def run_before(schedule: str | None, now_ms: int) -> int | None:
+    """Unix ms of the last but one moment up to `now_ms` at which the schedule starts a run; the last is that of the run
+    which reads the clock, however long it waited to start. None without such a moment."""
+    from croniter import croniter
+
+    if not schedule or schedule == "@once":
+        return None
+    try:
+        times = croniter(_PRESETS.get(schedule, schedule), datetime.fromtimestamp((now_ms + 1) / 1000, UTC))
+        return [int(times.get_prev(float) * 1000) for _ in range(2)][1]
+    except (ValueError, OverflowError, OSError):  # a clock that no calendar has, or too seldom a schedule
+        return None
+
+
 def _scheduled(schedule: str, start_ms: int, end_ms: int) -> list[int]:
     from croniter import croniter
 

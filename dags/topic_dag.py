@@ -17,8 +17,9 @@
 - `reclaim`: rewrites files with many deleted records, merges small ones, expires snapshots, removes orphans.
 - `rollback`: only in a run that was triggered with `rollback_to`; nothing else happens in it.
 - `outcome`: turns the run red where a task failed; skipped when all went well.
-- `alert`: tells the channels of the topic's `alerts` what began and what is over, each once. A red check is told
-  before, by the task that saw it, and where a round can wait for a person `alert_early` tells the rest before it waits.
+- `alert`: tells the channels of the topic's `alerts` what began and what is over, each once. Told before: a red check,
+  by the task that saw it; a deadline that the run before was to keep, by `evaluate`; and where a round can wait for a
+  person `alert_early` tells the rest before it waits.
 
 Nothing due: the run is green and all tasks after `evaluate` are skipped, but for `alert` where there is something to
 tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped
@@ -98,6 +99,7 @@ from cleantail_airflow.stations import (
     CHECK_QUALITY,
     COMPACT,
     EXPIRE_TOMBSTONES,
+    PUBLISH_EXPIRY,
     CheckQualityOperator,
     CompactOperator,
     ExpireTombstonesOperator,
@@ -164,7 +166,7 @@ def _tasks(topic: Topic, config_dir: str) -> None:
         asks["trigger_rule"] = "all_done"  # expire_tombstones is skipped where it published nothing, as when it waits
         tasks.insert(-1, ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
         told = {"source": EXPIRE_TOMBSTONES, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
-        tasks.insert(-1, PublishOperator(task_id="publish_expiry", **told, **spark))
+        tasks.insert(-1, PublishOperator(task_id=PUBLISH_EXPIRY, **told, **spark))
     if topic.source.path:
         tasks.insert(0, IngestOperator(task_id="ingest", **spark))
     for before, after in itertools.pairwise(tasks):

@@ -27,7 +27,7 @@ from cleantail_airflow.failure_notes import NOTE, reason_in, red_in
 from cleantail_airflow.incident_book import load_book, save_book
 from cleantail_airflow.operators import ALERT, ALERT_EARLY, OUTCOME, plan_of, topic_and_platform
 from cleantail_airflow.red_check import Failure
-from cleantail_airflow.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES
+from cleantail_airflow.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class AlertOperator(BaseOperator):
         book = load_book(topic.topic)
         conditions = [
             *run_alarms(failed),
-            *_red_alarms(failed, logs or (), now_ms),
+            *_red_alarms(failed, logs or (), now_ms, platform.cleaner.log_cleaner_backoff_ms),
             *_behind(context),
             *_seen_in_table(book, topic, logs, readers, looked_at, now_ms),
         ]
@@ -126,14 +126,17 @@ def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:
     return list(found.values())
 
 
-def _red_alarms(failed: Iterable[FailedTask], logs: Iterable[LogState], now_ms: int) -> list[Condition]:
+def _red_alarms(
+    failed: Iterable[FailedTask], logs: Iterable[LogState], now_ms: int, backoff_ms: int
+) -> list[Condition]:
     states = list(logs)
-    return [condition for task in failed for condition in red_alarms(task.red, states, task.link, now_ms)]
+    return [c for task in failed for c in red_alarms(task.red, states, task.link, now_ms, backoff_ms)]
 
 
 def _behind(context: Context) -> list[Condition]:
-    result = context["ti"].xcom_pull(task_ids=EXPIRE_TOMBSTONES) or {}
-    rows = result.get("left_behind") or ()
+    """An expiry that waited for a person is published by a task of its own, and only that one knows whom it left."""
+    results = [context["ti"].xcom_pull(task_ids=task) or {} for task in (EXPIRE_TOMBSTONES, PUBLISH_EXPIRY)]
+    rows = [row for result in results for row in result.get("left_behind") or ()]
     return [left_behind(r["name"], r["partition"], r["offset"], r.get("gone_to", r["offset"])) for r in rows]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,10 +12,9 @@ from pathlib import Path
 
 from airflow.sdk import Context
 
-from cleantail.alarms import quarantine_subject
-from cleantail.config import Platform, Topic
+from cleantail.alarms import check_failed, deadline_run_ms, missed_deadlines
+from cleantail.config import Alert, Platform, Topic
 from cleantail.evaluate import log_states, read_facts
-from cleantail.events import Event
 from cleantail.incidents import (
     Book,
     Condition,
@@ -26,11 +26,16 @@ from cleantail.incidents import (
     without_settled,
 )
 from cleantail.log_state import LogState
+from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader
+from cleantail.run_schedule import parts_of
 from cleantail_airflow.incident_book import load_book, save_book
 from cleantail_airflow.messages import Message, Place, messages_of
 from cleantail_airflow.notifiers import channel, deliver
 from cleantail_airflow.red_check import Failure
+
+ANNOUNCE_PAUSES_S = (5, 20, 60)
+"""Between the tries to tell that a round waits for a person. The task holds its slot meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,38 +48,61 @@ def place_of(topic: str, context: Context) -> Place:
 
 
 def tell_of_red(topic: Topic, platform: Platform, context: Context, red: Sequence[Failure], now_ms: int) -> None:
-    """At once, before the task ends: what is wrong is not to wait for the rest of the run. What cannot be told now, the
-    run's last task tells, so nothing that goes wrong here hides the red check."""
-    if not topic.alerts:
-        return
-    try:
+    """A red check."""
+
+    def found() -> list[Condition]:
         logs, _ = read_logs(topic, platform, now_ms)
-        link = context["ti"].log_url
-        book = observed(before := load_book(topic.topic), red_alarms(red, logs or (), link, now_ms), _nothing, now_ms)
+        return red_alarms(red, logs or (), context["ti"].log_url, now_ms, platform.cleaner.log_cleaner_backoff_ms)
+
+    if topic.alerts:
+        _tell_now(topic, platform, context, found, red, now_ms)
+
+
+def tell_of_missed(topic: Topic, platform: Platform, context: Context, logs: Sequence[LogState], now_ms: int) -> None:
+    """Deadlines that the run before was to keep, also where this run will clean the logs: its end then tells that they
+    are over."""
+
+    def found() -> list[Condition]:
+        before_ms = deadline_run_ms(parts_of(topic.schedule)[0], topic.config, now_ms)
+        before = log_states(topic, read_facts(topic, platform), before_ms)
+        return missed_deadlines(logs, before, topic.config, now_ms, before_ms)
+
+    overdue_now = missed_deadlines(logs, logs, topic.config, now_ms, now_ms)
+    if topic.alerts and overdue_now:  # else the table is not read a second time
+        _tell_now(topic, platform, context, found, (), now_ms)
+
+
+def _tell_now(
+    topic: Topic,
+    platform: Platform,
+    context: Context,
+    found: Callable[[], list[Condition]],
+    red: Sequence[Failure],
+    now_ms: int,
+) -> None:
+    """At once, before the task ends: what is wrong is not to wait for the rest of the run. What cannot be told now, the
+    run's last task tells if it lasts, so nothing that goes wrong here makes the task fail."""
+    try:
+        book = observed(before := load_book(topic.topic), found(), _nothing, now_ms)
         tell(topic, platform.home, book, red, context, partial(save_book, topic.topic, before))
     except Exception:
-        logger.exception("the red check could not be told now; the task alert does it")
+        logger.exception("what is wrong could not be told now; the task alert does it")
 
 
 def _nothing(_: Condition) -> bool:
     return False
 
 
-def red_alarms(red: Iterable[Failure], logs: Iterable[LogState], link: str, now_ms: int) -> list[Condition]:
-    """One for each partition. A partition that is held already is so since its first red check, and it is the same
-    incident; else the quarantine that follows begins now."""
-    since = {log.partition: log.state.quarantine.since_ms for log in logs if log.state.quarantine}
+def red_alarms(
+    red: Iterable[Failure], logs: Iterable[LogState], link: str, now_ms: int, backoff_ms: int
+) -> list[Condition]:
+    """One for each partition, with all expectations that it failed."""
+    states = {log.partition: log.state for log in logs}
     names: dict[int, list[str]] = {}
     for failure in red:
         names.setdefault(failure.partition, []).append(failure.expectation)
     return [
-        Condition(
-            Event.CHECK_FAILED,
-            quarantine_subject(partition, since.get(partition, now_ms)),
-            f"partition {partition}: check failed: {', '.join(sorted(set(found)))}",
-            link,
-            partition,
-        )
+        check_failed(partition, states.get(partition, PartitionState()), found, link, now_ms, backoff_ms)
         for partition, found in sorted(names.items())
     ]
 
@@ -103,30 +131,36 @@ def tell(
     for alert, listener in zip(topic.alerts, listeners, strict=True):
         begun, ended = to_tell(book, listener)
         for message, incidents in messages_of(_with_links([*begun, *ended], place), found, place):
-            try:
-                deliver(alert, message, context, home)
-            except Exception as error:  # whatever a library raises must not silence the next channel
-                logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
+            if not _delivered(alert, message, context, home):
                 unreached.append(channel(alert))
                 break
-            logger.info("alert sent by %s: %s", channel(alert), message.subject)
             book = after_telling(book, listener, incidents)
         save(without_settled(book, listeners))
     return list(dict.fromkeys(unreached))
 
 
-def announce(topic: Topic, home: Path, message: Message, context: Context) -> None:
+def announce(
+    topic: Topic, home: Path, message: Message, context: Context, sleep: Callable[[float], None] = time.sleep
+) -> None:
     """Tells every channel that wants the message's event, once: what waits for a person is nothing that gets well by
-    itself, so it is no incident."""
-    for alert in topic.alerts:
-        if message.event not in alert.events:
-            continue
-        try:
-            deliver(alert, message, context, home)
-        except Exception as error:  # as above
-            logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
-        else:
-            logger.info("alert sent by %s: %s", channel(alert), message.subject)
+    itself, so it is no incident. No later run tells it either, so a channel that does not take it is tried again."""
+    waiting = [alert for alert in topic.alerts if message.event in alert.events]
+    for pause_s in ANNOUNCE_PAUSES_S:
+        if waiting := [alert for alert in waiting if not _delivered(alert, message, context, home)]:
+            sleep(pause_s)
+    for alert in waiting:
+        if not _delivered(alert, message, context, home):
+            logger.error("given up: %s does not know that %s", channel(alert), message.headline)
+
+
+def _delivered(alert: Alert, message: Message, context: Context, home: Path) -> bool:
+    try:
+        deliver(alert, message, context, home)
+    except Exception as error:  # whatever a library raises must not silence the next channel
+        logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
+        return False
+    logger.info("alert sent by %s: %s", channel(alert), message.subject)
+    return True
 
 
 def _with_links(incidents: Iterable[Incident], place: Place) -> list[Incident]:

@@ -60,8 +60,7 @@ class Message:
     @property
     def body(self) -> str:
         """Everything but the subject."""
-        said = [str(failure) for failure in self.failures] or [self.reason]
-        return "\n".join([*said, *dict.fromkeys([self.link, self.page])])
+        return "\n".join([self.reason, *map(str, self.failures), *dict.fromkeys([self.link, self.page])])
 
     @property
     def text(self) -> str:
@@ -91,15 +90,16 @@ def round_waits(checked: Mapping[str, Any], place: Place, link: str) -> Message:
 def messages_of(
     incidents: Sequence[Incident], failures: Iterable[Failure], place: Place
 ) -> list[tuple[Message, list[Incident]]]:
-    """One message an event and state (all begin, or all have ended), with the incidents that it tells of."""
+    """One message an event and state (all begin, or all have ended), with the incidents that it tells of. Ends come
+    first: the last message about a partition says how it is now."""
     found = list(failures)
 
     def kind(incident: Incident) -> tuple[bool, Event]:
-        return incident.over_ms is not None, incident.condition.event
+        return incident.over_ms is None, incident.condition.event
 
     return [
-        (_message(event, over, told := list(members), found, place), told)
-        for (over, event), members in groupby(sorted(incidents, key=kind), kind)
+        (_message(event, not begun, told := list(members), found, place), told)
+        for (begun, event), members in groupby(sorted(incidents, key=kind), kind)
     ]
 
 
@@ -151,7 +151,7 @@ def mail_body(message: Message) -> str:
     """The message as HTML; every value escaped."""
     columns = ("partition", "expectation", "severity", "observed", "detail")
     rows = [[str(getattr(failure, column)) for column in columns] for failure in message.failures]
-    said = _html_table([list(columns), *rows]) if rows else f"<pre>{html.escape(message.reason)}</pre>"
+    said = f"<pre>{html.escape(message.reason)}</pre>{_html_table([list(columns), *rows]) if rows else ''}"
     names = {message.link: "Task log in Airflow"} | {message.page: "Topic in Airflow"}
     links = "".join(f'<p><a href="{html.escape(url, quote=True)}">{name}</a></p>' for url, name in names.items())
     return f"<h3>{html.escape(message.subject)}</h3>{said}{links}"

@@ -64,6 +64,7 @@ class EvaluateOperator(BaseOperator):
 
     def _evaluate(self, context: Context) -> list[dict[str, Any]]:
         from cleantail.evaluate import evaluate_topic
+        from cleantail_airflow.alerting import tell_of_missed
         from cleantail_airflow.run_metrics import send_plan, send_since_last_run
 
         topic, platform = topic_and_platform(self.topic, self.config_dir)
@@ -79,6 +80,7 @@ class EvaluateOperator(BaseOperator):
         self.log.info("%s", run.table())
         self.reason = f"{plan['reason']}; {plan['sweep_reason']}; {plan['reclaim']['reason']}"
         context["ti"].xcom_push(PLAN, plan)
+        tell_of_missed(topic, platform, context, run.logs, now_ms)
         if not (plan["units"] or plan["sweep"] or plan["reclaim"]["due"]):
             self._skip_all_after(context, keep=[ALERT] if _something_to_tell(topic, run, now_ms) else [])
         units: list[dict[str, Any]] = plan["units"]

@@ -18,6 +18,8 @@ from cleantail_airflow.red_check import failures_of
 COMPACT = "compact"
 CHECK_QUALITY = "check_quality"
 EXPIRE_TOMBSTONES = "expire_tombstones"
+PUBLISH_EXPIRY = "publish_expiry"
+"""Publishes what EXPIRE_TOMBSTONES left for a person to approve."""
 NO_PLAN = "evaluate made no plan"
 NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
@@ -90,6 +92,13 @@ class PublishingOperator(CleantailSparkOperator):
         announce(context, self.topic, self.operation, result)
         return result
 
+    def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Readers whose hold an expiry has overrun are in its result; the task `alert` tells of them."""
+        for reader in super().succeeded(result).get("left_behind") or ():
+            where = (reader["name"], reader["offset"], reader["partition"])
+            self.log.warning("reader %s is at offset %s of partition %s, before tombstones that have gone", *where)
+        return result
+
 
 class PublishOperator(PublishingOperator):
     """Publishes the partitions of `source` that passed, also when others did not; where the round waited for a person,
@@ -146,13 +155,6 @@ class ExpireTombstonesOperator(PublishingOperator):
         if not plan["sweep"]:
             self.skip(plan["sweep_reason"])
         return ["--round", json.dumps(plan["sweep"]), "--now", str(plan["now_ms"])]
-
-    def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Readers whose hold was overrun are in the result; the task `alert` tells of them."""
-        for reader in super().succeeded(result).get("left_behind") or ():
-            where = (reader["name"], reader["offset"], reader["partition"])
-            self.log.warning("reader %s is at offset %s of partition %s, before tombstones that have gone", *where)
-        return result
 
 
 class RollbackOperator(PublishingOperator):

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 from kernel_builders import HOUR_MS, configs, log_state
 
-from cleantail.alarms import left_behind, log_alarms, quarantine_subject, still_behind, still_quarantined
+from cleantail.alarms import (
+    deadline_run_ms,
+    left_behind,
+    log_alarms,
+    missed_deadlines,
+    quarantine_subject,
+    still_behind,
+    still_quarantined,
+)
 from cleantail.events import Event
 from cleantail.incidents import Condition
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
@@ -14,6 +22,7 @@ from cleantail.readers import Reader
 DAY_MS = 24 * HOUR_MS
 LATE = log_state(earliest_dirty_timestamp_ms=1_000)
 HELD = log_state(state=PartitionState(quarantine=Quarantine(5_000, "compact", "check failed: x", 2, 6_000)))
+AGAIN = "tried again by the first run after 1970-01-01 00:00:06 UTC"
 DELETED = log_state(horizons=(Horizon(5, 1_000, 0), Horizon(8, 2_000, 3), Horizon(10, 3_000, 4)))
 
 
@@ -54,13 +63,39 @@ def test_a_missed_deadline_says_by_how_much():
     assert found.text.startswith("partition 0 is 2 h past max.compaction.lag.ms, which is 1 h: overdue by 2 h")
 
 
+@pytest.mark.parametrize(
+    ("schedule", "before_ms"),
+    [
+        pytest.param("@hourly", 2 * HOUR_MS, id="the run before by the schedule"),
+        pytest.param(None, 3 * HOUR_MS - 500, id="without a schedule another longest lag"),
+    ],
+)
+def test_by_when_a_run_was_to_keep_a_deadline(schedule, before_ms):
+    assert deadline_run_ms(schedule, configs(max_compaction_lag_ms=500), 3 * HOUR_MS) == before_ms
+
+
+@pytest.mark.parametrize(
+    ("log_before", "before_ms", "found"),
+    [
+        pytest.param(LATE, 1_501, [Event.DEADLINE_MISSED], id="the run before was to clean it"),
+        pytest.param(LATE, 1_500, [], id="due between two runs"),
+        pytest.param(replace(LATE, cleanable_bytes=0), 1_600, [], id="the run before could not clean it"),
+        pytest.param(replace(LATE, partition=1), 1_600, [], id="another log"),
+    ],
+)
+def test_a_run_that_cleans_is_late_where_the_one_before_it_was_to(log_before, before_ms, found):
+    alarms = missed_deadlines([LATE], [log_before], configs(max_compaction_lag_ms=500), 9_999, before_ms)
+    assert [c.event for c in alarms] == found
+    assert alarms == (log_alarms([LATE], (), configs(max_compaction_lag_ms=500), 9_999) if found else [])
+
+
 # ---- quarantine
 
 
 def test_a_quarantine_is_one_incident_for_all_its_attempts():
     [found] = log_alarms([HELD], (), configs(), 9_999)
     assert (found.event, found.subject) == (Event.QUARANTINED, quarantine_subject(0, 5_000))
-    assert found.text == "partition 0 is in quarantine since 1970-01-01 00:00:05 UTC: check failed: x"
+    assert found.text == "partition 0 is in quarantine since 1970-01-01 00:00:05 UTC, " + AGAIN + ": check failed: x"
 
 
 def test_a_quarantine_names_the_branch_and_how_long_it_is_kept():

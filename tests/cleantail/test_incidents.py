@@ -172,6 +172,14 @@ def test_who_heard_of_a_quarantine_does_not_hear_of_the_failed_check_of_its_next
     assert book == {}
 
 
+def test_a_red_check_after_a_rejection_is_another_incident():
+    rejected = replace(HELD, text="partition 4 is held back: rejected by anna")
+    check, held = (replace(c, subject="partition 4 since 9") for c in (CHECK, HELD))
+    heard, book = play(([rejected], everything, True), ([check], nothing, True), ([check, held], everything, True))
+    assert heard == [[False], [False], [True]]
+    assert set(book) == {check.key, held.key}
+
+
 def test_after_a_release_the_next_failed_check_is_another_incident():
     again = replace(CHECK, subject="partition 4 since 9")
     heard, _ = play(([CHECK], everything, True), ([again], everything, True))

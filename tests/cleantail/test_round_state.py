@@ -15,6 +15,7 @@ from cleantail.round_state import (
     late_spans,
     passed,
     proof_due,
+    red_since_and_retry,
     swept,
 )
 from cleantail.work_units import PartitionWork
@@ -323,7 +324,7 @@ def test_a_failed_check_quarantines_the_log_and_changes_nothing_else():
     ],
 )
 def test_the_pause_doubles_with_each_failure_up_to_an_hour(attempts, pause_ms):
-    held = Quarantine(7, "expire", "old", attempts, 0) if attempts else None
+    held = Quarantine(7, "expire", "check failed: old", attempts, 0) if attempts else None
     found = after_failure(PartitionState(quarantine=held), "compact", ["x"], 1_000, 15_000).quarantine
     since_ms = 7 if attempts else 1_000
     assert found == Quarantine(since_ms, "compact", "check failed: x", attempts + 1, 1_000 + pause_ms)
@@ -337,7 +338,7 @@ def test_the_doubling_stops_growing_after_thirty_failures():
     """A back-off of 0 stays 0, and no number grows without bound."""
     assert (
         after_failure(
-            PartitionState(quarantine=Quarantine(1, "compact", "r", 99, 1)), "compact", ["x"], 5, 0
+            PartitionState(quarantine=Quarantine(1, "compact", "check failed: r", 99, 1)), "compact", ["x"], 5, 0
         ).quarantine.retry_at_ms
         == 5
     )
@@ -366,6 +367,29 @@ def test_a_round_that_only_moved_the_log_start_ends_only_a_quarantine_of_its_own
 )
 def test_a_failed_retention_does_not_change_why_a_log_was_held_before(held, kind):
     assert after_failure(PartitionState(quarantine=held), "retain", ["x"], 5, 0).quarantine.kind == kind
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(None, id="not held"),
+        pytest.param(replace(QUARANTINE, reason="rejected by anna", attempts=4), id="rejected"),
+        pytest.param(QUARANTINE, id="red before"),
+        pytest.param(replace(QUARANTINE, attempts=6), id="red often"),
+    ],
+)
+def test_what_a_red_check_leads_to_is_the_same_before_and_after_it_is_written(held):
+    state = PartitionState(quarantine=held)
+    after = after_failure(state, "compact", ["x"], 5_000, 15_000)
+    written = (after.quarantine.since_ms, after.quarantine.retry_at_ms)
+    assert red_since_and_retry(state, 5_000, 15_000) == red_since_and_retry(after, 5_000, 15_000) == written
+
+
+@pytest.mark.parametrize("kind", ["compact", "expire", "retain"])
+def test_a_red_check_after_a_rejection_is_held_since_then_and_for_the_first_time(kind):
+    rejected = replace(QUARANTINE, kind="compact", reason="rejected by anna", attempts=4)
+    found = after_failure(PartitionState(quarantine=rejected), kind, ["x"], 5_000, 15_000).quarantine
+    assert found == Quarantine(5_000, kind, "check failed: x", 1, 20_000)
 
 
 def test_a_quarantine_names_the_branch_of_its_latest_try():

@@ -3,7 +3,7 @@
 import pytest
 
 from cleantail.config_row import LONG_MAX
-from cleantail.ticks import MOST_TICKS, run_times
+from cleantail.ticks import MOST_TICKS, run_before, run_times
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -37,3 +37,20 @@ def test_a_long_list_is_thinned_evenly(end_ms):
     steps = {b - a for a, b in zip(found, found[1:], strict=False)}
     assert MOST_TICKS * 0.9 <= len(found) <= MOST_TICKS
     assert len(steps) == 1
+
+
+@pytest.mark.parametrize(
+    ("schedule", "now_ms", "before_ms"),
+    [
+        pytest.param("@hourly", 10 * HOUR_MS, 9 * HOUR_MS, id="at the moment of a run"),
+        pytest.param("@hourly", 10 * HOUR_MS + 1, 9 * HOUR_MS, id="a run that waited to start"),
+        pytest.param("@hourly", 10 * HOUR_MS - 1, 8 * HOUR_MS, id="before the next"),
+        pytest.param("0 6 * * *", 2 * DAY_MS, 6 * HOUR_MS, id="cron"),
+        pytest.param("@quarterly", 200 * DAY_MS, 90 * DAY_MS, id="a preset of Airflow's alone"),
+        pytest.param(None, DAY_MS, None, id="by hand"),
+        pytest.param("@once", DAY_MS, None, id="once"),
+        pytest.param("@daily", LONG_MAX, None, id="beyond the calendar"),
+    ],
+)
+def test_the_run_before_is_the_last_but_one_moment_of_the_schedule(schedule, now_ms, before_ms):
+    assert run_before(schedule, now_ms) == before_ms

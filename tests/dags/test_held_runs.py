@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.airflow_site import FixedPlan, Site, StubbedJobs, plan, verdict
+from tests.airflow_site import FixedPlan, Site, StubbedJobs, forget_incidents, plan, verdict
 
 pytestmark = pytest.mark.airflow
 HOSTILE = "```\n{{ 7 * 7 }} <script>alert(1)</script>"
@@ -34,6 +34,7 @@ Run = Callable[..., Any]
 @pytest.fixture
 def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the DAG `orders`, whose rounds can be held, where evaluate finds the given plan; gives the states."""
+    forget_incidents("orders")
 
     def run_with(found: dict[str, Any], conf: dict[str, Any] | None = None, silent: bool = False) -> dict[str, str]:
         monkeypatch.setattr("cleantail.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
@@ -144,6 +145,19 @@ def test_an_expiry_waits_too_and_is_published_by_a_task_of_its_own(run: Run, job
     assert (states["publish_expiry"], states["reclaim"]) == ("success", "skipped")
     assert jobs.names == ["expire_tombstones", "publish"]
     assert json.loads(jobs.argument("publish", "--checked")) == expiry
+
+
+def test_readers_that_an_approved_expiry_left_behind_are_told_of(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    """What waits has left nobody behind yet: the list is in the result of the task that publishes it."""
+    behind = [{"topic": "orders", "name": "cache", "partition": 0, "offset": 3, "at_ms": 1, "gone_to": 7}]
+    waits = {"ok": True, "published": [], "left_behind": [], "checked": HELD | {"kind": "expire"}}
+    jobs.answer("expire_tombstones", waits)
+    jobs.answer("publish", PUBLISHED | {"left_behind": behind})
+    with answers("Approve"):
+        run(plan(sweep=True))
+    told = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    assert [alert["event"] for alert in told] == ["approval_waits", "hold_cap_reached"]
+    assert "reader cache is at offset 3 of partition 0, and tombstones up to 7 are gone" in told[1]["text"]
 
 
 def test_a_run_that_is_triggered_as_a_rollback_does_nothing_else(run: Run, jobs: StubbedJobs) -> None:

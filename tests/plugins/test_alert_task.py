@@ -82,11 +82,20 @@ def test_a_red_check_is_no_failed_run() -> None:
 
 def test_a_failed_check_is_the_incident_of_its_quarantine() -> None:
     """Held already: since then. Not held yet: publish will write the run's clock."""
-    held = Quarantine(7, "compact", "r", 3, 9)
-    first, second = red_alarms(RED, [log(4, held), log(5)], "link", NOW_MS)
-    assert first.subject == "partition 4 since 7"
-    assert first.text == "partition 4: check failed: expect_b, expect_column_values_to_not_be_null"
+    held = Quarantine(7, "compact", "check failed: r", 3, 9)
+    first, second = red_alarms(RED, [log(4, held), log(5)], "link", NOW_MS, 15_000)
+    assert (first.subject, first.link, first.partition) == ("partition 4 since 7", "link", 4)
+    assert first.text == (
+        "partition 4: check failed: expect_b, expect_column_values_to_not_be_null; in quarantine since "
+        "1970-01-01 00:00:00 UTC, tried again by the first run after 2023-11-14 22:15:20 UTC"
+    )
     assert second.subject == f"partition 5 since {NOW_MS}"
+
+
+def test_a_failed_check_is_no_part_of_a_rejection_before_it() -> None:
+    rejected = Quarantine(7, "compact", "rejected by anna", 1, 9)
+    first, _ = red_alarms(RED, [log(4, rejected)], "link", NOW_MS, 0)
+    assert first.subject == f"partition 4 since {NOW_MS}"
 
 
 # ---- what is over

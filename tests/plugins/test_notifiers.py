@@ -11,7 +11,8 @@ from cleantail.config import find_topic
 from cleantail.events import Event
 from cleantail.incidents import Book, Condition, observed
 from cleantail_airflow import alerting
-from cleantail_airflow.alerting import red_alarms, tell
+from cleantail_airflow.alerting import ANNOUNCE_PAUSES_S, announce, place_of, red_alarms, tell
+from cleantail_airflow.messages import round_waits
 from cleantail_airflow.red_check import failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, verdict
@@ -36,7 +37,7 @@ class Channels:
     def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = ()) -> list[str]:
         """Tells what has changed since the last call; returns the channels that were not reached."""
         failures = failures_of("orders", {"verdicts": [verdict(4, *red)]}) if red else []
-        conditions = [*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS)]
+        conditions = [*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 0)]
         self.book = observed(self.book, conditions, lambda _: True, NOW_MS)
         return tell(self.topic, self.site.home, self.book, failures, {"ti": FakeTask()}, self.keep)  # type: ignore[typeddict-item]
 
@@ -64,7 +65,10 @@ def test_a_webhook_gets_the_failure_as_json(site: Site, hook: Hook, monkeypatch:
     (row,) = posted["failures"]
     assert (row["partition"], row["observed"], row["severity"]) == (4, "3 of 9 records", "critical")
     assert row["expectation"] == "expect_column_values_to_not_be_null"
-    assert posted["text"].startswith("[cleantail] orders: check failed, partitions held back: 4\n")
+    headline, reason, observed_line, *_ = posted["text"].splitlines()
+    assert headline == "[cleantail] orders: check failed, partitions held back: 4"
+    assert "in quarantine since 2023-11-14 22:13:20 UTC, tried again by the first run after" in reason
+    assert "observed 3 of 9 records" in observed_line
 
 
 def test_slack_gets_a_body_that_its_incoming_webhooks_take(
@@ -103,7 +107,13 @@ def test_a_mail_gets_the_failure_as_a_table(site: Site, mailbox: Mailbox) -> Non
     assert (mail["From"], mail["To"]) == ("alerts@lake.example", "ops@lake.example, dev@lake.example")
     (part,) = [part for part in mail.walk() if part.get_content_type() == "text/html"]
     body = part.get_payload(decode=True).decode()  # type: ignore[union-attr]
-    for text in ("<td>4</td>", "<td>expect_column_values_to_not_be_null</td>", "3 of 9 records", FakeTask.log_url):
+    for text in (
+        "<td>4</td>",
+        "<td>expect_column_values_to_not_be_null</td>",
+        "3 of 9 records",
+        "in quarantine since",
+        FakeTask.log_url,
+    ):
         assert text in body
 
 
@@ -180,6 +190,36 @@ def test_the_secret_path_of_a_chat_webhook_is_masked_in_the_log_of_the_task(
     connect(monkeypatch, free_port(), host="http://127.0.0.1/services/T0/hunter2")
     Channels(site, {"type": "slack", "conn_id": "ops_hook"}).tell(lost())
     assert redact("Max retries exceeded with url: /services/T0/hunter2/x") == "Max retries exceeded with url: ***/x"
+
+
+HELD: dict[str, Any] = {"holds": [{"partition": 0, "reason": "publish: approve"}], "measures": [], "verdicts": []}
+
+
+@pytest.mark.parametrize("refusals", [0, 2, 9], ids=["taken at once", "taken in the end", "never taken"])
+def test_that_a_round_waits_is_told_once_and_tried_again_where_a_channel_does_not_take_it(
+    site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    """There is no later run that would tell it: the round waits in this one."""
+    connect(monkeypatch, hook.port)
+    monkeypatch.setattr(alerting, "logger", log := Recorder())
+    file = {"type": "file", "path": "alerts.jsonl"}
+    topic = Channels(site, file, {"type": "webhook", "conn_id": "ops_hook"}).topic
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        hook.status = 500 if len(pauses) < refusals else 200
+
+    hook.status = 500 if refusals else 200
+    context: Any = {"ti": FakeTask()}
+    message = round_waits(HELD, place_of("orders", context), FakeTask.log_url)
+    announce(topic, site.home, message, context, sleep)
+    tries = 1 + min(refusals, len(ANNOUNCE_PAUSES_S))
+    assert pauses == list(ANNOUNCE_PAUSES_S)[: tries - 1]
+    assert len(hook.posts) == tries
+    assert len((site.home / "alerts.jsonl").read_text().splitlines()) == 1
+    given_up = "given up: webhook over connection ops_hook does not know that a round waits for approval"
+    assert any(line.startswith(given_up) for line in log.lines) is (refusals > len(ANNOUNCE_PAUSES_S))
 
 
 def test_observed_data_is_neither_a_template_nor_markup(
