@@ -5,6 +5,7 @@ The same table gives the Prometheus endpoint, what tasks send through Airflow's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -57,6 +58,14 @@ def _metric(
 
 _TOPIC, _LOG = ("topic",), ("topic", "partition")
 
+
+def _round_stat(stat: str, meaning: str) -> Metric:
+    """One of Kafka's CleanerStats, of the last compaction: Kafka writes them to its log and exports none."""
+    name = "round-" + re.sub("[A-Z]", lambda capital: f"-{capital[0].lower()}", stat)
+    text = f"CleanerStats.{stat} of the last compaction. {meaning}"
+    return _metric(name, "gauge", _TOPIC, text, sent_by="check_quality")
+
+
 MAX_DIRTY_PERCENT = _metric(
     "max-dirty-percent",
     "gauge",
@@ -104,13 +113,13 @@ MAX_CLEAN_TIME = _metric(
     _TOPIC,
     "Time of the slowest work unit of the last compaction, without the start of Spark, checks and publish.",
     kafka=True,
-    sent_by="compact",
+    sent_by="check_quality",
 )
 RECOPY_PERCENT = _metric(
     "cleaner-recopy-percent",
     "gauge",
     _TOPIC,
-    "Records that the last compaction kept, in percent of those it looked at. Kafka counts bytes; here none is copied.",
+    "round-bytes-written in percent of round-bytes-read. What Kafka copies stays in its place here.",
     kafka=True,
     sent_by="check_quality",
 )
@@ -118,10 +127,23 @@ MAX_BUFFER_UTILIZATION = _metric(
     "max-buffer-utilization-percent",
     "gauge",
     _TOPIC,
-    "Dirty records of the largest log in the last compaction, in percent of the keys that its share of "
-    "log.cleaner.dedupe.buffer.size has place for: an upper limit, as keys repeat, and so beyond 100 too.",
+    "Distinct keys in the dirty part of the log that had most, in the last compaction, in percent of the keys that one "
+    "thread's share of log.cleaner.dedupe.buffer.size has place for; 100 where there were more and they spilled. With "
+    "cleantail.tombstone.lateness.ms every record of a key that stays dead counts: an upper limit.",
     kafka=True,
-    sent_by="compact",
+    sent_by="check_quality",
+)
+BYTES_READ = _round_stat(
+    "bytesRead",
+    "Live bytes of the compacted logs from their start to the end of the round (files' bytes x live share).",
+)
+BYTES_WRITTEN = _round_stat("bytesWritten", "What was kept of round-bytes-read; nothing is copied.")
+MESSAGES_READ = _round_stat("messagesRead", "Records of the compacted logs from their start to the end of the round.")
+MESSAGES_WRITTEN = _round_stat("messagesWritten", "What was kept of round-messages-read.")
+MAP_BYTES_READ = _round_stat("mapBytesRead", "Live bytes of the dirty part, which the offset map is made of.")
+MAP_MESSAGES_READ = _round_stat("mapMessagesRead", "Records of the dirty part.")
+INVALID_MESSAGES_READ = _round_stat(
+    "invalidMessagesRead", "Records without a key that were dropped or moved (cleantail.keyless.policy)."
 )
 DIRTY_PERCENT = _metric("log-dirty-percent", "gauge", _LOG, "Dirty ratio of the log, in percent.", sent_by="evaluate")
 COMPACTION_DELAY = _metric(
@@ -168,14 +190,17 @@ ROUNDS = _metric(
     "counter",
     (*_LOG, "kind", "outcome"),
     "Rounds of the log by what became of them: kind compact, expire or rollback, outcome published, held_back (a check "
-    "failed), rejected (by a person, or not approved in time) or withdrawn (given up after a conflict; scraped only).",
+    "failed), rejected (by a person, or not approved in time) or withdrawn (dropped unpublished: the table changed "
+    "under it, or it waited for an approval that nobody could be asked for). Scraped but not sent: withdrawn, and "
+    "held_back by a check that was made anew after a conflict.",
     sent_by="check_quality, publish, expire_tombstones, rollback",
 )
 CHECKS_FAILED = _metric(
     "checks-failed",
     "counter",
     (*_LOG, "severity"),
-    "Expectations that a round did not meet.",
+    "Expectations that a round did not meet. Scraped but not sent: those of a check that was made anew after a "
+    "conflict.",
     sent_by="check_quality, expire_tombstones",
 )
 DROPPED = _metric(
