@@ -27,7 +27,12 @@ class Metric:
     @property
     def exposed(self) -> str:
         """Its name in a query: Prometheus asks for `_total` at the end of counters."""
-        return f"cleantail_{self.name.replace('-', '_')}{'_total' if self.kind == 'counter' else ''}"
+        return f"cleantail_{_hyphened(self.name).replace('-', '_')}{'_total' if self.kind == 'counter' else ''}"
+
+
+def _hyphened(name: str) -> str:
+    """Kafka writes some names as bytesRead, or DeadThreadCount: bytes-read, dead-thread-count."""
+    return re.sub("(?<=[a-z])[A-Z]", lambda capital: f"-{capital[0]}", name).lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +66,8 @@ _TOPIC, _LOG = ("topic",), ("topic", "partition")
 
 def _round_stat(stat: str, meaning: str) -> Metric:
     """One of Kafka's CleanerStats, of the last compaction: Kafka writes them to its log and exports none."""
-    name = "round-" + re.sub("[A-Z]", lambda capital: f"-{capital[0].lower()}", stat)
     text = f"CleanerStats.{stat} of the last compaction. {meaning}"
-    return _metric(name, "gauge", _TOPIC, text, sent_by="check_quality")
+    return _metric(f"round-{_hyphened(stat)}", "gauge", _TOPIC, text, sent_by="check_quality")
 
 
 MAX_DIRTY_PERCENT = _metric(
@@ -132,6 +136,15 @@ MAX_BUFFER_UTILIZATION = _metric(
     "cleantail.tombstone.lateness.ms every record of a key that stays dead counts: an upper limit.",
     kafka=True,
     sent_by="check_quality",
+)
+DEAD_THREADS = _metric(
+    "DeadThreadCount",
+    "gauge",
+    (),
+    "How many of Airflow's scheduler, triggerer and DAG processor are without a heartbeat, as Airflow's own health "
+    "says: without them nothing is compacted. There are no cleaner threads; a Spark application that dies is a failed "
+    "task, which Airflow counts (`ti_failures`) and alerts name.",
+    kafka=True,
 )
 BYTES_READ = _round_stat(
     "bytesRead",
@@ -213,24 +226,19 @@ DROPPED = _metric(
 RECLAIMED = _metric("bytes-reclaimed", "counter", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim")
 
 METRICS: tuple[Metric, ...] = tuple(_ALL)
-NO_COUNTERPART = {
-    "DeadThreadCount": "There are no cleaner threads. A Spark application that dies is a failed task, which Airflow "
-    "counts (`ti_failures`) and alerts name; a scheduler that stands still shows in time-since-last-run-ms.",
-}
-"""Kafka's metrics that mean nothing here, and what to look at."""
 
 
 def metrics_markdown() -> str:
     """The README's table."""
-    rows = [_row(metric) for metric in METRICS]
-    rows += [f"| `{name}` | none | | | {text} |" for name, text in NO_COUNTERPART.items()]
     head = ["| metric | kind | labels | sent by the task | meaning |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *rows]) + "\n"
+    return "\n".join([*head, *(_row(metric) for metric in METRICS)]) + "\n"
 
 
 def _row(metric: Metric) -> str:
     name = f"`{metric.name}`{' (Kafka)' if metric.kafka else ''}"
-    return f"| {name} | {metric.kind} | {', '.join(metric.labels)} | {metric.sent_by or '-'} | {metric.meaning} |"
+    return (
+        f"| {name} | {metric.kind} | {', '.join(metric.labels) or '-'} | {metric.sent_by or '-'} | {metric.meaning} |"
+    )
 
 
 def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
