@@ -14,15 +14,16 @@ VERSIONED_ENTRY_BYTES = 32
 def keys_in_budget(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
     """How many keys the offset map of one round may hold, reckoned as Kafka does; one at least, so that a round
     always makes progress."""
-    return max(int(_slots(cleaner, configs) * cleaner.log_cleaner_io_buffer_load_factor), 1)
+    return max(int(map_slots(cleaner, configs) * cleaner.log_cleaner_io_buffer_load_factor), 1)
 
 
-def buffer_percent(dirty_records: int, cleaner: CleanerConfigs, configs: KafkaConfigs) -> float:
-    """Cleaner.bufferUtilization in percent, if every dirty record had a key of its own: an upper limit."""
-    return 100 * dirty_records / max(_slots(cleaner, configs), 1)
+def buffer_percent(keys: int, slots: int) -> float:
+    """OffsetMap.utilization in percent: a map is never more than full, whatever spills beside it."""
+    return min(100 * keys / max(slots, 1), 100.0)
 
 
-def _slots(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
+def map_slots(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
+    """How many keys an offset map has place for, without the load factor: OffsetMap.slots."""
     entry_bytes = ENTRY_BYTES if configs.compaction_strategy == "offset" else VERSIONED_ENTRY_BYTES
     return cleaner.log_cleaner_dedupe_buffer_size // cleaner.log_cleaner_threads // entry_bytes
 

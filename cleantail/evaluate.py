@@ -199,8 +199,19 @@ def _works(
         log = by_partition[p]
         first = max(log.first_dirty_offset, starts[p])
         end = max(log.first_uncleanable_offset, starts[p]) if p in urgent else first
-        dirty = sum(f.records_between(first, end) for f in facts.files_of(p)) if facts else 0
-        works.append(PartitionWork(p, min(first, end), end, starts[p], log.log_end_offset, log.total_bytes, dirty))
+        files = facts.files_of(p) if facts else ()
+        work = PartitionWork(
+            partition=p,
+            first_dirty_offset=min(first, end),
+            end_offset=end,
+            log_start_offset=starts[p],
+            log_end_offset=log.log_end_offset,
+            bytes=log.total_bytes,
+            dirty_records=sum(f.records_between(first, end) for f in files),
+            dirty_bytes=sum(f.bytes_between(first, end) for f in files),
+            read_bytes=sum(f.bytes_between(starts[p], end) for f in files),
+        )
+        works.append(work)
     return works
 
 

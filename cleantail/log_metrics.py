@@ -77,6 +77,13 @@ def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
         Sample(m.MAX_CLEAN_TIME, (topic,), last.clean_ms / 1000),
         Sample(m.MAX_BUFFER_UTILIZATION, (topic,), last.buffer_percent),
         Sample(m.RECOPY_PERCENT, (topic,), last.recopy_percent),
+        Sample(m.BYTES_READ, (topic,), last.bytes_read),
+        Sample(m.BYTES_WRITTEN, (topic,), last.bytes_written),
+        Sample(m.MESSAGES_READ, (topic,), last.messages_read),
+        Sample(m.MESSAGES_WRITTEN, (topic,), last.messages_written),
+        Sample(m.MAP_BYTES_READ, (topic,), last.map_bytes_read),
+        Sample(m.MAP_MESSAGES_READ, (topic,), last.map_messages_read),
+        Sample(m.INVALID_MESSAGES_READ, (topic,), last.invalid_messages_read),
     ]
 
 
@@ -127,19 +134,9 @@ def _nothing(topic: str, result: Mapping[str, Any]) -> list[Sample]:
     return []
 
 
-def _after_compact(topic: str, result: Mapping[str, Any]) -> list[Sample]:
-    if "clean_ms" not in result:
-        return []
-    found = compaction_samples(topic, LastCompaction.of_round([result], []))
-    return [sample for sample in found if sample.metric is not m.RECOPY_PERCENT]
-
-
 def _after_check(topic: str, result: Mapping[str, Any]) -> list[Sample]:
-    held_back = total_samples(_held_back(topic, COMPACT, result))
-    if not result.get("measures"):
-        return held_back
-    last = LastCompaction.of_round([], result["measures"])
-    return [*held_back, Sample(m.RECOPY_PERCENT, (topic,), last.recopy_percent)]
+    last = LastCompaction.of_round(result.get("units") or (), result.get("measures") or ())
+    return [*total_samples(_held_back(topic, COMPACT, result)), *compaction_samples(topic, last)]
 
 
 def _after_publish(topic: str, result: Mapping[str, Any]) -> Totals:
@@ -176,7 +173,6 @@ def _held_back(topic: str, kind: str, result: Mapping[str, Any]) -> Totals:
 
 
 _AFTER: Mapping[str, Callable[[str, Mapping[str, Any]], list[Sample] | Totals]] = {
-    "compact": _after_compact,
     "check_quality": _after_check,
     "publish": _after_publish,
     "expire_tombstones": _after_expiry,

@@ -5,6 +5,7 @@ The same table gives the Prometheus endpoint, what tasks send through Airflow's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -26,7 +27,12 @@ class Metric:
     @property
     def exposed(self) -> str:
         """Its name in a query: Prometheus asks for `_total` at the end of counters."""
-        return f"cleantail_{self.name.replace('-', '_')}{'_total' if self.kind == 'counter' else ''}"
+        return f"cleantail_{_hyphened(self.name).replace('-', '_')}{'_total' if self.kind == 'counter' else ''}"
+
+
+def _hyphened(name: str) -> str:
+    """Kafka writes some names as bytesRead, or DeadThreadCount: bytes-read, dead-thread-count."""
+    return re.sub("(?<=[a-z])[A-Z]", lambda capital: f"-{capital[0]}", name).lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,13 @@ def _metric(
 
 
 _TOPIC, _LOG = ("topic",), ("topic", "partition")
+
+
+def _round_stat(stat: str, meaning: str) -> Metric:
+    """One of Kafka's CleanerStats, of the last compaction: Kafka writes them to its log and exports none."""
+    text = f"CleanerStats.{stat} of the last compaction. {meaning}"
+    return _metric(f"round-{_hyphened(stat)}", "gauge", _TOPIC, text, sent_by="check_quality")
+
 
 MAX_DIRTY_PERCENT = _metric(
     "max-dirty-percent",
@@ -104,13 +117,13 @@ MAX_CLEAN_TIME = _metric(
     _TOPIC,
     "Time of the slowest work unit of the last compaction, without the start of Spark, checks and publish.",
     kafka=True,
-    sent_by="compact",
+    sent_by="check_quality",
 )
 RECOPY_PERCENT = _metric(
     "cleaner-recopy-percent",
     "gauge",
     _TOPIC,
-    "Records that the last compaction kept, in percent of those it looked at. Kafka counts bytes; here none is copied.",
+    "round-bytes-written in percent of round-bytes-read. What Kafka copies stays in its place here.",
     kafka=True,
     sent_by="check_quality",
 )
@@ -118,10 +131,32 @@ MAX_BUFFER_UTILIZATION = _metric(
     "max-buffer-utilization-percent",
     "gauge",
     _TOPIC,
-    "Dirty records of the largest log in the last compaction, in percent of the keys that its share of "
-    "log.cleaner.dedupe.buffer.size has place for: an upper limit, as keys repeat, and so beyond 100 too.",
+    "Distinct keys in the dirty part of the log that had most, in the last compaction, in percent of the keys that one "
+    "thread's share of log.cleaner.dedupe.buffer.size has place for; 100 where there were more and they spilled. With "
+    "cleantail.tombstone.lateness.ms every record of a key that stays dead counts: an upper limit.",
     kafka=True,
-    sent_by="compact",
+    sent_by="check_quality",
+)
+DEAD_THREADS = _metric(
+    "DeadThreadCount",
+    "gauge",
+    (),
+    "How many of Airflow's scheduler, triggerer and DAG processor are without a heartbeat, as Airflow's own health "
+    "says: without them nothing is compacted. There are no cleaner threads; a Spark application that dies is a failed "
+    "task, which Airflow counts (`ti_failures`) and alerts name.",
+    kafka=True,
+)
+BYTES_READ = _round_stat(
+    "bytesRead",
+    "Live bytes of the compacted logs from their start to the end of the round (files' bytes x live share).",
+)
+BYTES_WRITTEN = _round_stat("bytesWritten", "What was kept of round-bytes-read; nothing is copied.")
+MESSAGES_READ = _round_stat("messagesRead", "Records of the compacted logs from their start to the end of the round.")
+MESSAGES_WRITTEN = _round_stat("messagesWritten", "What was kept of round-messages-read.")
+MAP_BYTES_READ = _round_stat("mapBytesRead", "Live bytes of the dirty part, which the offset map is made of.")
+MAP_MESSAGES_READ = _round_stat("mapMessagesRead", "Records of the dirty part.")
+INVALID_MESSAGES_READ = _round_stat(
+    "invalidMessagesRead", "Records without a key that were dropped or moved (cleantail.keyless.policy)."
 )
 DIRTY_PERCENT = _metric("log-dirty-percent", "gauge", _LOG, "Dirty ratio of the log, in percent.", sent_by="evaluate")
 COMPACTION_DELAY = _metric(
@@ -168,14 +203,17 @@ ROUNDS = _metric(
     "counter",
     (*_LOG, "kind", "outcome"),
     "Rounds of the log by what became of them: kind compact, expire or rollback, outcome published, held_back (a check "
-    "failed), rejected (by a person, or not approved in time) or withdrawn (given up after a conflict; scraped only).",
+    "failed), rejected (by a person, or not approved in time) or withdrawn (dropped unpublished: the table changed "
+    "under it, or it waited for an approval that nobody could be asked for). Scraped but not sent: withdrawn, and "
+    "held_back by a check that was made anew after a conflict.",
     sent_by="check_quality, publish, expire_tombstones, rollback",
 )
 CHECKS_FAILED = _metric(
     "checks-failed",
     "counter",
     (*_LOG, "severity"),
-    "Expectations that a round did not meet.",
+    "Expectations that a round did not meet. Scraped but not sent: those of a check that was made anew after a "
+    "conflict.",
     sent_by="check_quality, expire_tombstones",
 )
 DROPPED = _metric(
@@ -188,24 +226,19 @@ DROPPED = _metric(
 RECLAIMED = _metric("bytes-reclaimed", "counter", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim")
 
 METRICS: tuple[Metric, ...] = tuple(_ALL)
-NO_COUNTERPART = {
-    "DeadThreadCount": "There are no cleaner threads. A Spark application that dies is a failed task, which Airflow "
-    "counts (`ti_failures`) and alerts name; a scheduler that stands still shows in time-since-last-run-ms.",
-}
-"""Kafka's metrics that mean nothing here, and what to look at."""
 
 
 def metrics_markdown() -> str:
     """The README's table."""
-    rows = [_row(metric) for metric in METRICS]
-    rows += [f"| `{name}` | none | | | {text} |" for name, text in NO_COUNTERPART.items()]
     head = ["| metric | kind | labels | sent by the task | meaning |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *rows]) + "\n"
+    return "\n".join([*head, *(_row(metric) for metric in METRICS)]) + "\n"
 
 
 def _row(metric: Metric) -> str:
     name = f"`{metric.name}`{' (Kafka)' if metric.kafka else ''}"
-    return f"| {name} | {metric.kind} | {', '.join(metric.labels)} | {metric.sent_by or '-'} | {metric.meaning} |"
+    return (
+        f"| {name} | {metric.kind} | {', '.join(metric.labels) or '-'} | {metric.sent_by or '-'} | {metric.meaning} |"
+    )
 
 
 def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:

@@ -50,6 +50,10 @@ class DataFile:
         inside = self.lower_offset >= start_offset and self.upper_offset < end_offset
         return self.records if inside else max(min(self.records, offsets), 0)
 
+    def bytes_between(self, start_offset: int, end_offset: int) -> int:
+        """Live bytes of records_between, as if every record had as many: an upper limit as well."""
+        return self.live_bytes * self.records_between(start_offset, end_offset) // self.records if self.records else 0
+
     @property
     def deleted_share(self) -> float:
         return self.deleted_records / self.records if self.records else 0.0

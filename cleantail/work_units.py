@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 UNIT_BYTES = 8 << 30
@@ -18,6 +18,7 @@ class PartitionWork:
     `first_dirty_offset == end_offset` where only retention is due. Offsets are exclusive ends or inclusive starts.
     `hold_offset`: tombstones from there on wait for a reader, `hold_cap_ms` beyond their horizon at most.
     `dirty_records`: how many records its files may have in [first dirty, end), an upper limit.
+    `dirty_bytes`, `read_bytes`: live bytes in [first dirty, end) and in [log start, end), by the files' metadata.
     `fresh_from`: horizons set in this very run are those from there on; their tombstones go in a later one.
     """
 
@@ -31,11 +32,20 @@ class PartitionWork:
     hold_offset: int | None = None
     hold_cap_ms: int = 0
     fresh_from: int | None = None
+    dirty_bytes: int = 0
+    read_bytes: int = 0
 
     @property
     def only_retention(self) -> bool:
         """Whether nothing is compacted: the log start moves, and no record is newly published."""
         return self.first_dirty_offset == self.end_offset
+
+    def ending_at(self, end_offset: int) -> PartitionWork:
+        """The same up to an earlier end. Its dirty bytes are by the share of the offsets that are left."""
+        offsets = max(self.end_offset - self.first_dirty_offset, 1)
+        dirty_bytes = self.dirty_bytes * (end_offset - self.first_dirty_offset) // offsets
+        read_bytes = self.read_bytes - (self.dirty_bytes - dirty_bytes)
+        return replace(self, end_offset=end_offset, dirty_bytes=dirty_bytes, read_bytes=read_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +66,9 @@ class WorkUnit:
     def from_json(cls, data: dict[str, Any]) -> WorkUnit:
         fields = {name: data[name] for name in ("round", "unit", "now_ms", "base_snapshot_id", "branch")}
         works = tuple(
-            PartitionWork(**{k: w[k] for k in PartitionWork.__dataclass_fields__}) for w in data["partitions"]
+            # a round that waits for approval may be of an earlier version, which knew fewer numbers
+            PartitionWork(**{k: w[k] for k in PartitionWork.__dataclass_fields__ if k in w})
+            for w in data["partitions"]
         )
         return cls(**fields, partitions=works)
 

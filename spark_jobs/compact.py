@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.budget import buffer_percent, keys_in_budget, round_end
+from cleantail.budget import keys_in_budget, map_slots, round_end
 from cleantail.config import Platform
 from cleantail.errors import KeylessRecordError
 from cleantail.join_plans import JoinPlan, resolve_join
@@ -67,11 +67,11 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
     table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, together(found.values()))
     deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
-    most = max(w.dirty_records for w in unit.partitions)
+    hidden_bytes = files.bytes_by_log(gone for reason, gone in found.items() if reason != "retention")
     return unit.as_json() | {
-        "counts": {"deleted": deleted, "plan": plan.reason},
+        "counts": {"deleted": deleted, "hidden_bytes": _as_text(hidden_bytes), "plan": plan.reason},
         "clean_ms": int((time.monotonic() - began_s) * 1000),
-        "buffer_percent": buffer_percent(most, platform.cleaner, table.topic.config),
+        "map_slots": map_slots(platform.cleaner, table.topic.config),
     }
 
 
@@ -135,7 +135,7 @@ def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> Work
     keys = keys_in_budget(platform.cleaner, table.topic.config)
     full = {row[PARTITION]: row for row in where_full(dirty_part(records, unit.partitions), keys).collect()}
     works = tuple(
-        replace(w, end_offset=round_end(full[w.partition]["full_at"], full[w.partition]["last_keyed"], w.end_offset))
+        w.ending_at(round_end(full[w.partition]["full_at"], full[w.partition]["last_keyed"], w.end_offset))
         if w.partition in full
         else w
         for w in unit.partitions

@@ -15,6 +15,7 @@ from cleantail.config import Platform
 from cleantail.join_plans import resolve_join
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.kcat import LONG_MAX
+from cleantail.last_compaction import COUNTS
 from cleantail.partition_state import (
     Horizon,
     PartitionState,
@@ -237,7 +238,7 @@ def _measure(
     proven: dict[int, dict[str, int]],
 ) -> dict[str, Any]:
     gone = {reason: counts.get(str(work.partition), 0) for reason, counts in deleted.items()}
-    none = dict.fromkeys((*RULES, *WARNINGS, "records_in", "records_out"), 0)
+    none = dict.fromkeys((*RULES, *WARNINGS, "records_in", "records_out", *COUNTS), 0)
     measure = none | by_log.get(work.partition, {})
     measure["duplicate_keys"] += proven.get(work.partition, {}).get("duplicate_keys", 0)
     balance = measure["records_in"] - sum(gone.values()) - measure["records_out"]

@@ -144,8 +144,8 @@ def _next_states(
 
 def _as_properties(checked: dict[str, Any], states: dict[int, PartitionState]) -> dict[str, str]:
     properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
-    if checked["kind"] != EXPIRE:
-        properties[PROPERTY_COMPACTION] = LastCompaction.of_round(checked["units"], checked["measures"]).as_json()
+    if checked["kind"] != EXPIRE and (last := LastCompaction.of_round(checked["units"], checked["measures"])):
+        properties[PROPERTY_COMPACTION] = last.as_json()
     return properties
 
 

@@ -120,6 +120,15 @@ class FilesOf:
         tasks.close()
         return inside / max(sum(int(file.fileSizeInBytes()) for file, _ in self._files.values()), 1)
 
+    def bytes_by_log(self, found: Iterable[Found]) -> dict[int, int]:
+        """How many bytes of each log are at the positions: of its files' bytes their share of the records (3.1)."""
+        sizes: dict[int, int] = {}
+        for (log, key), positions in ((place, at) for each_found in found for place, at in each_found.items()):
+            file = self._files[key][0]
+            share = int(file.fileSizeInBytes()) * len(positions) // max(int(file.recordCount()), 1)
+            sizes[log] = sizes.get(log, 0) + share
+        return sizes
+
     def write(self, positions_found: Found) -> tuple[list[Any], list[Any]]:
         """Delete files to add, of the positions and of what was deleted before, and those whose place they take."""
         iceberg, table = self._jvm.org.apache.iceberg, self._table

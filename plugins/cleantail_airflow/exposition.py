@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from airflow.api.common.airflow_health import UNHEALTHY, get_airflow_health
 from airflow.models.dagrun import DagRun
 from airflow.utils.session import create_session
 from prometheus_client import CollectorRegistry
@@ -17,17 +18,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from sqlalchemy import func, select
 
-from cleantail.metrics import TIME_SINCE_LAST_RUN, Metric, Sample, by_metric
+from cleantail.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, Metric, Sample, by_metric
 from cleantail_airflow.page_content import Content
 from cleantail_airflow.scraped import samples_of
 
+COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
 def exposition(content: Content, readable: Collection[str], accept: str) -> tuple[bytes, str]:
     """(body, content type) for the topics that the scraper may read. Raises CleantailError as the page does."""
     now_ms = int(time.time() * 1000)
-    samples = [*samples_of(content, readable, now_ms), *_since_last_run(last_runs_ms(readable), now_ms)]
+    samples = [*samples_of(content, readable, now_ms), *_since_last_run(last_runs_ms(readable), now_ms), _dead()]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Samples(samples))
     encoder, content_type = choose_encoder(accept)
@@ -55,6 +57,12 @@ def _family(metric: Metric, samples: Collection[Sample]) -> Any:
 def _since_last_run(last_ms: Mapping[str, int], now_ms: int) -> Iterator[Sample]:
     for name, began_ms in sorted(last_ms.items()):
         yield Sample(TIME_SINCE_LAST_RUN, (name,), max(now_ms - began_ms, 0))
+
+
+def _dead() -> Sample:
+    """A triggerer or DAG processor that never was there has no status, and is not dead."""
+    health = get_airflow_health()
+    return Sample(DEAD_THREADS, (), sum(health[name]["status"] == UNHEALTHY for name in COMPONENTS))
 
 
 def last_runs_ms(dag_ids: Collection[str]) -> dict[str, int]:

@@ -68,7 +68,7 @@ def find_removals(properties: Mapping[str, str], task: LogTask) -> Outcome:
 
 
 def judge(properties: Mapping[str, str], task: LogTask) -> Outcome:
-    """measures: records_in, records_out and the violations of a round's rules (cleantail.rules).
+    """measures: the counts of cleantail.last_compaction, and the violations of a round's rules (cleantail.rules).
 
     Every record of the base is looked at, and the winners are sought anew; `task.files` know what base and branch
     have deleted.
@@ -98,9 +98,18 @@ def _database(threads: int) -> Iterator[Any]:
             yield database
 
 
-def _winners(task: LogTask, io: FileIO, database: Any) -> tuple[bytes | None, bytes | None]:
-    """Makes the table `winner` (key, keep): of every key in the dirty part its highest offset. Returns the lowest and
-    the highest key. Raises CopiesError."""
+@dataclass(frozen=True, slots=True)
+class OffsetMap:
+    """Of the table `winner`: the lowest and the highest key, how many there are, and of how many dirty records."""
+
+    low: bytes | None
+    high: bytes | None
+    keys: int
+    records: int
+
+
+def _winners(task: LogTask, io: FileIO, database: Any) -> OffsetMap:
+    """Makes the table `winner` (key, keep): of every key in the dirty part its highest offset. Raises CopiesError."""
     work, seen = task.work, list[npt.NDArray[np.int64]]()
 
     def dirty() -> Iterator[pa.RecordBatch]:
@@ -118,8 +127,8 @@ def _winners(task: LogTask, io: FileIO, database: Any) -> tuple[bytes | None, by
     offsets = np.sort(np.concatenate([np.empty(0, np.int64), *seen]))
     if (offsets[1:] == offsets[:-1]).any():
         raise CopiesError
-    [(low, high)] = database.execute("SELECT min(key), max(key) FROM winner").fetchall()
-    return low, high
+    [(low, high, keys)] = database.execute("SELECT min(key), max(key), count(*) FROM winner").fetchall()
+    return OffsetMap(low, high, keys, len(offsets))
 
 
 WINNERS = """
@@ -151,14 +160,15 @@ def _reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.R
 
 def _removals(task: LogTask, io: FileIO, database: Any) -> Outcome:
     work = task.work
-    low, high = _winners(task, io, database)
+    winners = _winners(task, io, database)
     retained_below = work.log_start_offset if task.retained else NOTHING
     schema = KEYS.append(pa.field("file", pa.int32()))
 
     def records() -> Iterator[pa.RecordBatch]:
         for number, file in enumerate(task.files):
             if file.may_hold(0, retained_below) or (
-                file.may_hold(0, work.end_offset) and (file.may_hold_keys(low, high) or file.null_keys != 0)
+                file.may_hold(0, work.end_offset)
+                and (file.may_hold_keys(winners.low, winners.high) or file.null_keys != 0)
             ):
                 keep = alive(file.records, read_deletes(io, file.before, file.records))
                 numbers = {"file": pa.array(np.full(file.records, number, np.int32))}
@@ -189,14 +199,14 @@ WHERE r."offset" < $retained OR (r."offset" < $end AND (r.key IS NULL OR r."offs
 
 def _measures(task: LogTask, io: FileIO, database: Any) -> Outcome:
     work = task.work
-    low, high = _winners(task, io, database)
+    winners = _winners(task, io, database)
     schema = KEYS.append(pa.field("live", pa.bool_()))
     untouched, foreign = [0], [0]
 
     def records() -> Iterator[pa.RecordBatch]:
         for file in task.files:
             before = read_deletes(io, file.before, file.records)
-            if _as_it_was(file, work, low, high):
+            if _as_it_was(file, work, winners):
                 untouched[0] += file.records - len(before)
                 continue
             after = all_of(file.records) if file.lost else read_deletes(io, file.after, file.records)
@@ -208,9 +218,11 @@ def _measures(task: LogTask, io: FileIO, database: Any) -> Outcome:
     with _reading(database, "record", schema, records()):
         found = database.sql(MEASURES, params={"start": work.log_start_offset, "end": work.end_offset})
         measured = dict(zip(found.columns, found.fetchall()[0], strict=True))
-    measured["records_in"] += untouched[0]
-    measured["records_out"] += untouched[0] + foreign[0]
-    return {"measures": measured | {"foreign_records": foreign[0]}}
+    for name in ("records_in", "records_out", "records_read", "records_kept"):
+        measured[name] += untouched[0]
+    measured["records_out"] += foreign[0]
+    own = {"foreign_records": foreign[0], "map_keys": winners.keys, "map_records": winners.records}
+    return {"measures": measured | own}
 
 
 MEASURES = """
@@ -219,19 +231,20 @@ WITH flagged AS (
         NOT head AND w.keep IS NOT NULL AS touched, touched AND r."offset" = w.keep AS winner
     FROM record r LEFT JOIN winner w ON r.key = w.key
 )
-SELECT count(*) AS records_in, count_if(live) AS records_out, count_if(NOT live AND head) AS head_changed,
+SELECT count(*) AS records_in, count_if(live) AS records_out, count_if(NOT (head OR past)) AS records_read,
+    count_if(live AND NOT (head OR past)) AS records_kept, count_if(NOT live AND head) AS head_changed,
     count_if(NOT live AND NOT past AND (winner OR NOT (head OR touched OR keyless))) AS missing_winners,
     count_if(live AND touched AND NOT winner AND NOT past) AS duplicate_keys, count_if(live AND keyless) AS invalid_left
 FROM flagged
 """
 
 
-def _as_it_was(file: LogFile, work: PartitionWork, low: bytes | None, high: bytes | None) -> bool:
+def _as_it_was(file: LogFile, work: PartitionWork, winners: OffsetMap) -> bool:
     """Whether the metadata tell that the round has changed nothing in the file, and had nothing to change."""
     return (
         file.before == file.after
         and not file.lost
         and file.null_keys == 0
         and file.lies_in(work.log_start_offset, work.first_dirty_offset)
-        and not file.may_hold_keys(low, high)
+        and not file.may_hold_keys(winners.low, winners.high)
     )

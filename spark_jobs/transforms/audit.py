@@ -34,11 +34,16 @@ FLAGS = (BASE, HEAD, PAST, KEYLESS, TOUCHED, WINNER, BURIED, COPY)
 """Of a record of the base: at or above the end; below the log start; without a key; its key is in the offset map; it
 is that key's winner; the key keeps no record; a later copy of its offset."""
 TOMBSTONE, DUE, GUARD = "tombstone", "due", "guard"
-WARNING_COUNTS = {"header": ["malformed_versions"], "timestamp": ["future_timestamps"], "offset": []}
+DIRTY_COUNTS = {
+    "header": ["map_records", "malformed_versions"],
+    "timestamp": ["map_records", "future_timestamps"],
+    "offset": ["map_records"],
+}
+"""What is counted of the dirty part: its records, and those that the strategy cannot rank as they are."""
 
 
 def base_words(records: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs, now_ms: int) -> DataFrame:
-    """(partition, ct_file, ct_word, one long of bits a flag, counts for the warnings).
+    """(partition, ct_file, ct_word, one long of bits a flag, counts of DIRTY_COUNTS).
 
     `records`: the base with place, columns of the strategy, keep_offset and the boolean `is_copy`.
     """
@@ -59,14 +64,15 @@ def base_words(records: DataFrame, works: Sequence[PartitionWork], configs: Kafk
     # one aggregate by kind of record instead of one by flag: neighbours are mostly of one kind
     kind = reduce(lambda x, y: x + y, (F.when(flag, 1 << i).otherwise(0) for i, flag in enumerate(flags.values())))
     new = below & (F.col(OFFSET) >= first)
-    counts = [F.count_if(new & each).alias(n) for n, each in _without_version(configs, now_ms).items()]
+    counted = {"map_records": F.lit(True)} | _without_version(configs, now_ms)
+    counts = [F.count_if(new & each).alias(n) for n, each in counted.items()]
     kinds = records.groupBy(PARTITION, FILE, word(), kind.alias("kind")).agg(F.bit_or(bit()).alias("bits"), *counts)
     return kinds.select(
         PARTITION,
         FILE,
         WORD,
         *(_bits_of(i, name) for i, name in enumerate(flags)),
-        *WARNING_COUNTS[configs.compaction_strategy],
+        *DIRTY_COUNTS[configs.compaction_strategy],
     )
 
 
@@ -85,7 +91,7 @@ def _without_version(configs: KafkaConfigs, now_ms: int) -> dict[str, Column]:
 
 def together(base: DataFrame, branch: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs) -> DataFrame:
     """The words of the base with the bits of the records that the branch still has."""
-    counts = WARNING_COUNTS[configs.compaction_strategy]
+    counts = DIRTY_COUNTS[configs.compaction_strategy]
     live = live_words(branch, works)
     nothing = [F.lit(0).cast("bigint").alias(name) for name in (*FLAGS, *counts)]
     both = base.withColumn(LIVE, F.lit(0).cast("bigint")).unionByName(
@@ -181,11 +187,15 @@ def round_measures(words: DataFrame, configs: KafkaConfigs) -> DataFrame:
     spared = _count(LIVE, TOUCHED, "~winner", "~buried", "~past")
     return words.groupBy(PARTITION).agg(
         *_common(),
+        _count(BASE, "~head", "~past").alias("records_read"),
+        _count(BASE, LIVE, "~head", "~past").alias("records_kept"),
+        # a key has one winner; of one that keeps no record every record counts, as the bits do not tell keys apart
+        (_count(WINNER) + _count(BURIED)).alias("map_keys"),
         (_count(WINNER, "~live", "~past") + lost).alias("missing_winners"),
         (spared + _count(LIVE, COPY, "~past")).alias("duplicate_keys"),
         _count(LIVE, BURIED, "~past").alias("resurrected"),
         _count(LIVE, KEYLESS).alias("invalid_left"),
-        *(F.sum(name).alias(name) for name in WARNING_COUNTS[configs.compaction_strategy]),
+        *(F.sum(name).alias(name) for name in DIRTY_COUNTS[configs.compaction_strategy]),
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.budget import keys_in_budget, round_end
+from cleantail.budget import buffer_percent, keys_in_budget, map_slots, round_end
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.kafka_configs import KafkaConfigs
 
@@ -30,6 +30,16 @@ def test_the_budget_is_shared_by_the_threads():
 def test_slots_and_keys_are_rounded_down(bytes_, factor, keys):
     small = CleanerConfigs(log_cleaner_dedupe_buffer_size=bytes_, log_cleaner_io_buffer_load_factor=factor)
     assert keys_in_budget(small, BY_OFFSET) == keys
+
+
+@pytest.mark.parametrize(("keys", "percent"), [(0, 0), (1, 25), (4, 100), (5, 100)])
+def test_a_map_is_full_by_its_slots_without_the_load_factor(keys, percent):
+    small = CleanerConfigs(log_cleaner_dedupe_buffer_size=24 * 4 + 23, log_cleaner_io_buffer_load_factor=0.5)
+    assert buffer_percent(keys, map_slots(small, BY_OFFSET)) == percent
+
+
+def test_a_buffer_without_place_for_a_key_is_full_with_one():
+    assert buffer_percent(1, map_slots(CleanerConfigs(log_cleaner_dedupe_buffer_size=1), BY_OFFSET)) == 100
 
 
 @pytest.mark.parametrize("bytes_", [1, 23, 24, 26])

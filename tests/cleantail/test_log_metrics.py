@@ -148,9 +148,26 @@ def verdict(partition, *severities, passed=True):
     }
 
 
+def unit(*works, clean_ms, hidden):
+    names = ("partition", "first_dirty_offset", "end_offset", "dirty_bytes", "read_bytes")
+    partitions = [dict(zip(names, work, strict=True)) for work in works]
+    return {"partitions": partitions, "clean_ms": clean_ms, "map_slots": 20, "counts": {"hidden_bytes": hidden}}
+
+
+def measure(partition, read, kept, dirty, keys, **deleted):
+    counts = {"records_read": read, "records_kept": kept, "map_records": dirty, "map_keys": keys}
+    return {"partition": partition, "records_in": read, "records_out": kept, "deleted": deleted, **counts}
+
+
+UNITS = [
+    unit((0, 5, 9, 150, 400), clean_ms=1500, hidden={"0": 100}),
+    unit((1, 0, 9, 200, 600), (2, 4, 4, 0, 800), clean_ms=700, hidden={"1": 200, "2": 300}),
+]
+"""Of log 2 only retention was due."""
 MEASURES = [
-    {"partition": 0, "records_in": 10, "records_out": 4, "deleted": {"superseded": 6}},
-    {"partition": 1, "records_in": 10, "records_out": 10, "deleted": {"superseded": 3}},
+    measure(0, 9, 4, 3, 3, superseded=6, invalid=2),
+    measure(1, 9, 7, 9, 8, superseded=3),
+    measure(2, 5, 1, 0, 0, retention=4),
 ]
 
 
@@ -158,18 +175,22 @@ def said(job, **result):
     return counted(job_samples(job, "orders", result))
 
 
-def test_a_compaction_says_how_long_it_took_and_how_full_the_map_was_at_most():
-    found = said("compact", clean_ms=1500, buffer_percent=12.5, counts={})
-    assert found == {("max-clean-time-secs", "orders"): 1.5, ("max-buffer-utilization-percent", "orders"): 12.5}
-
-
-def test_a_check_says_its_rounds_and_failures_and_what_share_was_kept():
+def test_a_check_says_its_rounds_and_failures_and_what_the_compaction_cost():
     verdicts = [verdict(0, "warning"), verdict(1, "critical", passed=False)]
-    assert said("check_quality", verdicts=verdicts, measures=MEASURES) == {
+    assert said("check_quality", units=UNITS, verdicts=verdicts, measures=MEASURES) == {
         ("rounds", "orders", "1", "compact", "held_back"): 1,
         ("checks-failed", "orders", "0", "warning"): 1,
         ("checks-failed", "orders", "1", "critical"): 1,
+        ("max-clean-time-secs", "orders"): 1.5,
+        ("max-buffer-utilization-percent", "orders"): 40,
         ("cleaner-recopy-percent", "orders"): 70,
+        ("round-bytes-read", "orders"): 1000,
+        ("round-bytes-written", "orders"): 700,
+        ("round-messages-read", "orders"): 18,
+        ("round-messages-written", "orders"): 11,
+        ("round-map-bytes-read", "orders"): 350,
+        ("round-map-messages-read", "orders"): 12,
+        ("round-invalid-messages-read", "orders"): 2,
     }
 
 
@@ -178,6 +199,7 @@ def test_only_what_was_published_was_dropped():
     assert found == {
         ("rounds", "orders", "0", "compact", "published"): 1,
         ("records-dropped", "orders", "0", "superseded"): 6,
+        ("records-dropped", "orders", "0", "invalid"): 2,
     }
 
 
@@ -216,20 +238,44 @@ def test_a_job_that_came_to_nothing_says_nothing(job):
 
 
 def test_the_last_compaction_is_that_of_its_worst_unit_and_survives_the_table_property():
-    units = [{"clean_ms": 5, "buffer_percent": 1.0}, {"clean_ms": 3, "buffer_percent": 2.5}]
-    last = LastCompaction.of_round(units, MEASURES)
-    assert last == LastCompaction(5, 2.5, 20, 14)
+    last = LastCompaction.of_round(UNITS, MEASURES)
+    assert (last.clean_ms, last.buffer_percent) == (1500, 40)
     assert LastCompaction.parsed(last.as_json()) == last
 
 
-@pytest.mark.parametrize("text", [None, "", "{}", "[]", "5", "x", '{"clean_ms": "x"}'], ids=repr)
+def test_ten_million_dirty_records_of_one_key_take_one_place_of_the_map():
+    last = LastCompaction.of_round(UNITS[:1], [measure(0, 10_000_000, 1, 10_000_000, 1)])
+    assert (last.buffer_percent, last.map_messages_read) == (5, 10_000_000)
+
+
+def test_a_map_is_never_more_than_full_however_many_keys_there_were():
+    assert LastCompaction.of_round(UNITS[:1], [measure(0, 99, 99, 99, 99)]).buffer_percent == 100
+
+
+@pytest.mark.parametrize(
+    ("units", "measures"),
+    [
+        pytest.param([], [], id="nothing"),
+        pytest.param(UNITS[1:], MEASURES[2:], id="only retention was due"),
+        pytest.param([{"partitions": UNITS[0]["partitions"]}], MEASURES, id="compacted by an earlier version"),
+        pytest.param(UNITS, [{"partition": 0, "records_in": 9, "deleted": {}}], id="checked by an earlier version"),
+    ],
+)
+def test_what_was_no_compaction_or_did_not_tell_everything_leaves_the_last_one(units, measures):
+    assert LastCompaction.of_round(units, measures) is None
+
+
+EARLIER = '{"clean_ms": 5, "buffer_percent": 178.0, "records_in": 9, "records_out": 4}'
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "[]", "5", "x", '{"clean_ms": "x"}', EARLIER], ids=repr)
 def test_what_is_no_last_compaction_is_none(text):
     assert LastCompaction.parsed(text) is None
     assert compaction_samples("orders", LastCompaction.parsed(text)) == []
 
 
 def test_a_compaction_of_nothing_kept_nothing():
-    assert LastCompaction(1, 1.0, 0, 0).recopy_percent == 0
+    assert LastCompaction(1, 1.0, 0, 0, 0, 0, 0, 0, 0).recopy_percent == 0
 
 
 # ---- the table
@@ -238,7 +284,7 @@ def test_a_compaction_of_nothing_kept_nothing():
 def test_every_metric_has_a_name_of_its_own_and_kafkas_are_kafkas():
     names = [metric.name for metric in METRICS]
     assert len(set(names)) == len(names)
-    kafkas = {metric.name for metric in METRICS if metric.kafka} | set(m.NO_COUNTERPART)
+    kafkas = {metric.name for metric in METRICS if metric.kafka}
     assert kafkas == {
         "max-dirty-percent",
         "cleaner-recopy-percent",
@@ -255,12 +301,14 @@ def test_every_metric_has_a_name_of_its_own_and_kafkas_are_kafkas():
 def test_the_names_of_queries_are_those_that_prometheus_allows():
     assert m.MAX_DIRTY_PERCENT.exposed == "cleantail_max_dirty_percent"
     assert m.ROUNDS.exposed == "cleantail_rounds_total"
+    assert m.DEAD_THREADS.exposed == "cleantail_dead_thread_count"
+    assert m.MAP_MESSAGES_READ.exposed == "cleantail_round_map_messages_read"
     assert all(metric.exposed.replace("_", "").isalnum() for metric in METRICS)
 
 
 def test_the_readmes_table_has_a_row_for_each():
     rows = metrics_markdown().splitlines()[2:]
-    assert [row.split("`")[1] for row in rows] == [*(metric.name for metric in METRICS), "DeadThreadCount"]
+    assert [row.split("`")[1] for row in rows] == [metric.name for metric in METRICS]
     assert all(row.count("|") == 6 for row in rows)
 
 

@@ -50,7 +50,13 @@ def test_bytes_count_by_the_live_fraction(records, deleted, live_records, live_b
     ],
 )
 def test_bounds_limit_how_many_records_a_file_has_between_two_offsets(start, end, records):
-    assert data_file(10, 19, records=6).records_between(start, end) == records
+    file = data_file(10, 19, records=6)
+    assert file.records_between(start, end) == records
+    assert file.bytes_between(start, end) == file.live_bytes * records // 6
+
+
+def test_a_file_whose_records_are_all_deleted_has_no_bytes_anywhere():
+    assert data_file(10, 19, records=6, deleted_records=6).bytes_between(0, 100) == 0
 
 
 # ---- one segment

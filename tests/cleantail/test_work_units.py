@@ -75,6 +75,30 @@ def test_results_that_were_added_to_a_unit_are_left_out_when_it_is_read_back():
     assert WorkUnit.from_json(data) == unit
 
 
+def test_a_unit_of_an_earlier_version_which_waits_for_approval_is_read_without_what_that_did_not_know():
+    (unit,) = pack("r", 5, 9, [work(0, 80)])
+    data = unit.as_json()
+    data["partitions"] = [{k: v for k, v in w.items() if not k.endswith("_bytes")} for w in data["partitions"]]
+    assert WorkUnit.from_json(data) == unit
+
+
+@pytest.mark.parametrize(
+    ("end", "dirty_bytes", "read_bytes"),
+    [(20, 100, 150), (15, 50, 100), (11, 10, 60), (10, 0, 50)],
+    ids=["as planned", "half", "one record", "nothing"],
+)
+def test_a_work_that_ends_earlier_has_less_to_read(end, dirty_bytes, read_bytes):
+    planned = PartitionWork(0, 10, 20, 0, 30, 400, 10, dirty_bytes=100, read_bytes=150)
+    shorter = planned.ending_at(end)
+    assert (shorter.end_offset, shorter.dirty_bytes, shorter.read_bytes) == (end, dirty_bytes, read_bytes)
+    assert (shorter.first_dirty_offset, shorter.log_end_offset, shorter.bytes) == (10, 30, 400)
+
+
+def test_a_work_of_retention_alone_has_no_dirty_bytes_to_share():
+    work = PartitionWork(0, 10, 10, 5, 30, 400, read_bytes=150)
+    assert work.ending_at(10) == work
+
+
 @pytest.mark.parametrize("missing", ["round", "unit", "now_ms", "base_snapshot_id", "branch", "partitions"])
 def test_half_a_unit_is_refused(missing):
     (unit,) = pack("r", 5, 9, [work(0, 80)])

@@ -105,7 +105,7 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
     assert float(sent["max-clean-time-secs.orders"].removesuffix("|g")) > 0
     assert not [name for name in sent if name.startswith("records-dropped.orders.1")]
     assert facts.last_compaction is not None
-    assert facts.last_compaction.records_in == 2 * RECORDS
+    assert facts.last_compaction.messages_read == 2 * RECORDS
 
 
 def published_to(run_id: str) -> list[dict[str, int]]:

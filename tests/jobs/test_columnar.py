@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from cleantail.errors import TableError
 from cleantail.evaluate import evaluate_topic
+from cleantail.last_compaction import COUNTS
 from cleantail.work_units import PartitionWork, WorkUnit
 from demo.sabotage import delete_where
 from spark_jobs.columnar.log_files import (
@@ -77,6 +78,19 @@ def test_both_plans_remove_the_same_and_judge_any_damage_alike(workshop, table_o
     assert measured[0] == measured[1]
     assert any(m["missing_winners"] for m in measured[1][-1])
     assert not any(m["missing_winners"] or m["duplicate_keys"] for m in measured[1][0])
+    on_main = workshop.read(topic)
+    found = [{name: m[name] for name in COUNTS} for m in measured[1][0]]
+    assert found == [expected_counts(on_main, work) for work in unit.partitions]
+
+
+def expected_counts(records, work):
+    """The counts by their definition: nothing is removed of a key but records below its last dirty one."""
+    log = [r for r in records if r["partition"] == work.partition]
+    read = [r for r in log if work.log_start_offset <= r["offset"] < work.end_offset]
+    dirty = [r for r in log if work.first_dirty_offset <= r["offset"] < work.end_offset]
+    last = {r["key"]: r["offset"] for r in dirty if r["key"] is not None}
+    kept = [r for r in read if r["key"] is not None and r["offset"] >= last.get(r["key"], 0)]
+    return dict(zip(COUNTS, (len(read), len(kept), len(dirty), len(last)), strict=True))
 
 
 def moved(work: PartitionWork, log_start_offset: int) -> PartitionWork:

@@ -117,6 +117,8 @@ def test_case_21_a_late_version_of_a_deleted_key_stays_dead_within_the_bound(wor
     assert sorted(json.loads(line)["key"] for line in state.splitlines()) == ["b", "c"]
     result = workshop.json("compact", topic, "--now", NOW + 1000 + HOUR - 1, "--force")
     assert result["ok"]
+    [measure] = result["compacted"]["measures"]
+    assert (measure["map_keys"], measure["map_records"]) == (2, 2)  # the dead key is in the map too
     assert sorted(offsets(workshop.read(topic))) == sorted([10, late + 1])
     add(workshop, topic, record(late + 2, "a", "later", 7, ts=stamp + 7))
     workshop.ok("compact", topic, "--now", NOW + 1000 + HOUR, "--force")

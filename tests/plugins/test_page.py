@@ -357,6 +357,28 @@ def test_the_time_since_the_last_run_is_that_of_the_dag(browser: Any, orders: Or
     assert 7_200_000 <= since.value < 7_260_000
 
 
+def test_dead_threads_are_components_of_airflow_whose_heart_has_stopped(browser: Any, orders: OrdersTable) -> None:
+    from airflow.jobs.job import Job
+    from airflow.utils.session import create_session
+
+    def dead(**beats: timedelta) -> float:
+        with create_session() as session:
+            session.query(Job).delete()
+            for name, ago in beats.items():
+                job = Job(job_type=name, state="running")
+                job.latest_heartbeat = datetime.now(UTC) - ago
+                session.add(job)
+        (sample,) = scraped(browser("ann").get(METRICS))["cleantail_dead_thread_count"]
+        assert sample.labels == {}
+        return float(sample.value)
+
+    now, long_ago = timedelta(0), timedelta(hours=1)
+    assert dead() == 1  # a scheduler there must be; the others may be part of it or not be there
+    assert dead(SchedulerJob=now, TriggererJob=now, DagProcessorJob=now) == 0
+    assert dead(SchedulerJob=now, TriggererJob=long_ago, DagProcessorJob=now) == 1
+    assert dead(SchedulerJob=long_ago, TriggererJob=long_ago, DagProcessorJob=long_ago) == 3
+
+
 # ---- text is text
 
 

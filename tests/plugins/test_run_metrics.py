@@ -16,19 +16,33 @@ from cleantail_airflow.run_metrics import send_result
 from tests.airflow_environment import ROOT
 from tests.statsd_sink import UdpSink
 
+WORK = {"partition": 3, "first_dirty_offset": 2, "end_offset": 10, "read_bytes": 100, "dirty_bytes": 80}
+COUNTS = {"records_read": 10, "records_kept": 4, "map_records": 8, "map_keys": 2}
 CHECKED = {
     "verdicts": [
         {"partition": 3, "passed": False, "failures": [{"severity": "critical", "passed": False}], "warnings": []}
     ],
-    "measures": [{"partition": 3, "records_in": 10, "records_out": 4, "deleted": {"superseded": 6}}],
+    "measures": [{"partition": 3, **COUNTS, "deleted": {"superseded": 6}}],
+    "units": [
+        {"partitions": [WORK], "clean_ms": 1500, "map_slots": 8, "counts": {"hidden_bytes": {"3": 60}}},
+    ],
 }
 
 
 def test_plain_statsd_gets_topic_and_partition_in_the_name(statsd: UdpSink) -> None:
     send_result("check_quality", "orders.v2", CHECKED)
-    assert statsd.cleantail(3) == [
+    assert statsd.cleantail(12) == [
         "checks-failed.orders__v2.3.critical:1|c",
         "cleaner-recopy-percent.orders__v2:40.0|g",
+        "max-buffer-utilization-percent.orders__v2:25.0|g",
+        "max-clean-time-secs.orders__v2:1.5|g",
+        "round-bytes-read.orders__v2:100|g",
+        "round-bytes-written.orders__v2:40|g",
+        "round-invalid-messages-read.orders__v2:0|g",
+        "round-map-bytes-read.orders__v2:80|g",
+        "round-map-messages-read.orders__v2:8|g",
+        "round-messages-read.orders__v2:10|g",
+        "round-messages-written.orders__v2:4|g",
         "rounds.orders__v2.3.compact.held_back:1|c",
     ]
 
