@@ -120,6 +120,11 @@ def published_rounds(history: Sequence[Commit]) -> tuple[UndoneRound, ...]:
     return tuple(_undone(c) for c in history if c.is_round and c.parent_id in kept)
 
 
+def rollbacks(history: Sequence[Commit]) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """(Unix ms, names of the rounds that it has undone) of each rollback in `main`'s kept history."""
+    return tuple((c.at_ms, tuple(c.summary.get(UNDONE, "").split(","))) for c in history if _is_record(c))
+
+
 def _target(history: Sequence[Commit], to: int | None, table: str) -> Commit:
     by_id = {c.snapshot_id: c for c in history}
     if to is not None:
