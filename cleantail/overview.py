@@ -19,6 +19,7 @@ class State(StrEnum):
 
     BROKEN = "broken"
     UNREADABLE = "unreadable"
+    ASKING = "waits for approval"
     QUARANTINED = "quarantined"
     OVERDUE = "overdue"
     DUE = "due"
@@ -32,6 +33,7 @@ class State(StrEnum):
 MEANING = {
     State.BROKEN: "its YAML cannot be used",
     State.UNREADABLE: "its table cannot be read",
+    State.ASKING: "a round that was checked is published when a person says so",
     State.QUARANTINED: "a check failed or a person said no: partitions are held back until their next try",
     State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
     State.DUE: "the next run has something to do",
@@ -72,11 +74,11 @@ class TopicRow:
         return self.state not in (State.BROKEN, State.UNREADABLE, State.READING, State.EMPTY)
 
 
-def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int) -> TopicRow:
-    """The row of a topic whose table was read."""
+def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int, asking: str = "") -> TopicRow:
+    """The row of a topic whose table was read. `asking`: the task that waits for a person's answer, if any."""
     configs = topic.config
     decisions = [decide(log, configs, now_ms) for log in logs]
-    state, note = _state(topic, logs, decisions, now_ms)
+    state, note = (State.ASKING, asking_words(asking)) if asking else _state(topic, logs, decisions, now_ms)
     earliest = [log.earliest_dirty_timestamp_ms for log in logs if log.earliest_dirty_timestamp_ms is not None]
     horizons = [log.next_horizon_ms for log in logs if log.next_horizon_ms is not None]
     rounds = [log.state.last_round_ms for log in logs if log.state.last_round_ms is not None]
@@ -99,6 +101,11 @@ def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int)
         last_round_ms=max(rounds, default=None),
         saved=saved,
     )
+
+
+def asking_words(task: str) -> str:
+    """`task approve asks whether a checked round may be published`."""
+    return f"task {task} asks whether a checked round may be published"
 
 
 def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:

@@ -96,6 +96,11 @@ class Round:
         return self._deleted(PUBLISHED)
 
     @property
+    def would_drop(self) -> dict[str, int]:
+        """Records that go, by reason, if the logs that passed are published."""
+        return self._deleted(CHECKED)
+
+    @property
     def put_back(self) -> dict[str, int]:
         """Records that were dropped, by reason, and are there again since a rollback."""
         return self._deleted(UNDONE)
@@ -114,7 +119,20 @@ class Round:
 
     @property
     def undone(self) -> bool:
-        return any(log.outcome == UNDONE for log in self.logs)
+        return self._any(UNDONE)
+
+    @property
+    def published(self) -> bool:
+        """Whether anything of it is on `main`."""
+        return self._any(PUBLISHED)
+
+    @property
+    def open(self) -> bool:
+        """Whether what passed is neither published nor dropped, as far as is known."""
+        return self._any(CHECKED)
+
+    def _any(self, outcome: str) -> bool:
+        return any(log.outcome == outcome for log in self.logs)
 
     @property
     def note(self) -> str:

@@ -19,7 +19,7 @@ from cleantail.history import saved
 from cleantail.log_state import LogState
 from cleantail.metadata_cache import MetadataCache, Observed
 from cleantail.overview import MEANING, State, TopicRow, counts, in_order, lag_limits, topic_row
-from cleantail.past_rounds import Round
+from cleantail.past_rounds import Round, with_undone
 from cleantail.triggers import Decision
 from cleantail_airflow.data_docs import pages_of, site_of
 
@@ -107,28 +107,32 @@ class Content:
         self._found = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
         self._seen = seen
 
-    def all_topics(self, readable: Collection[str], now_ms: int) -> dict[str, Any]:
-        """The rows of the topics that the user may read, in their order."""
+    def all_topics(self, readable: Collection[str], now_ms: int, asking: Mapping[str, str]) -> dict[str, Any]:
+        """The rows of the topics that the user may read, in their order. `asking`: topic -> the task of its DAG that
+        waits for a person's answer."""
         found = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
         topics = [topic for topic in found.values() if isinstance(topic, Topic)]
         seen = self.cache.observe(topics, ALL_WITHIN_S) if topics else {}
-        rows = in_order(row_of(name, topic, seen.get(name), now_ms) for name, topic in found.items())
+        of_all = (row_of(name, topic, seen.get(name), now_ms, asking.get(name, "")) for name, topic in found.items())
+        rows = in_order(of_all)
         reading = any(row.state is State.READING for row in rows)
         return {"rows": rows, "counts": counts(rows), "meaning": MEANING, "reading": reading, "now_ms": now_ms}
 
-    def one_topic(self, name: str, now_ms: int) -> dict[str, Any]:
+    def one_topic(self, name: str, now_ms: int, asking: str = "") -> dict[str, Any]:
         """Everything of one topic. Raises KeyError for an unknown one, CleantailError where it cannot be read."""
         file, _ = self.topics()[name]
         topic = self.topic(name)
         observed = self.cache.observe([topic], ONE_WITHIN_S)[name]
         if observed is None or observed.error:
             raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
-        rounds = self.cache.rounds(topic)
+        rounds = with_undone(self.cache.rounds(topic), observed.undone)
         facts = observed.facts and replace(observed.facts, readers=self.cache.readers(topic))
         plan = plan_run(topic, facts, now_ms=now_ms)
         return {
             "topic": topic,
-            "row": row_of(name, topic, observed, now_ms),
+            "row": row_of(name, topic, observed, now_ms, asking),
+            "asking": asking,
+            "asked_for": next((r for r in rounds if r.open), None) if asking else None,
             "meaning": MEANING,
             "limits": lag_limits(topic),
             "plan": plan,
@@ -150,8 +154,8 @@ class Content:
         return {"rounds": shown, "docs": docs, "columns": columns, **more}
 
 
-def row_of(name: str, topic: Topic | ConfigError, observed: Observed | None, now_ms: int) -> TopicRow:
-    """One topic at a glance, whatever is wrong with it."""
+def row_of(name: str, topic: Topic | ConfigError, observed: Observed | None, now_ms: int, asking: str = "") -> TopicRow:
+    """One topic at a glance, whatever is wrong with it. `asking`: the task that waits for a person's answer."""
     if isinstance(topic, ConfigError):
         return TopicRow(name, State.BROKEN, str(topic.problems[0]))
     if observed is None:
@@ -163,7 +167,7 @@ def row_of(name: str, topic: Topic | ConfigError, observed: Observed | None, now
     except CleantailError as e:
         return TopicRow(name, State.UNREADABLE, str(e), topic.description)
     files = observed.facts.files if observed.facts else ()
-    return topic_row(topic, logs, saved(files, observed.sizes), now_ms)
+    return topic_row(topic, logs, saved(files, observed.sizes), now_ms, asking)
 
 
 def _log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:

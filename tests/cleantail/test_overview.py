@@ -53,6 +53,13 @@ def test_a_topic_shows_its_most_pressing_state_and_the_reason(log, changes, stat
     assert (row.state, row.note) == (state, note)
 
 
+def test_a_question_to_a_person_comes_before_what_the_logs_say():
+    topic = Topic(topic="orders", table="n.orders", config=configs())
+    row = topic_row(topic, [log_state(state=HELD)], Saved(1, 2), NOW_MS, asking="approve_expiry")
+    assert (row.state, row.quarantined) == (State.ASKING, (0,))
+    assert row.note == "task approve_expiry asks whether a checked round may be published"
+
+
 def test_a_topic_without_logs_is_empty():
     assert row_of().state is State.EMPTY
     assert not row_of().known
