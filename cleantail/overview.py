@@ -21,6 +21,7 @@ class State(StrEnum):
     UNREADABLE = "unreadable"
     ASKING = "waits for approval"
     QUARANTINED = "quarantined"
+    PAUSED = "paused"
     OVERDUE = "overdue"
     DUE = "due"
     WAITING = "waiting"
@@ -34,7 +35,8 @@ MEANING = {
     State.BROKEN: "its YAML cannot be used",
     State.UNREADABLE: "its table cannot be read",
     State.ASKING: "a round that was checked is published when a person says so",
-    State.QUARANTINED: "a check failed or a person said no: partitions are held back until their next try",
+    State.QUARANTINED: "a check failed: partitions are held back until their next try",
+    State.PAUSED: "a person said no to a round, or nobody said yes: its partitions rest until their next try",
     State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
     State.DUE: "the next run has something to do",
     State.WAITING: "dirty, but not above the limit or not yet cleanable",
@@ -122,12 +124,12 @@ def lag_limits(topic: Topic) -> str:
 
 def _state(topic: Topic, logs: Sequence[LogState], decisions: Sequence[Decision], now_ms: int) -> tuple[State, str]:
     """The most pressing state, and the reason in words of the log that is in it."""
-    held = [log for log in logs if log.state.quarantine]
+    held = [(log.partition, log.state.quarantine) for log in logs if log.state.quarantine]
     late = [d for d in decisions if d.overdue_ms > 0 and d.cleanable_bytes > 0]
     due = [d for d in decisions if d.compact]
     if held:
-        reason = held[0].state.quarantine.reason if held[0].state.quarantine else ""
-        return State.QUARANTINED, _of(held[0].partition, reason)
+        partition, why = min(held, key=lambda each: not each[1].check_failed)
+        return State.QUARANTINED if why.check_failed else State.PAUSED, _of(partition, why.reason)
     if not logs:
         return State.EMPTY, MEANING[State.EMPTY]
     if not topic.config.compacts:

@@ -329,6 +329,41 @@ def assert_nobody_is_asked(shown: str) -> None:
     assert "required_actions" not in shown
 
 
+def test_bytes_that_reclaims_freed_stay_saved_when_their_snapshots_have_expired(
+    browser: Any, orders: OrdersTable
+) -> None:
+    tell(orders, evidence_row(kind="reclaim", round="", outcome="published", freed_bytes=3 << 20, partition=0))
+    assert "3.0 MiB freed by rewrites" in shown_of(browser, orders, "/cleantail/topics")
+    assert "3.0 MiB reclaimed)" in shown_of(browser, orders)
+
+
+def test_a_topic_whose_round_a_person_has_rejected_is_paused(browser: Any, orders: OrdersTable) -> None:
+    rests = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", "rejected by ben", 1, 2))
+    orders.set_properties(**{"cleantail.partition.0": rests.as_json()})
+    assert 'data-state="paused"' in shown_of(browser, orders, "/cleantail/topics")
+    shown = shown_of(browser, orders)
+    assert ">paused</span>" in shown
+    assert "Held back by a person" in shown
+
+
+def test_the_whole_configuration_is_shown_with_its_origin_and_without_addresses(
+    browser: Any, orders: OrdersTable, site: Site
+) -> None:
+    hook = {"type": "webhook", "conn_id": "hook", "endpoint": "in/hidden"}
+    site.topic("orders", publish="approve", alerts=[hook])
+    (site.config / "defaults.yaml").write_text("topic: {approvers: [anna]}\n")
+    shown = shown_of(browser, orders)
+    for key, value, origin in (
+        ("publish", "approve", "topic YAML"),
+        ("alerts", "webhook by connection hook", "topic YAML"),
+        ("approvers", "anna", "defaults.yaml"),
+        ("checks", "none", "built-in default"),
+        ("segment.ms", "1", "topic YAML"),
+    ):
+        assert f"<code>{key}</code></th><td>{value}</td><td>{origin}</td>" in shown
+    assert "hidden" not in shown.partition('<h2 id="settings">')[2]
+
+
 def test_a_topics_page_leads_to_its_dag_and_says_its_schedule_in_words(
     browser: Any, orders: OrdersTable, site: Site
 ) -> None:
