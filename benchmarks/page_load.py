@@ -24,10 +24,10 @@ def main(argv: list[str]) -> int:
     names = sorted(content.topics())
 
     def page(template: str, shown: dict[str, Any]) -> str:
-        return str(app._TEMPLATES.get_template(template).render(root="", **shown))
+        return str(app._TEMPLATES.get_template(template).render(root="", ui="", **shown))
 
     def all_topics() -> str:
-        return page("topics.html", content.all_topics(names, int(time.time() * 1000)))
+        return page("topics.html", content.all_topics(names, int(time.time() * 1000), asking={}))
 
     def one_topic() -> str:
         shown = content.one_topic(names[-1], int(time.time() * 1000))

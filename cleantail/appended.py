@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cleantail.past_rounds import PUBLISHED, Round
+from cleantail.past_rounds import PUBLISHED, Round, with_undone
+from cleantail.rollback import rollbacks
+from cleantail.rolling_back import history_of
 from cleantail.round_state import COMPACT
 from cleantail.table_metadata import files_added_by, live_files
 from cleantail.what_if import Arrival, History, Observed
@@ -22,7 +24,8 @@ DROPS_BY_ROUNDS = ("superseded", "copies", "invalid")
 
 
 def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History | None:
-    """None for a table without records. `rounds`: those of the evidence table."""
+    """None for a table without records. `rounds`: those of the evidence table; the table knows of a rollback also
+    where the process that did it died before it could tell."""
     chain = _main(table)
     if not chain:
         return None
@@ -31,7 +34,8 @@ def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History 
     for snapshot in chain[1:]:
         arrivals += [Arrival(snapshot.timestamp_ms, file) for file in files_added_by(table, snapshot)]
     end_ms = max(now_ms, chain[-1].timestamp_ms)
-    return History(oldest.timestamp_ms, end_ms, tuple(arrivals), tuple(observed(rounds)))
+    real = with_undone(rounds, rollbacks(list(history_of(table))))
+    return History(oldest.timestamp_ms, end_ms, tuple(arrivals), tuple(observed(real)))
 
 
 def _main(table: Table) -> list[Snapshot]:
@@ -46,7 +50,8 @@ def _main(table: Table) -> list[Snapshot]:
 
 
 def observed(rounds: Iterable[Round]) -> list[Observed]:
-    """Compactions that were published, by log. Their clock is the real one: by it snapshots are dated as well."""
+    """Compactions that were published, by log, without those that were undone: their records are there again, and a
+    later round has dropped them once more. Their clock is the real one: by it snapshots are dated as well."""
     return [
         Observed(
             partition=log.partition,

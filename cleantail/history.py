@@ -28,7 +28,7 @@ class SizePoint:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Bytes that readers no longer read: hidden by deletion vectors, and given back by rewrites (as far as known)."""
+    """Bytes that readers no longer read: hidden by deletion vectors, and freed by rewrites (as far as known)."""
 
     hidden_bytes: int
     reclaimed_bytes: int
@@ -53,6 +53,8 @@ def _number(summary: Mapping[str, str], name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def saved(files: Iterable[DataFile], points: Iterable[SizePoint]) -> Saved:
-    """What compaction has saved in one table."""
-    return Saved(sum(f.size_bytes - f.live_bytes for f in files), sum(p.reclaimed_bytes for p in points))
+def saved(files: Iterable[DataFile], points: Iterable[SizePoint], recorded_bytes: int = 0) -> Saved:
+    """What compaction has saved in one table. `recorded_bytes`: reclaimed as the evidence has it, which knows it for
+    good, but not of reclaims by earlier versions; the snapshots may know of those."""
+    kept = sum(p.reclaimed_bytes for p in points)
+    return Saved(sum(f.size_bytes - f.live_bytes for f in files), max(kept, recorded_bytes))

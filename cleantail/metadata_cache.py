@@ -23,7 +23,7 @@ from cleantail.log_metrics import Totals
 from cleantail.outside import explained
 from cleantail.past_rounds import EVIDENCE, Round, read_evidence
 from cleantail.readers import Reader, registered
-from cleantail.rollback import UndoneRound, published_rounds
+from cleantail.rollback import UndoneRound, published_rounds, rollbacks
 from cleantail.rolling_back import history_of
 from cleantail.table_metadata import TableFacts, table_facts
 
@@ -41,11 +41,12 @@ MOST_EVIDENCE = 64
 @dataclass(frozen=True, slots=True)
 class Observed:
     """A topic's table as it was read: its facts (None where there is no table), sizes by snapshot, the rounds that can
-    be undone, newest first; or the error."""
+    be undone, newest first, and those that rollbacks have undone (Unix ms, names); or the error."""
 
     facts: TableFacts | None = None
     sizes: tuple[SizePoint, ...] = ()
     undoable: tuple[UndoneRound, ...] = ()
+    undone: tuple[tuple[int, tuple[str, ...]], ...] = ()
     error: str = ""
 
 
@@ -147,7 +148,8 @@ class MetadataCache:
 
 
 def _observed(table: Table) -> Observed:
-    return Observed(table_facts(table), size_points(table), published_rounds(list(history_of(table))))
+    history = list(history_of(table))
+    return Observed(table_facts(table), size_points(table), published_rounds(history), rollbacks(history))
 
 
 def metadata_locations(catalog: Catalog) -> dict[str, str]:

@@ -19,7 +19,9 @@ class State(StrEnum):
 
     BROKEN = "broken"
     UNREADABLE = "unreadable"
+    ASKING = "waits for approval"
     QUARANTINED = "quarantined"
+    PAUSED = "paused"
     OVERDUE = "overdue"
     DUE = "due"
     WAITING = "waiting"
@@ -32,7 +34,9 @@ class State(StrEnum):
 MEANING = {
     State.BROKEN: "its YAML cannot be used",
     State.UNREADABLE: "its table cannot be read",
-    State.QUARANTINED: "a check failed or a person said no: partitions are held back until their next try",
+    State.ASKING: "a round that was checked is published when a person says so",
+    State.QUARANTINED: "a check failed: partitions are held back until their next try",
+    State.PAUSED: "a person said no to a round, or nobody said yes: its partitions rest until their next try",
     State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
     State.DUE: "the next run has something to do",
     State.WAITING: "dirty, but not above the limit or not yet cleanable",
@@ -72,11 +76,11 @@ class TopicRow:
         return self.state not in (State.BROKEN, State.UNREADABLE, State.READING, State.EMPTY)
 
 
-def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int) -> TopicRow:
-    """The row of a topic whose table was read."""
+def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int, asking: str = "") -> TopicRow:
+    """The row of a topic whose table was read. `asking`: the task that waits for a person's answer, if any."""
     configs = topic.config
     decisions = [decide(log, configs, now_ms) for log in logs]
-    state, note = _state(topic, logs, decisions, now_ms)
+    state, note = (State.ASKING, asking_words(asking)) if asking else _state(topic, logs, decisions, now_ms)
     earliest = [log.earliest_dirty_timestamp_ms for log in logs if log.earliest_dirty_timestamp_ms is not None]
     horizons = [log.next_horizon_ms for log in logs if log.next_horizon_ms is not None]
     rounds = [log.state.last_round_ms for log in logs if log.state.last_round_ms is not None]
@@ -101,6 +105,11 @@ def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int)
     )
 
 
+def asking_words(task: str) -> str:
+    """`task approve asks whether a checked round may be published`."""
+    return f"task {task} asks whether a checked round may be published"
+
+
 def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:
     """Partitions that are held back."""
     return tuple(log.partition for log in logs if log.state.quarantine)
@@ -115,12 +124,12 @@ def lag_limits(topic: Topic) -> str:
 
 def _state(topic: Topic, logs: Sequence[LogState], decisions: Sequence[Decision], now_ms: int) -> tuple[State, str]:
     """The most pressing state, and the reason in words of the log that is in it."""
-    held = [log for log in logs if log.state.quarantine]
+    held = [(log.partition, log.state.quarantine) for log in logs if log.state.quarantine]
     late = [d for d in decisions if d.overdue_ms > 0 and d.cleanable_bytes > 0]
     due = [d for d in decisions if d.compact]
     if held:
-        reason = held[0].state.quarantine.reason if held[0].state.quarantine else ""
-        return State.QUARANTINED, _of(held[0].partition, reason)
+        partition, why = min(held, key=lambda each: not each[1].check_failed)
+        return State.QUARANTINED if why.check_failed else State.PAUSED, _of(partition, why.reason)
     if not logs:
         return State.EMPTY, MEANING[State.EMPTY]
     if not topic.config.compacts:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from cleantail.rollback import ROLLBACK
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -28,10 +30,16 @@ REJECTED = "rejected"
 """A person said no, or nobody approved it in time."""
 WITHDRAWN = "withdrawn"
 """Dropped unpublished: it waited for an approval that nobody could be asked for, or the table changed under it."""
+UNDONE = "undone"
+"""Published, and undone by a later rollback. No row says it of a log: the rollback's own row names its rounds."""
+OUTCOMES = (HELD_BACK, CHECKED, UNDONE, PUBLISHED, REJECTED, WITHDRAWN)
+"""The most pressing first: that of a log counts for its round."""
 CHECKS = (CHECKED, HELD_BACK)
 """Outcomes that a check writes; the others are of a log that was checked before."""
 RECLAIM = "reclaim"
 """Kind of the row that a reclaim writes, which is of no log."""
+UNDID = "undid "
+"""Beginning of the name of a rollback; the names of its rounds follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ class CheckResult:
 @dataclass(frozen=True, slots=True)
 class LogRound:
     """One log in one round: the offsets that were dirty, the records, what would be dropped by reason, the verdict, and
-    what became of it. `note`: who decided, and why."""
+    what became of it (one of OUTCOMES). `note`: who decided, and why."""
 
     partition: int
     first_dirty_offset: int
@@ -84,18 +92,47 @@ class Round:
 
     @property
     def deleted(self) -> dict[str, int]:
-        """Records dropped, by reason, over the logs that were published."""
+        """Records dropped, by reason, over the logs that were published; those that a rollback has put back are not."""
+        return self._deleted(PUBLISHED)
+
+    @property
+    def would_drop(self) -> dict[str, int]:
+        """Records that go, by reason, if the logs that passed are published."""
+        return self._deleted(CHECKED)
+
+    @property
+    def put_back(self) -> dict[str, int]:
+        """Records that were dropped, by reason, and are there again since a rollback."""
+        return self._deleted(UNDONE)
+
+    def _deleted(self, outcome: str) -> dict[str, int]:
         totals: dict[str, int] = {}
         for log in self.logs:
             for reason, count in log.deleted.items():
-                totals[reason] = totals.get(reason, 0) + (count if log.outcome == PUBLISHED else 0)
+                totals[reason] = totals.get(reason, 0) + (count if log.outcome == outcome else 0)
         return totals
 
     @property
     def outcome(self) -> str:
         """Of the whole round: held back where any log was, else what became of the logs, which is one for all."""
-        outcomes = {log.outcome for log in self.logs}
-        return HELD_BACK if HELD_BACK in outcomes else next(iter(outcomes))
+        return min((log.outcome for log in self.logs), key=_rank)
+
+    @property
+    def undone(self) -> bool:
+        return self._any(UNDONE)
+
+    @property
+    def published(self) -> bool:
+        """Whether anything of it is on `main`."""
+        return self._any(PUBLISHED)
+
+    @property
+    def open(self) -> bool:
+        """Whether what passed is neither published nor dropped, as far as is known."""
+        return self._any(CHECKED)
+
+    def _any(self, outcome: str) -> bool:
+        return any(log.outcome == outcome for log in self.logs)
 
     @property
     def note(self) -> str:
@@ -115,6 +152,11 @@ class Round:
         return tuple(check for check in self.checks if not check.passed)
 
 
+def _rank(outcome: str) -> tuple[int, str]:
+    """The place in OUTCOMES; what a later version may have written comes last."""
+    return (OUTCOMES.index(outcome) if outcome in OUTCOMES else len(OUTCOMES)), outcome
+
+
 def outcome_of(row: Mapping[str, Any]) -> str:
     """Of a row of the evidence. Rows of earlier versions have none: what passed was taken for published."""
     return row.get("outcome") or (PUBLISHED if row["passed"] else HELD_BACK)
@@ -122,7 +164,7 @@ def outcome_of(row: Mapping[str, Any]) -> str:
 
 def rounds_of(rows: Iterable[Mapping[str, Any]]) -> list[Round]:
     """Rows of the evidence table as rounds, newest first. A round that was checked again counts again; what became of
-    a log belongs to its last check."""
+    a log belongs to its last check, and a rollback to the last round of the name before it."""
     groups: dict[tuple[str, str, int], dict[int, LogRound]] = {}
     clocks: dict[tuple[str, str, int], tuple[int, int]] = {}
     seen: Counter[tuple[str, str, int]] = Counter()
@@ -140,7 +182,26 @@ def rounds_of(rows: Iterable[Mapping[str, Any]]) -> list[Round]:
         clocks[group] = (row["now_ms"], row["checked_at_ms"])
         seen[name, kind, partition] += 1
     rounds = [_round(group, logs, *clocks[group]) for group, logs in groups.items()]
-    return sorted(rounds, key=lambda r: r.checked_at_ms, reverse=True)
+    undone = [(r.checked_at_ms, r.name.removeprefix(UNDID).split(", ")) for r in rounds if r.kind == ROLLBACK]
+    return with_undone(sorted(rounds, key=lambda r: r.checked_at_ms, reverse=True), undone)
+
+
+def with_undone(rounds: Iterable[Round], undone: Iterable[tuple[int, Collection[str]]]) -> list[Round]:
+    """The rounds in their order, with what rollbacks have undone. `undone`: (Unix ms, names of rounds) of rollbacks.
+
+    A name is a clock and a number of the table's, so a round after the rollback may have it again: only one that was
+    checked before is meant. Told twice is told once.
+    """
+    times = [(at_ms, frozenset(names)) for at_ms, names in undone]
+    return [
+        _undone(r) if any(r.name in names and r.checked_at_ms <= at_ms for at_ms, names in times) else r for r in rounds
+    ]
+
+
+def _undone(round_: Round) -> Round:
+    """Only what was published can be undone: other rounds of the name stay what they are."""
+    logs = (replace(log, outcome=UNDONE) if log.outcome == PUBLISHED else log for log in round_.logs)
+    return replace(round_, logs=tuple(logs))
 
 
 def _round(group: tuple[str, str, int], logs: Mapping[int, LogRound], now_ms: int, checked_at_ms: int) -> Round:

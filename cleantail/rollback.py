@@ -14,6 +14,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from cleantail.errors import CleantailError, TableError
@@ -104,7 +105,8 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
     if not rounds:
         raise CleantailError(f"{table}: no round was published after snapshot {target.snapshot_id}: nothing to undo")
     for commit in since:
-        _require_known(commit, table)
+        if reason := _refusal(commit):
+            raise TableError(f"{table}: {reason}")
     return RollbackPlan(
         to_snapshot_id=target.snapshot_id,
         to_at_ms=target.at_ms,
@@ -117,9 +119,16 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
 
 
 def published_rounds(history: Sequence[Commit]) -> tuple[UndoneRound, ...]:
-    """The rounds in `main`'s kept history that a rollback can still reach, newest first."""
+    """The rounds in `main`'s kept history that a rollback can still undo, newest first: none that lies behind a commit
+    which plan_rollback refuses."""
     kept = {c.snapshot_id for c in history}
-    return tuple(_undone(c) for c in history if c.is_round and c.parent_id in kept)
+    within_reach = takewhile(lambda c: not _refusal(c), history)
+    return tuple(_undone(c) for c in within_reach if c.is_round and c.parent_id in kept)
+
+
+def rollbacks(history: Sequence[Commit]) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """(Unix ms, names of the rounds that it has undone) of each rollback in `main`'s kept history."""
+    return tuple((c.at_ms, tuple(c.summary.get(UNDONE, "").split(","))) for c in history if _is_record(c))
 
 
 def _target(history: Sequence[Commit], to: int | None, table: str) -> Commit:
@@ -141,12 +150,18 @@ def _target(history: Sequence[Commit], to: int | None, table: str) -> Commit:
     return by_id[last.parent_id]
 
 
-def _require_known(commit: Commit, table: str) -> None:
-    if commit.is_round or commit.operation in ("append", "replace"):
-        return
-    raise TableError(
-        f"{table}: snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC ({commit.operation}) is not "
-        "Cleantail's: a rollback would undo what it changed; nothing was done. Name a later snapshot with --to"
+def _refusal(commit: Commit) -> str:
+    """Why no rollback goes behind this commit; empty where one can."""
+    if commit.summary.get(BEFORE) if commit.is_round else commit.operation in ("append", "replace"):
+        return ""
+    if commit.is_round:
+        return (
+            f"round {commit.summary.get(ROUND)} (snapshot {commit.snapshot_id}) does not say what the state was "
+            "before it: it was published by an earlier version and cannot be undone"
+        )
+    return (
+        f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC ({commit.operation}) is not Cleantail's: "
+        "a rollback would undo what it changed; nothing was done. Name a later snapshot with --to"
     )
 
 
@@ -161,16 +176,10 @@ def _undone(commit: Commit) -> UndoneRound:
 
 
 def _states_before(rounds: Sequence[Commit], table: str) -> dict[int, PartitionState | None]:
-    """`rounds` newest first: the earliest that touched a log says what its state was."""
+    """`rounds` newest first, none of them refused: the earliest that touched a log says what its state was."""
     states: dict[int, PartitionState | None] = {}
     for commit in rounds:
-        text = commit.summary.get(BEFORE)
-        if text is None:
-            raise TableError(
-                f"{table}: round {commit.summary.get(ROUND)} (snapshot {commit.snapshot_id}) does not say what the "
-                "state was before it: it was published by an earlier version and cannot be undone"
-            )
-        states |= unpacked(text, f"{table}: {BEFORE} of snapshot {commit.snapshot_id}")
+        states |= unpacked(commit.summary[BEFORE], f"{table}: {BEFORE} of snapshot {commit.snapshot_id}")
     return states
 
 

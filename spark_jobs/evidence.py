@@ -20,7 +20,7 @@ from cleantail.approval import heads_of
 from cleantail.catalogs import open_catalog
 from cleantail.config import Platform
 from cleantail.history import OPERATION
-from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM, UNDID
 from cleantail.rollback import ROLLBACK, ROUND, RollbackPlan
 from cleantail.rolling_back import LogUndo
 from spark_jobs.changes import history
@@ -104,7 +104,7 @@ def append_rollback(
     table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int
 ) -> None:
     """One row a log: records before and after, which rounds were undone, and by whom."""
-    name = f"undid {', '.join(u.round for u in planned.undone)}"
+    name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
     head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
     rows = [
         {

@@ -74,9 +74,14 @@ def _own_hosts(request: Request) -> set[str]:
 
 def login_url(request: Request) -> str:
     """Where a person without a login is sent, to come back here after it."""
-    root = request.scope.get("app_root_path", "").rstrip("/")
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return f"{root}/api/v2/auth/login?next={quote(path, safe='')}"
+    return f"{ui_root(request)}/api/v2/auth/login?next={quote(path, safe='')}"
+
+
+def ui_root(request: Request) -> str:
+    """Where Airflow's own UI begins: empty, or a path without the last /."""
+    root: str = request.scope.get("app_root_path", "")
+    return root.rstrip("/")
 
 
 def note_release(dag_id: str, partition: int, reason: str, user: BaseUser) -> None:

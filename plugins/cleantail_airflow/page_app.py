@@ -28,7 +28,9 @@ from cleantail import words
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
 from cleantail.releasing import release
+from cleantail.run_schedule import schedule_words
 from cleantail_airflow import data_docs
+from cleantail_airflow.asking import asking_tasks
 from cleantail_airflow.exposition import exposition
 from cleantail_airflow.metrics_access import SCRAPER, Scraper
 from cleantail_airflow.page_access import (
@@ -41,6 +43,7 @@ from cleantail_airflow.page_access import (
     note_release,
     readable,
     require_same_origin,
+    ui_root,
 )
 from cleantail_airflow.page_content import Content
 from cleantail_airflow.places import config_dir
@@ -99,7 +102,8 @@ def all_topics(request: Request, user: User) -> Response:
     """The page of all topics."""
     content = _content(request)
     try:
-        return _page(request, "topics.html", content.all_topics(readable(content.topics(), user), _now_ms()))
+        names = readable(content.topics(), user)
+        return _page(request, "topics.html", content.all_topics(names, _now_ms(), asking_tasks(names)))
     except CleantailError as e:
         return _problem(request, "The topics cannot be shown", str(e))
 
@@ -107,7 +111,8 @@ def all_topics(request: Request, user: User) -> Response:
 def one_topic(request: Request, dag_id: str, user: User, released: int | None = None) -> Response:
     """The page of one topic; also the tab of DAGs that are none."""
     try:
-        shown = _content(request).one_topic(dag_id, _now_ms())
+        asking = asking_tasks([dag_id]).get(dag_id, "")
+        shown = _content(request).one_topic(dag_id, _now_ms(), asking)
     except KeyError:
         text = f"{dag_id} is not a Cleantail topic: no file in config/topics names it."
         return _problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
@@ -189,7 +194,7 @@ def _problem(request: Request, title: str, text: str, code: int = status.HTTP_20
 
 
 def _page(request: Request, template: str, shown: dict[str, Any], code: int = status.HTTP_200_OK) -> Response:
-    text = _TEMPLATES.get_template(template).render(root=request.scope["root_path"], **shown)
+    text = _TEMPLATES.get_template(template).render(root=request.scope["root_path"], ui=ui_root(request), **shown)
     return HTMLResponse(text, code)
 
 
@@ -208,6 +213,7 @@ def _templates() -> Environment:
         "duration": words.duration,
         "ago": words.ago,
         "in_words": words.in_words,
+        "schedule_words": schedule_words,
         "count": "{:,}".format,
         "ratio": "{:.2f}".format,
         "px": "{:.1f}".format,

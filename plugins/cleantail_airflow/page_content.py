@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.config import ConfigError, Platform, Topic, load_platform, scan_topics
-from cleantail.config_origin import settings, written_configs
+from cleantail.config_origin import settings, written
 from cleantail.drawing import Bar, log_bar, round_columns, size_plot
 from cleantail.errors import CleantailError
 from cleantail.evaluate import RunPlan, log_states, plan_run
@@ -18,8 +18,9 @@ from cleantail.failed_branches import KeptBranch, kept_branch
 from cleantail.history import saved
 from cleantail.log_state import LogState
 from cleantail.metadata_cache import MetadataCache, Observed
+from cleantail.metrics import RECLAIMED
 from cleantail.overview import MEANING, State, TopicRow, counts, in_order, lag_limits, topic_row
-from cleantail.past_rounds import Round
+from cleantail.past_rounds import Round, with_undone
 from cleantail.triggers import Decision
 from cleantail_airflow.data_docs import pages_of, site_of
 
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 ALL_WITHIN_S = 1.0
 """How long the page of all topics waits for metadata; what is not there by then comes at the next load."""
+FREED_WITHIN_S = 0.5
+"""How long a page waits for what the whole evidence says of bytes freed; without it, what the kept snapshots say."""
 ONE_WITHIN_S = 30.0
 ROUNDS_SHOWN = 30
 BAR_WIDTH = 1000.0
@@ -107,28 +110,36 @@ class Content:
         self._found = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
         self._seen = seen
 
-    def all_topics(self, readable: Collection[str], now_ms: int) -> dict[str, Any]:
-        """The rows of the topics that the user may read, in their order."""
+    def all_topics(self, readable: Collection[str], now_ms: int, asking: Mapping[str, str]) -> dict[str, Any]:
+        """The rows of the topics that the user may read, in their order. `asking`: topic -> the task of its DAG that
+        waits for a person's answer."""
         found = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
         topics = [topic for topic in found.values() if isinstance(topic, Topic)]
         seen = self.cache.observe(topics, ALL_WITHIN_S) if topics else {}
-        rows = in_order(row_of(name, topic, seen.get(name), now_ms) for name, topic in found.items())
+        freed = self._freed_bytes() if topics else {}
+        of_all = (
+            row_of(name, topic, seen.get(name), now_ms, asking.get(name, ""), freed.get(name, 0))
+            for name, topic in found.items()
+        )
+        rows = in_order(of_all)
         reading = any(row.state is State.READING for row in rows)
         return {"rows": rows, "counts": counts(rows), "meaning": MEANING, "reading": reading, "now_ms": now_ms}
 
-    def one_topic(self, name: str, now_ms: int) -> dict[str, Any]:
+    def one_topic(self, name: str, now_ms: int, asking: str = "") -> dict[str, Any]:
         """Everything of one topic. Raises KeyError for an unknown one, CleantailError where it cannot be read."""
         file, _ = self.topics()[name]
         topic = self.topic(name)
         observed = self.cache.observe([topic], ONE_WITHIN_S)[name]
         if observed is None or observed.error:
             raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
-        rounds = self.cache.rounds(topic)
+        rounds = with_undone(self.cache.rounds(topic), observed.undone)
         facts = observed.facts and replace(observed.facts, readers=self.cache.readers(topic))
         plan = plan_run(topic, facts, now_ms=now_ms)
         return {
             "topic": topic,
-            "row": row_of(name, topic, observed, now_ms),
+            "row": row_of(name, topic, observed, now_ms, asking, self._freed_bytes().get(name, 0)),
+            "asking": asking,
+            "asked_for": next((r for r in rounds if r.open), None) if asking else None,
             "meaning": MEANING,
             "limits": lag_limits(topic),
             "plan": plan,
@@ -137,9 +148,14 @@ class Content:
             **self._rounds(topic, rounds),
             "undoable": {(u.round, u.kind): u for u in observed.undoable},
             "newest": observed.undoable[0] if observed.undoable else None,
-            "settings": settings(topic, *written_configs(file, self._config_dir)),
+            "settings": settings(topic, *written(file, self._config_dir)),
             "now_ms": now_ms,
         }
+
+    def _freed_bytes(self) -> dict[str, int]:
+        """Topic -> bytes that all its reclaims have freed, as far as the evidence is read."""
+        totals = self.cache.totals(FREED_WITHIN_S) or {}
+        return {labels[0]: int(number) for (metric, labels), number in totals.items() if metric == RECLAIMED}
 
     def _rounds(self, topic: Topic, rounds: list[Round]) -> dict[str, Any]:
         shown = rounds[:ROUNDS_SHOWN]
@@ -150,8 +166,16 @@ class Content:
         return {"rounds": shown, "docs": docs, "columns": columns, **more}
 
 
-def row_of(name: str, topic: Topic | ConfigError, observed: Observed | None, now_ms: int) -> TopicRow:
-    """One topic at a glance, whatever is wrong with it."""
+def row_of(
+    name: str,
+    topic: Topic | ConfigError,
+    observed: Observed | None,
+    now_ms: int,
+    asking: str = "",
+    freed_bytes: int = 0,
+) -> TopicRow:
+    """One topic at a glance, whatever is wrong with it. `asking`: the task that waits for a person's answer;
+    `freed_bytes`: what the evidence says of all its reclaims."""
     if isinstance(topic, ConfigError):
         return TopicRow(name, State.BROKEN, str(topic.problems[0]))
     if observed is None:
@@ -163,7 +187,7 @@ def row_of(name: str, topic: Topic | ConfigError, observed: Observed | None, now
     except CleantailError as e:
         return TopicRow(name, State.UNREADABLE, str(e), topic.description)
     files = observed.facts.files if observed.facts else ()
-    return topic_row(topic, logs, saved(files, observed.sizes), now_ms)
+    return topic_row(topic, logs, saved(files, observed.sizes, freed_bytes), now_ms, asking)
 
 
 def _log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from cleantail.config import Topic
@@ -22,12 +22,15 @@ there at the next scrape."""
 DOWN = (State.BROKEN, State.UNREADABLE)
 
 
-def samples_of(content: Content, readable: Collection[str], now_ms: int) -> list[Sample]:
-    """The samples of the topics that the scraper may read. Raises CleantailError where the catalog is out of reach."""
+def samples_of(content: Content, readable: Collection[str], now_ms: int, asking: Mapping[str, str]) -> list[Sample]:
+    """The samples of the topics that the scraper may read; `asking` as for the page. Raises CleantailError where the
+    catalog is out of reach."""
     found = {name: topic for name, (_, topic) in content.topics().items() if name in readable}
     topics = {name: topic for name, topic in found.items() if isinstance(topic, Topic)}
     seen = content.cache.observe(list(topics.values()), TABLES_WITHIN_S) if topics else {}
-    states = {name: row_of(name, topic, seen.get(name), now_ms).state for name, topic in found.items()}
+    states = {
+        name: row_of(name, topic, seen.get(name), now_ms, asking.get(name, "")).state for name, topic in found.items()
+    }
     read = [name for name in topics if states[name] not in (*DOWN, State.READING)]
     totals = content.cache.totals(EVIDENCE_WITHIN_S) if topics else None
     gauges = chain.from_iterable(_of_topic(topics[name], seen[name] or Observed(), now_ms) for name in read)

@@ -2,11 +2,33 @@
 
 import pytest
 
-from cleantail.config import load_topic
-from cleantail.config_origin import Origin, settings, written_configs
+from cleantail.config import KafkaConfigs, Topic, load_topic
+from cleantail.config_origin import Origin, settings, written
 
-DEFAULTS = "topic:\n  config:\n    segment.ms: 60000\n    retention.ms: 1000\n"
-OWN = "topic: orders\nconfig:\n  segment.ms: 3600000\n  retention.ms: null\n  cleanup.policy: compact,delete\n"
+DEFAULTS = """
+topic:
+  config: {segment.ms: 60000, retention.ms: 1000}
+  schedule: "@daily"
+  publish: approve
+  owner: team-a
+  alerts: [{type: file, path: alerts.jsonl}]
+"""
+OWN = """
+topic: orders
+schedule: null
+owner: null
+config: {segment.ms: 3600000, retention.ms: null, cleanup.policy: "compact,delete"}
+approvers: [anna, ben]
+source: {path: "landing/*.jsonl"}
+columns: {partition: p, offset: o, key: "r.key"}
+checks: [{expectation: expect_column_values_to_not_be_null, kwargs: {column: value}, severity: warning}]
+alerts:
+  - {type: mail, to: [oncall@example.org], conn_id: smtp_default}
+  - {type: slack, conn_id: chat, endpoint: services/T0/B0/hidden}
+  - {type: webhook, conn_id: hook, endpoint: in/hidden, events: [check_failed]}
+  - {type: apprise, tag: ops}
+"""
+CONFIGS = {field.alias or name for name, field in KafkaConfigs.model_fields.items()}
 
 
 @pytest.fixture
@@ -15,7 +37,7 @@ def found(project):
     file = project / "config" / "topics" / "orders.yaml"
     file.write_text(OWN)
     topic = load_topic(file, project / "config")
-    return {s.name: s for s in settings(topic, *written_configs(file, project / "config"))}
+    return {s.name: s for s in settings(topic, *written(file, project / "config"))}
 
 
 @pytest.mark.parametrize(
@@ -26,12 +48,45 @@ def found(project):
         pytest.param("segment.bytes", "1073741824", "1.0 GiB", Origin.BUILT_IN, id="nobody wrote it"),
         pytest.param("max.compaction.lag.ms", "9223372036854775807", "no limit", Origin.BUILT_IN, id="no limit"),
         pytest.param("cleanup.policy", "compact,delete", "", Origin.TOPIC, id="a set"),
+        pytest.param("schedule", "by hand", "", Origin.TOPIC, id="a schedule that is switched off"),
+        pytest.param("owner", "team-a", "", Origin.DEFAULTS, id="an owner"),
+        pytest.param("table", "cleantail.orders", "", Origin.BUILT_IN, id="a table that nobody named"),
+        pytest.param("publish", "approve", "", Origin.DEFAULTS, id="publish"),
+        pytest.param("approvers", "anna, ben", "", Origin.TOPIC, id="approvers"),
+        pytest.param("source.path", "landing/*.jsonl", "", Origin.TOPIC, id="within a mapping"),
+        pytest.param("source.encoding", "text", "", Origin.BUILT_IN, id="beside it in the mapping"),
+        pytest.param("columns.key", "r.key", "", Origin.TOPIC, id="columns of an adopted table"),
+        pytest.param("columns.headers", "", "", Origin.BUILT_IN, id="a column that is in no record"),
+        pytest.param(
+            "checks", 'expect_column_values_to_not_be_null(column="value"), warning', "", Origin.TOPIC, id="checks"
+        ),
+        pytest.param(
+            "alerts",
+            "mail by connection smtp_default; slack by connection chat; webhook by connection hook of check_failed; "
+            "apprise by connection apprise_default",
+            "",
+            Origin.TOPIC,
+            id="alerts without what may be secret",
+        ),
     ],
 )
 def test_a_setting_says_its_value_and_its_layer(found, name, value, words, origin):
     assert (found[name].value, found[name].words, found[name].origin) == (value, words, origin)
 
 
-def test_files_without_configs_have_written_none(tmp_path):
-    (tmp_path / "orders.yaml").write_text("topic: orders\n")
-    assert written_configs(tmp_path / "orders.yaml", tmp_path) == ({}, {})
+def test_every_key_of_a_topic_is_there_but_its_name_and_description(found):
+    keys = set(Topic.model_fields) - {"topic", "description", "config"}
+    assert {name.partition(".")[0] for name in found if name not in CONFIGS} == keys
+    assert found.keys() >= CONFIGS
+    assert not [s for s in found.values() if "hidden" in s.value or "@example.org" in s.value]
+
+
+def test_files_that_say_nothing_leave_the_built_in_defaults(tmp_path):
+    file = tmp_path / "topics" / "orders.yaml"
+    file.parent.mkdir()
+    file.write_text("topic: orders\n")
+    assert written(file, tmp_path) == ({"topic": "orders"}, {})
+    found = {s.name: s for s in settings(load_topic(file, tmp_path), {"topic": "orders"}, {})}
+    assert {s.origin for s in found.values()} == {Origin.BUILT_IN}
+    assert (found["schedule"].value, found["alerts"].value) == ("*/15 * * * *", "")
+    assert not [name for name in found if name.startswith("columns")]

@@ -32,3 +32,12 @@ def test_saved_is_what_is_hidden_and_what_was_given_back():
     points = [size_point(0, "replace", {"removed-files-size": "30"})]
     assert saved(files, points) == Saved(hidden_bytes=40, reclaimed_bytes=30)
     assert saved(files, points).bytes == 70
+
+
+@pytest.mark.parametrize(
+    ("recorded", "reclaimed"),
+    [pytest.param(0, 30, id="rewrites by an earlier version"), pytest.param(900, 900, id="snapshots have expired")],
+)
+def test_of_snapshots_and_evidence_counts_who_knows_more(recorded, reclaimed):
+    points = [size_point(0, "replace", {"removed-files-size": "30"})]
+    assert saved([], points, recorded).reclaimed_bytes == reclaimed

@@ -50,6 +50,14 @@ def test_a_table_is_read_again_only_after_a_commit(orders_table, reads, clock):
     assert reads == ["orders", "orders"]
 
 
+def test_a_table_knows_which_rounds_were_undone(orders_table):
+    summary = {"cleantail.operation": "rollback", "cleantail.undone": "r2,r1"}
+    orders_table.append((0, 0, 1, b"a", b"1")).append((0, 1, 1, b"a", b"1"), summary=summary)
+    found = MetadataCache(orders_table.platform).observe([orders_table.topic], WAIT_S)["orders"]
+    [(at_ms, names)] = found.undone
+    assert (at_ms, names) == (orders_table.table.current_snapshot().timestamp_ms, ("r2", "r1"))
+
+
 def test_the_catalog_is_not_asked_at_each_look(orders_table, clock):
     cache = MetadataCache(orders_table.platform, clock)
     first = cache.observe([orders_table.topic], WAIT_S)["orders"]

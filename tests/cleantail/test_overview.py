@@ -12,6 +12,7 @@ from cleantail.partition_state import Horizon, PartitionState, Quarantine
 
 NOW_MS = 100 * HOUR_MS
 HELD = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, NOW_MS + 1))
+RESTS = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "rejected by anna", 1, NOW_MS + 1))
 CLEAN = {"first_dirty_offset": 30, "first_uncleanable_offset": 30, "cleanable_bytes": 0, "active_base_offset": None}
 
 
@@ -24,6 +25,7 @@ def row_of(*logs, **changes):
     ("log", "changes", "state", "note"),
     [
         pytest.param({"state": HELD}, {}, State.QUARANTINED, "partition 0: check failed: x", id="quarantined"),
+        pytest.param({"state": RESTS}, {}, State.PAUSED, "partition 0: rejected by anna", id="paused"),
         pytest.param(
             {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS},
             {"max_compaction_lag_ms": HOUR_MS},
@@ -51,6 +53,18 @@ def row_of(*logs, **changes):
 def test_a_topic_shows_its_most_pressing_state_and_the_reason(log, changes, state, note):
     row = row_of(log_state(**log), **changes)
     assert (row.state, row.note) == (state, note)
+
+
+def test_a_question_to_a_person_comes_before_what_the_logs_say():
+    topic = Topic(topic="orders", table="n.orders", config=configs())
+    row = topic_row(topic, [log_state(state=HELD)], Saved(1, 2), NOW_MS, asking="approve_expiry")
+    assert (row.state, row.quarantined) == (State.ASKING, (0,))
+    assert row.note == "task approve_expiry asks whether a checked round may be published"
+
+
+def test_a_failed_check_is_told_before_a_persons_no():
+    row = row_of(log_state(state=RESTS), log_state(partition=1, state=HELD))
+    assert (row.state, row.note, row.quarantined) == (State.QUARANTINED, "partition 1: check failed: x", (0, 1))
 
 
 def test_a_topic_without_logs_is_empty():

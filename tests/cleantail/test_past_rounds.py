@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cleantail.past_rounds import rounds_of
+from cleantail.past_rounds import rounds_of, with_undone
 
 
 def row(partition=0, round_name="r1", kind="compact", checked_at_ms=1000, passed=True, **deleted):
@@ -76,10 +76,79 @@ def test_rows_of_an_earlier_version_say_no_outcome():
 
 def test_the_answer_is_for_the_last_check_and_of_a_rollback_there_is_no_check():
     rows = [row(checked_at_ms=1), row(checked_at_ms=2), answer("published", checked_at_ms=3)]
-    undone = answer("published", round_name="undid r1", kind="rollback", checked_at_ms=4)
+    undone = answer("published", round_name="undid other", kind="rollback", checked_at_ms=4)
     freed = answer("published", kind="reclaim", checked_at_ms=5)
     assert [(r.kind, r.outcome, r.checked_at_ms) for r in rounds_of([*rows, undone, freed])] == [
         ("rollback", "published", 4),
         ("compact", "published", 2),
         ("compact", "checked", 1),
     ]
+
+
+def rollback(names, checked_at_ms):
+    return answer("published", round_name=f"undid {names}", kind="rollback", checked_at_ms=checked_at_ms)
+
+
+def outcomes(rounds):
+    return [(r.name, r.checked_at_ms, r.outcome, r.dropped) for r in rounds if r.kind != "rollback"]
+
+
+def published(name, at_ms, **deleted):
+    return [
+        row(round_name=name, checked_at_ms=at_ms, **deleted),
+        answer("published", round_name=name, checked_at_ms=at_ms + 1, **deleted),
+    ]
+
+
+def test_what_a_rollback_has_undone_dropped_nothing_and_only_what_was_before_it():
+    rows = [*published("r1", 10, superseded=4), *published("r2", 20, superseded=5), *published("r3", 30, superseded=6)]
+    undone = rollback("r3, r2", 40)
+    again = published("r2", 50, superseded=5)  # a round of the same name as one that was undone
+    assert outcomes(rounds_of([*rows, undone, *again])) == [
+        ("r2", 50, "published", 5),
+        ("r3", 30, "undone", 0),
+        ("r2", 20, "undone", 0),
+        ("r1", 10, "published", 4),
+    ]
+    found = rounds_of([*rows, undone])
+    assert [(r.undone, r.put_back) for r in found[1:]] == [
+        (True, {"superseded": 6}), (True, {"superseded": 5}), (False, {"superseded": 0}),
+    ]  # fmt: skip
+
+
+def test_a_round_of_the_same_name_that_was_never_published_was_not_undone():
+    rows = [
+        row(checked_at_ms=1), answer("withdrawn", checked_at_ms=2), row(checked_at_ms=3),
+        answer("published", checked_at_ms=4), rollback("r1", 5),
+    ]  # fmt: skip
+    found = [r for r in rounds_of(rows) if r.kind != "rollback"]
+    assert [(r.undone, r.outcome) for r in found] == [(True, "undone"), (False, "withdrawn")]
+
+
+def test_a_round_with_a_red_log_stays_red_when_it_is_undone():
+    rows = [row(0), row(1, passed=False), answer("published"), rollback("r1", 5000)]
+    found = rounds_of(rows)[1]
+    assert (found.outcome, found.undone) == ("held_back", True)
+    assert [log.outcome for log in found.logs] == ["undone", "held_back"]
+
+
+def test_a_rollback_that_the_evidence_was_not_told_of_is_known_from_the_table():
+    rounds = rounds_of([*published("r1", 10, superseded=4), *published("r2", 20, superseded=5)])
+    known = with_undone(rounds, [(15, ("r2",)), (30, ("r1", "r0"))])
+    assert outcomes(known) == [("r2", 20, "published", 5), ("r1", 10, "undone", 0)]
+    assert with_undone(known, [(30, ("r1",))]) == known
+
+
+@pytest.mark.parametrize(
+    ("told", "outcome"),
+    [
+        pytest.param(("published", "withdrawn"), "published", id="published in part"),
+        pytest.param(("withdrawn", "rejected"), "rejected", id="nothing published"),
+        pytest.param(("published", None), "checked", id="one not known yet"),
+        pytest.param(("of a later version", "published"), "published", id="a word that is not known"),
+    ],
+)
+def test_of_mixed_outcomes_the_most_pressing_counts_whatever_their_order(told, outcome):
+    for order in (told, told[::-1]):
+        answers = [answer(word, p) for p, word in enumerate(order) if word]
+        assert [r.outcome for r in rounds_of([row(0), row(1), *answers])] == [outcome]

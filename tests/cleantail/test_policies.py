@@ -66,6 +66,24 @@ def test_two_policies_are_compared_on_the_appends_of_the_table(history, project,
     assert [found[side]["due"] for side in ("before", "after")] == [[0], [0]]  # the table itself knows of no round
 
 
+@pytest.mark.parametrize("told", ["evidence", "table"])
+def test_a_round_that_was_undone_counts_no_more(history, run, told):
+    """The one observed round is undone; the process that did it may have died before the evidence had its row."""
+    if told == "table":
+        history.append((0, 12, 1, b"a", b"v"), summary={"cleantail.operation": "rollback", "cleantail.undone": "r0,r"})
+    else:
+        table = history.catalog.load_table("cleantail.cleantail_evidence")
+        row = table.scan().to_arrow().to_pylist()[0]
+        now_ms = int(time.time() * 1000) + 5
+        row |= {"round": "undid r0, r", "kind": "rollback", "outcome": "published", "checked_at_ms": now_ms}
+        table.append(pa.Table.from_pylist([row], table.schema().as_arrow()))
+    code, out, _ = run("plan", "orders", "--set", "min.cleanable.dirty.ratio=0.1", "--json")
+    found = json.loads(out)
+    assert (code, found["observed_rounds"]) == (0, 0)
+    assert "no round was published yet" in found["note"]
+    assert [found[side]["outcome"]["superseded"] for side in ("before", "after")] == [None, None]
+
+
 def test_people_get_a_table_that_says_what_is_measured_and_what_is_estimated(history, run):
     code, out, _ = run("plan", "orders", "--set", "max.compaction.lag.ms=1000", "--set", "segment.bytes=2000000")
     assert code == 0

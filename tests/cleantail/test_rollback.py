@@ -16,6 +16,7 @@ from cleantail.rollback import (
     plan_rollback,
     published_rounds,
     restored,
+    rollbacks,
     unpacked,
 )
 
@@ -66,6 +67,28 @@ def test_what_else_could_be_undone_is_named_with_where_that_goes():
     assert [(u.round, u.before_snapshot_id) for u in published_rounds(HISTORY)] == [("r4", 3), ("r2", 1)]
     assert [u.round for u in plan_rollback(HISTORY, None, "c.orders").earlier] == ["r2"]
     assert published_rounds(HISTORY[:-1]) == published_rounds(HISTORY)[:1]  # before r2 has expired
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param(commit(5, "delete"), id="somebody else's delete"),
+        pytest.param(commit(5, "overwrite"), id="somebody else's overwrite"),
+        pytest.param(commit(5, "delete", operation="compact", round="r5"), id="a round of an earlier version"),
+    ],
+)
+def test_no_round_is_promised_that_a_rollback_refuses(between):
+    history = newest_first(ingest(1), a_round(2, {0: None}), ingest(3), a_round(4, {0: S0}), between, a_round(6, {}))
+    assert [u.round for u in published_rounds(history)] == ["r6"]
+    for found in published_rounds(history):
+        assert plan_rollback(history, found.before_snapshot_id, "c.orders").undone[-1] == found
+    with pytest.raises(TableError, match="snapshot 5"):
+        plan_rollback(history, 3, "c.orders")
+
+
+def test_the_names_of_what_rollbacks_have_undone_are_in_their_summaries():
+    record = Commit(7, 3, 7000, "append", {"cleantail.operation": "rollback", "cleantail.undone": "r4,r2"})
+    assert rollbacks([record, *HISTORY]) == ((7000, ("r4", "r2")),)
 
 
 def test_a_second_rollback_goes_a_round_further_and_forgets_the_record_of_the_first():

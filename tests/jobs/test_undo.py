@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cleantail.errors import ConflictError, TableError
-from cleantail.evaluate import evaluate_topic
+from cleantail.evaluate import evaluate_topic, read_facts
 from cleantail.rolling_back import preview
 from demo.sabotage import delete_where
 from spark_jobs import commits, rounds
@@ -197,3 +197,20 @@ def test_a_round_that_removed_nothing_is_undone_by_itself(workshop):
     assert state_of(workshop, topic)["checkpoint"] == 3
     workshop.ok("rollback", topic)
     assert (state_of(workshop, topic), offsets(workshop.read(topic))) == (state, [1, 2])
+
+
+def test_what_if_counts_a_round_that_was_undone_and_done_again_once(workshop):
+    """Ten keys, ten versions each: 90 of 100 records have a successor, however often they are dropped and put back."""
+    topic = workshop.topic("often-undone")
+    ingest(workshop, topic, "often.jsonl", *((offset, f"k{offset % 10}", "v") for offset in range(100)))
+    for _ in range(2):
+        workshop.ok("compact", topic, "--now", NOW)
+        workshop.ok("rollback", topic)
+    workshop.ok("compact", topic, "--now", NOW)
+    found = workshop.json("plan", topic, "--set", "min.cleanable.dirty.ratio=0.2")
+    size = sum(file.size_bytes for file in read_facts(workshop.find(topic), workshop.platform()).files)
+    for side in ("before", "after"):
+        outcome = found[side]["outcome"]
+        assert (outcome["superseded"], outcome["basis"]) == (90, "measured")
+        assert 0 < outcome["bytes_freed"] <= size
+    assert found["observed_rounds"] == 1

@@ -18,6 +18,7 @@ import pytest
 
 from cleantail.partition_state import Horizon, PartitionState, Quarantine, states_of_properties
 from cleantail.readers import set_position
+from cleantail.rollback import packed
 from cleantail_airflow import page
 from cleantail_airflow.data_docs import site_of
 from cleantail_airflow.places import ROOT
@@ -102,14 +103,15 @@ def orders(site: Site, tmp_path: Path, server: Any) -> OrdersTable:
     table = OrdersTable(tmp_path).append((0, 0, 1, b"a", b"1"), (1, 0, 1, b"a", b"1"))
     table.set_properties(**{"cleantail.partition.0": HELD.as_json()})
     table.table.manage_snapshots().create_branch(table.table.current_snapshot().snapshot_id, BRANCH).commit()
-    _evidence(table)
+    tell(table, evidence_row())
     page.FASTAPI_APPS[0]["app"].app.state.content = Content(site.config, os.environ)  # type: ignore[attr-defined]
     return table
 
 
-def _evidence(table: OrdersTable) -> None:
+def evidence_row(**changes: Any) -> dict[str, Any]:
+    """A row of a check whose texts are hostile."""
     check = {"partition": 0, "expectation": HOSTILE, "rule": HOSTILE, "severity": HOSTILE_LABEL, "passed": False}
-    row = {
+    return {
         "topic": "orders",
         "partition": 0,
         "round": HOSTILE,
@@ -129,9 +131,20 @@ def _evidence(table: OrdersTable) -> None:
         "note": HOSTILE,
         "freed_bytes": 0,
         "checks": json.dumps([check | {"observed": f"such as {HOSTILE}", "error": False}]),
+        **changes,
     }
-    rows = pa.Table.from_pylist([row])
-    table.catalog.create_table("cleantail.cleantail_evidence", rows.schema).append(rows)
+
+
+def tell(table: OrdersTable, *rows: dict[str, Any]) -> None:
+    """Adds rows to the evidence."""
+    made = pa.Table.from_pylist(list(rows))
+    table.catalog.create_table_if_not_exists("cleantail.cleantail_evidence", made.schema).append(made)
+
+
+def checked(name: str, at_ms: int, outcome: str, **more: Any) -> list[dict[str, Any]]:
+    """The rows of a round that passed: its check, and what became of it."""
+    row = evidence_row(round=name, checked_at_ms=at_ms, passed=True, outcome="checked", note="", **more)
+    return [row] if outcome == "checked" else [row, row | {"checked_at_ms": at_ms + 1, "outcome": outcome}]
 
 
 @pytest.fixture
@@ -207,13 +220,157 @@ def test_topics_whose_dag_a_user_may_not_read_are_not_there(
 
 def test_a_round_that_can_be_undone_says_where_that_goes(browser: Any, orders: OrdersTable) -> None:
     before = orders.table.current_snapshot().snapshot_id
-    assert "rollback_to" not in browser("ann").get("/cleantail/topics/orders").text
-    summary = {"cleantail.operation": "compact", "cleantail.round": HOSTILE}
-    orders.append((0, 2, 1, b"b", b"1"), summary=summary)
-    page.FASTAPI_APPS[0]["app"].app.state.content.cache.forget(orders.topic)  # type: ignore[attr-defined]
-    shown = browser("ann").get("/cleantail/topics/orders").text
+    assert "rollback_to" not in shown_of(browser, orders)
+    publish_a_round(orders, "r1")
+    tell(orders, *checked("r1", 10, "withdrawn"))
+    assert "rollback_to" not in shown_of(browser, orders)  # that one of the name was never published
+    tell(orders, *checked("r1", 20, "published"))
+    shown = shown_of(browser, orders)
     assert f"<code>rollback_to</code> <code>{before}</code> (or <code>last</code>)" in shown
-    assert f"cleantail rollback orders --to {before}" in shown
+    assert shown.count(f"cleantail rollback orders --to {before}") == 1
+
+
+def test_a_round_that_was_undone_says_so_and_dropped_nothing(browser: Any, orders: OrdersTable) -> None:
+    publish_a_round(orders, "r1")
+    tell(orders, *checked("r1", 20, "published", deleted=json.dumps({"superseded": 90})))
+    assert ">published</span>" in shown_of(browser, orders)
+    undo = {"round": "undid r1", "kind": "rollback", "outcome": "published", "passed": True, "note": "by ann"}
+    tell(orders, evidence_row(checked_at_ms=30, **undo, checks="[]", deleted="{}"))
+    shown = shown_of(browser, orders)
+    assert '<span class="state undone">undone</span>' in shown
+    assert '<span class="counts">put back: 90 superseded</span>' in shown
+    assert "undone by a rollback" in shown  # in the chart, which has no column for it
+    assert 'class="drop superseded"' not in shown
+    assert ">published</span>" not in shown
+    assert "rollback_to" not in shown
+
+
+def publish_a_round(orders: OrdersTable, name: str) -> None:
+    summary = {"cleantail.operation": "compact", "cleantail.round": name, "cleantail.before": packed({})}
+    orders.append((0, 2, 1, b"b", b"1"), summary=summary)
+
+
+def shown_of(browser: Any, orders: OrdersTable, path: str = "/cleantail/topics/orders") -> str:
+    """A page that sees the table as it is now."""
+    page.FASTAPI_APPS[0]["app"].app.state.content.cache.forget(orders.topic)  # type: ignore[attr-defined]
+    text: str = browser("ann").get(path).text
+    return text
+
+
+# ---- a person's answer
+
+
+@pytest.fixture
+def question(server: Any) -> Iterator[Any]:
+    """A task `approve` of `orders` that waits for an answer; the other topic's has one."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.hitl import HITLDetail
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.providers.standard.operators.empty import EmptyOperator
+    from airflow.sdk import DAG
+    from airflow.utils.session import create_session
+
+    details = []
+    with create_session() as session:
+        for name, answered in (("orders", None), ("other", datetime.now(UTC))):
+            session.add(DagRun(dag_id=name, run_id="asks", run_type="manual", run_after=datetime.now(UTC)))
+            session.flush()
+            task = EmptyOperator(task_id="approve", dag=DAG(name))
+            asking = TaskInstance(task, run_id="asks", dag_version_id=None, state="awaiting_input")
+            session.add(asking)
+            session.flush()
+            details.append(HITLDetail(ti_id=asking.id, options=["Approve"], subject="?", responded_at=answered))
+        session.add_all(details)
+        session.flush()
+        ids = [detail.ti_id for detail in details]
+    yield ids[0]
+    with create_session() as session:
+        session.query(HITLDetail).delete()
+        session.query(TaskInstance).delete()
+        session.query(DagRun).filter_by(run_id="asks").delete()
+
+
+WAITS = "waits for approval"
+
+
+def test_a_round_that_waits_for_a_person_says_so_and_where_to_answer(
+    browser: Any, orders: OrdersTable, site: Site, question: Any
+) -> None:
+    from airflow.models.hitl import HITLDetail
+    from airflow.utils.session import create_session
+
+    site.topic("other")
+    tell(orders, *checked("r1", 20, "checked", deleted=json.dumps({"superseded": 90})))
+    everything = shown_of(browser, orders, "/cleantail/topics")
+    assert f'data-filter="{WAITS}"' in everything
+    assert everything.count(f'data-state="{WAITS}"') == 1  # the other one's was answered
+    assert "task approve asks whether a checked round may be published" in everything
+    shown = shown_of(browser, orders)
+    assert '<a href="/required_actions?response_received=false" target="_top">Required Actions</a>' in shown
+    assert "The task <code>approve</code> asks" in shown
+    assert f'<span class="state asking">{WAITS}</span>' in shown
+    assert "would be dropped: 90 superseded" in shown
+    states = {s.labels["state"]: s.value for s in scraped(browser("ann").get(METRICS))["cleantail_topics"]}
+    assert states[WAITS] == 1
+    with create_session() as session:
+        session.get(HITLDetail, question).responded_at = datetime.now(UTC)
+    assert WAITS not in shown_of(browser, orders, "/cleantail/topics")
+    assert_nobody_is_asked(shown_of(browser, orders))
+
+
+def test_a_round_between_check_and_publish_waits_for_nobody(browser: Any, orders: OrdersTable) -> None:
+    tell(orders, *checked("r1", 20, "checked"))
+    assert_nobody_is_asked(shown_of(browser, orders))
+
+
+def assert_nobody_is_asked(shown: str) -> None:
+    assert ">not published yet</span>" in shown
+    assert f">{WAITS}<" not in shown
+    assert "required_actions" not in shown
+
+
+def test_bytes_that_reclaims_freed_stay_saved_when_their_snapshots_have_expired(
+    browser: Any, orders: OrdersTable
+) -> None:
+    tell(orders, evidence_row(kind="reclaim", round="", outcome="published", freed_bytes=3 << 20, partition=0))
+    assert "3.0 MiB freed by rewrites" in shown_of(browser, orders, "/cleantail/topics")
+    assert "3.0 MiB reclaimed)" in shown_of(browser, orders)
+
+
+def test_a_topic_whose_round_a_person_has_rejected_is_paused(browser: Any, orders: OrdersTable) -> None:
+    rests = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", "rejected by ben", 1, 2))
+    orders.set_properties(**{"cleantail.partition.0": rests.as_json()})
+    assert 'data-state="paused"' in shown_of(browser, orders, "/cleantail/topics")
+    shown = shown_of(browser, orders)
+    assert ">paused</span>" in shown
+    assert "Held back by a person" in shown
+
+
+def test_the_whole_configuration_is_shown_with_its_origin_and_without_addresses(
+    browser: Any, orders: OrdersTable, site: Site
+) -> None:
+    hook = {"type": "webhook", "conn_id": "hook", "endpoint": "in/hidden"}
+    site.topic("orders", publish="approve", alerts=[hook])
+    (site.config / "defaults.yaml").write_text("topic: {approvers: [anna]}\n")
+    shown = shown_of(browser, orders)
+    for key, value, origin in (
+        ("publish", "approve", "topic YAML"),
+        ("alerts", "webhook by connection hook", "topic YAML"),
+        ("approvers", "anna", "defaults.yaml"),
+        ("checks", "none", "built-in default"),
+        ("segment.ms", "1", "topic YAML"),
+    ):
+        assert f"<code>{key}</code></th><td>{value}</td><td>{origin}</td>" in shown
+    assert "hidden" not in shown.partition('<h2 id="settings">')[2]
+
+
+def test_a_topics_page_leads_to_its_dag_and_says_its_schedule_in_words(
+    browser: Any, orders: OrdersTable, site: Site
+) -> None:
+    site.topic("orders", schedule={"cron": "0 3 * * *", "assets": ["x-cleantail://other"]})
+    shown = shown_of(browser, orders)
+    assert '<a href="/dags/orders" target="_top">Open the DAG</a>' in shown
+    assert "cleantail, 0 3 * * *, or after x-cleantail://other</dd>" in shown
 
 
 # ---- release

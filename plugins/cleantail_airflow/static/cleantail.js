@@ -1,4 +1,4 @@
-// Theme, search, filter and sort. The page says everything without it.
+// Theme, search, filter, sort, and links out of the frame. The page says everything without it.
 "use strict";
 
 const THEME = "theme"; // where Airflow's UI keeps its own
@@ -57,6 +57,21 @@ function setUp() {
   if (document.getElementById("reading")) setTimeout(() => { if (!search.value) location.reload(); }, 2000);
 }
 
+// Airflow shows the page in a frame whose sandbox lets no link out of it: one of the whole page's own does it instead.
+function leaveFrame(event) {
+  const link = event.target.closest?.("a[target=_top]");
+  if (!link || window.top === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  let outside = null;
+  try { outside = window.top.document; } catch { return; } // another site's frame: the browser decides
+  event.preventDefault();
+  const copy = outside.createElement("a");
+  copy.href = link.href;
+  outside.body.append(copy);
+  copy.click();
+  copy.remove();
+}
+
 followTheme();
+document.addEventListener("click", leaveFrame);
 addEventListener("storage", (event) => { if (event.key === THEME) followTheme(); });
 document.addEventListener("DOMContentLoaded", setUp);
