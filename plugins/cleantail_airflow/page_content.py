@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 
 ALL_WITHIN_S = 1.0
 """How long the page of all topics waits for metadata; what is not there by then comes at the next load."""
-FREED_WITHIN_S = 0.5
-"""How long a page waits for what the whole evidence says of bytes freed; without it, what the kept snapshots say."""
+FREED_WITHIN_S = 0.2
+"""How long a page waits, after the tables were read, for what the whole evidence says of bytes freed; until it is there
+the kept snapshots say it."""
 ONE_WITHIN_S = 30.0
 ROUNDS_SHOWN = 30
 BAR_WIDTH = 1000.0
@@ -115,6 +116,8 @@ class Content:
         waits for a person's answer."""
         found = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
         topics = [topic for topic in found.values() if isinstance(topic, Topic)]
+        if topics:
+            self.cache.totals(0)  # begins to read the evidence, beside the tables
         seen = self.cache.observe(topics, ALL_WITHIN_S) if topics else {}
         freed = self._freed_bytes() if topics else {}
         of_all = (
