@@ -80,6 +80,7 @@ def test_the_way_of_a_newcomer(office, visit):
 def test_a_held_round_is_approved_and_undone(office, visit):
     page = visit(ADMIN)
     trigger(office, page, "orders")
+    the_page_leads_to_the_question(office, page)
     open_the_question(office, page)
     approve = page.get_by_role("button", name="Approve", exact=True)
     approve.wait_for(timeout=SLOW_MS)
@@ -252,6 +253,19 @@ def trigger(office, page, dag_id, **params):
     while len(office.api._call(f"/api/v2/dags/{dag_id}/dagRuns")["dag_runs"]) == before:
         assert time.monotonic() < end, f"{dag_id} was not triggered"
         time.sleep(0.5)
+
+
+def the_page_leads_to_the_question(office, page):
+    """From the tab inside Airflow, whose frame a link has to leave."""
+    end = time.monotonic() + RUN_WITHIN_S
+    while "A round waits for approval" not in page_of(office, page, "orders").inner_text("body"):
+        assert time.monotonic() < end, "the page does not say that the run waits for a person"
+        time.sleep(2)
+    page.goto(f"{office.address}/cleantail/topics")
+    assert "waits for approval" in page.locator("#topics tbody tr", has_text="orders").inner_text()
+    on_tab(office, page, "orders")
+    page.frame_locator("iframe").first.get_by_role("link", name="Required Actions").click()
+    page.wait_for_url("**/required_actions**", timeout=SLOW_MS)
 
 
 def open_the_question(office, page):
