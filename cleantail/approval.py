@@ -13,7 +13,7 @@ from typing import Any
 
 from cleantail.config_row import LONG_MAX
 from cleantail.partition_state import PartitionState, Quarantine
-from cleantail.round_state import RETAIN
+from cleantail.round_state import EXPIRE, RETAIN
 from cleantail.topic import Topic
 
 APPROVE = "approve"
@@ -70,13 +70,14 @@ def can_be_held(topic: Topic) -> bool:
 def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:
     """Out of compaction, and of retention, until the pause has passed or a person releases it: the next run would ask
     the same again. `kind`: of what the log was to have, compact, expire or retain. It has passed its check, so the
-    quarantine of an earlier failed one is over, but for a log of which only retention was due: its dirty records were
-    not checked. The same answer again changes nothing."""
+    quarantine of an earlier failed one of the kind is over. That of a failed compaction is not where only an expiry or
+    retention was due: its dirty records were not checked, and only its pause gets longer. The same answer again changes
+    nothing."""
     retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
     held = state.quarantine
     if held and held.check_failed:
-        if kind == RETAIN:
-            return state
+        if kind == RETAIN or (kind == EXPIRE and held.kind != EXPIRE):
+            return replace(state, quarantine=replace(held, retry_at_ms=max(held.retry_at_ms, retry_at_ms)))
         held = None
     if held and (held.reason, held.retry_at_ms) == (rejection.reason, retry_at_ms):
         return state

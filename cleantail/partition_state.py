@@ -45,8 +45,9 @@ CHECK_FAILED = "check failed"
 class Quarantine:
     """Why this log is not published, since when, and when the scheduler may try again (all Unix ms).
 
-    `kind` is that of the round whose check failed: compact, expire or retain. `branch` is where what it would have
-    published is kept for inspection (failed_branches); empty where nothing is kept.
+    `kind` is that of the round whose check failed, or that a person has rejected: compact, expire or retain. `branch`
+    is where what a failed round would have published is kept for inspection (failed_branches); empty where nothing is
+    kept.
     """
 
     since_ms: int

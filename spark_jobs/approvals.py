@@ -98,7 +98,7 @@ def set_aside(
             new[work.partition] = after_rejection(state, kind, rejection, pause_ms)
     outcome = REJECTED if rejection else WITHDRAWN
     told = has_answer(table, platform, checked, outcome)
-    new = {} if told else {p: state for p, state in new.items() if not _done_before(before.get(p), state)}
+    new = {} if told else new
     if not told:
         table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
         append_answer(table, platform, checked, outcome, rejection.reason if rejection else why)
@@ -113,9 +113,3 @@ def set_aside(
         "reason": rejection.reason if rejection else "",
         "verdicts": checked["verdicts"],
     }
-
-
-def _done_before(before: PartitionState | None, after: PartitionState) -> bool:
-    """Whether a try that died had quarantined the log for this very round: the branch has its name."""
-    then, now = before.quarantine if before else None, after.quarantine
-    return then is not None and now is not None and bool(now.branch) and then.branch == now.branch

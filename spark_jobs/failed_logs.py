@@ -52,7 +52,8 @@ def quarantined(
     kept: Mapping[int, str],
     backoff_ms: int,
 ) -> dict[int, PartitionState]:
-    """The states of the logs that failed. `kept`: of keep_failed."""
+    """The states of the logs that failed, but of those that a try which died has quarantined for this very round: the
+    branch has its name. `kept`: of keep_failed."""
     red, after = failed_logs(checked), {}
     for unit in units:
         for work in unit.partitions:
@@ -60,5 +61,7 @@ def quarantined(
                 state = states.get(work.partition, PartitionState())
                 kind = kind_of(work, checked)
                 branch = kept.get(work.partition, "")
+                if branch and state.quarantine and state.quarantine.branch == branch:
+                    continue
                 after[work.partition] = after_failure(state, kind, names, unit.now_ms, backoff_ms, branch)
     return after

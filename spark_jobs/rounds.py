@@ -19,7 +19,7 @@ from cleantail.past_rounds import WITHDRAWN
 from spark_jobs.approvals import set_aside
 from spark_jobs.check_quality import check_round
 from spark_jobs.compact import compact_unit
-from spark_jobs.evidence import append_answer
+from spark_jobs.evidence import append_answer, has_answer
 from spark_jobs.expire_tombstones import NONE_FRESH, expire_unit, plan_expiry
 from spark_jobs.publish import publish_round
 from spark_jobs.tables import TopicTable
@@ -245,5 +245,6 @@ def _numbers(checked: dict[str, Any]) -> dict[str, Any]:
 
 def withdraw(table: TopicTable, platform: Platform, checked: dict[str, Any], why: Exception) -> None:
     """A round that is given up: nothing of it was published, and the state of no log changes."""
-    append_answer(table, platform, checked, WITHDRAWN, str(why))
+    if not has_answer(table, platform, checked, WITHDRAWN):
+        append_answer(table, platform, checked, WITHDRAWN, str(why))
     table.drop_branches(unit["branch"] for unit in checked["units"])

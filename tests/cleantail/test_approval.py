@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cleantail.approval import Rejection, after_rejection, can_be_held, heads_of, held_message, holds_of
@@ -71,12 +73,24 @@ def test_the_same_no_again_changes_nothing():
     assert after_rejection(said, "compact", Rejection("anna", 100), 5) == said
 
 
-def test_a_no_takes_the_place_of_a_failed_check_that_has_passed_since_but_where_only_retention_was_asked_for():
-    failed = PartitionState(quarantine=Quarantine(1, "compact", "check failed: x", 2, 50, "failed_r"))
-    for kind in ("compact", "expire"):
-        rests = Quarantine(100, kind, "rejected by anna", 1, 105)
-        assert after_rejection(failed, kind, Rejection("anna", 100), 5).quarantine == rests
-    assert after_rejection(failed, "retain", Rejection("anna", 100), 5) == failed
+@pytest.mark.parametrize(
+    ("of", "asked", "stays"),
+    [
+        ("compact", "compact", False),
+        ("expire", "expire", False),
+        ("expire", "compact", False),
+        ("compact", "expire", True),
+        ("compact", "retain", True),
+    ],
+)
+def test_a_no_takes_the_place_of_a_failed_check_that_has_passed_since_but_not_of_one_that_was_not_made(
+    of, asked, stays
+):
+    said = Quarantine(100, asked, "rejected by anna", 1, 105)
+    failed = Quarantine(1, of, "check failed: x", 2, 50, "failed_r")
+    after = after_rejection(PartitionState(quarantine=failed), asked, Rejection("anna", 100), 5)
+    assert after.quarantine == (replace(failed, retry_at_ms=105) if stays else said)
+    assert after_rejection(after, asked, Rejection("anna", 100), 5) == after
 
 
 def test_an_approval_is_for_the_snapshots_that_were_checked():
