@@ -71,7 +71,8 @@ def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
 def _reason(groups: Sequence[Sequence[DataFile]], expired: int, branches: Sequence[str]) -> str:
     parts = []
     if groups:
-        parts.append(f"{sum(len(g) for g in groups)} files to rewrite into {len(groups)}")
+        files = sum(len(g) for g in groups)
+        parts.append(f"{files} file{'' if files == 1 else 's'} to rewrite into {len(groups)}")
     if expired:
         parts.append(f"{expired} snapshots are past cleantail.snapshot.retention.ms")
     if branches:
