@@ -97,9 +97,9 @@ def set_aside(
             state, kind = before.get(work.partition, PartitionState()), kind_of(work, checked)
             new[work.partition] = after_rejection(state, kind, rejection, pause_ms)
     outcome = REJECTED if rejection else WITHDRAWN
-    told = has_answer(table, platform, checked, outcome)
-    new = {} if told else new
-    if not told:
+    if has_answer(table, platform, checked, outcome):
+        new = {}
+    else:
         table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
         append_answer(table, platform, checked, outcome, rejection.reason if rejection else why)
     table.drop_branches([*(unit.branch for unit in units), *replaced(before, new)])

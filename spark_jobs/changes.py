@@ -97,6 +97,11 @@ def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any
         tasks.close()
 
 
+def listed_by_io(table: Any) -> bool:
+    """Whether Iceberg's own file IO lists the table's folder: Hadoop lists local files, and knows no object store."""
+    return not str(table.location()).startswith("file:")
+
+
 def texts(java_map: Any) -> dict[str, str]:
     """Properties or a summary."""
     return {str(name): str(java_map.get(name)) for name in each(java_map.keySet())}

@@ -15,6 +15,7 @@ from cleantail.columns import quoted
 from cleantail.config import Platform
 from cleantail.errors import ConflictError
 from cleantail.past_rounds import EVIDENCE
+from spark_jobs.changes import listed_by_io
 from spark_jobs.iceberg_errors import conflict
 from spark_jobs.tables import TopicTable
 
@@ -29,7 +30,7 @@ UNUSED_AFTER_MS = 86_400_000
 def merge_evidence(table: TopicTable, platform: Platform) -> int:
     """Merges the topic's files in the evidence table where there are many, and removes files that nothing points to
     any more. How many were merged; 0 where another writer was faster."""
-    name = ".".join(quoted(part) for part in (*_catalog_and_namespace(platform), EVIDENCE))
+    name = quoted(f"{platform.catalog.name}.{platform.catalog.namespace}.{EVIDENCE}")
     if not table.spark.catalog.tableExists(name):
         return 0
     session, iceberg = table.spark._jsparkSession, table.jvm.org.apache.iceberg
@@ -37,6 +38,7 @@ def merge_evidence(table: TopicTable, platform: Platform) -> int:
     actions = iceberg.spark.actions.SparkActions.get(session)
     of_topic = iceberg.expressions.Expressions.equal("topic", table.topic.topic)
     merge = actions.rewriteDataFiles(evidence).binPack().filter(of_topic).option("min-input-files", str(MIN_FILES))
+    merged = 0
     try:
         merged = int(merge.execute().rewrittenDataFilesCount())
         if merged:
@@ -44,8 +46,7 @@ def merge_evidence(table: TopicTable, platform: Platform) -> int:
     except Py4JJavaError as e:
         if not isinstance(refused := conflict(e), ConflictError):
             raise
-        logger.warning("the evidence is left for the next time: %s", refused)
-        return 0
+        logger.warning("the rest of the evidence is left for the next time: %s", refused)
     return merged
 
 
@@ -53,9 +54,4 @@ def _remove_unused(actions: Any, evidence: Any) -> None:
     """Of the files that PyIceberg's expiry leaves behind, too."""
     before_ms = int(time.time() * 1000) - UNUSED_AFTER_MS
     actions.expireSnapshots(evidence).expireOlderThan(before_ms).retainLast(1).execute()
-    prefixes = not str(evidence.location()).startswith("file:")  # Hadoop lists local files, and no object store
-    actions.deleteOrphanFiles(evidence).olderThan(before_ms).usePrefixListing(prefixes).execute()
-
-
-def _catalog_and_namespace(platform: Platform) -> tuple[str, ...]:
-    return (platform.catalog.name, *platform.catalog.namespace.split("."))
+    actions.deleteOrphanFiles(evidence).olderThan(before_ms).usePrefixListing(listed_by_io(evidence)).execute()

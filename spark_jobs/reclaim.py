@@ -27,6 +27,7 @@ from cleantail.join_plans import parallelism
 from cleantail.reclaiming import resolve_reclaim
 from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
+from spark_jobs.changes import listed_by_io
 from spark_jobs.commits import replace_files
 from spark_jobs.evidence import append_reclaim
 from spark_jobs.evidence_upkeep import merge_evidence
@@ -143,8 +144,7 @@ def remove_orphans(table: TopicTable, now_ms: int) -> int:
     """
     age_ms = max(table.topic.config.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
     clock_ms = min(now_ms, int(time.time() * 1000))
-    # Hadoop lists local files; of an object store it knows nothing, so Iceberg's own file IO lists there
-    own_listing = "false" if str(table.load().location()).startswith("file:") else "true"
+    own_listing = str(listed_by_io(table.load())).lower()
     arguments = f"older_than => {_timestamp(clock_ms - age_ms)}, prefix_listing => {own_listing}"
     return len(table.call("remove_orphan_files", arguments))
 

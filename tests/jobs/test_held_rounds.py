@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 
 import pytest
 
@@ -41,6 +42,14 @@ def summary_of(table):
 
 def die(*_):
     raise KeyboardInterrupt
+
+
+@contextmanager
+def dying_before_its_evidence(monkeypatch):
+    """A publish is killed after its commit."""
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(publish, "append_answer", die)
+        yield
 
 
 def checked_round(workshop, table, now=NOW):
@@ -230,10 +239,8 @@ def test_a_publish_that_died_before_its_evidence_is_told_by_the_next_try(worksho
     ingest(workshop, topic, "untold.jsonl", (0, "a", "x"), (1, "a", "y"))
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
-    with monkeypatch.context() as dying:
-        dying.setattr(publish, "append_answer", die)
-        with pytest.raises(KeyboardInterrupt):
-            rounds.publish_or_start_over(table, platform, checked)
+    with dying_before_its_evidence(monkeypatch):
+        rounds.publish_or_start_over(table, platform, checked)
     assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked"]
     for _ in range(2):
         assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
@@ -250,10 +257,8 @@ def test_a_second_try_of_a_publish_counts_no_failure_twice_and_keeps_what_failed
     workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}.jsonl", lines))
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
-    with monkeypatch.context() as dying:
-        dying.setattr(publish, "append_answer", die)
-        with pytest.raises(KeyboardInterrupt):
-            publish.publish_round(table, platform, checked)
+    with dying_before_its_evidence(monkeypatch):
+        publish.publish_round(table, platform, checked)
     first = table.load().currentSnapshot().snapshotId()
     for _ in range(2):
         done = publish.publish_round(table, platform, checked)
