@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlparse
 
+import pyarrow.parquet as pq
 from pyiceberg.expressions import EqualTo
 
 from cleantail.catalogs import open_catalog
@@ -26,11 +27,10 @@ def evidence_table(workshop):
 
 def files_by_topic(workshop):
     """Topic -> its data files. A file has rows of one topic."""
-    rows = evidence_table(workshop).inspect.files()
-    found = {}
-    for path, metrics in zip(rows["file_path"].to_pylist(), rows["readable_metrics"].to_pylist(), strict=True):
-        topic, same = metrics["topic"]["lower_bound"], metrics["topic"]["upper_bound"]
-        assert topic == same
+    table, found = evidence_table(workshop), {}
+    for path in table.inspect.files()["file_path"].to_pylist():
+        with table.io.new_input(path).open() as file:
+            [topic] = set(pq.read_table(file, columns=["topic"])["topic"].to_pylist())
         found.setdefault(topic, set()).add(path)
     return found
 
@@ -83,13 +83,17 @@ def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop
 
     for n in range(4):
         append(n)
+    # a JVM's first rewrite registers Iceberg's catalog of rewrites, which two threads cannot; two reclaims are two JVMs
+    assert evidence_upkeep.merge_evidence(table, platform) == 4
+    for n in range(4, 8):
+        append(n)
     with ThreadPoolExecutor(3) as pool:
-        appended = pool.submit(lambda: [append(n) for n in range(4, 10)])
+        appended = pool.submit(lambda: [append(n) for n in range(8, 14)])
         merges = [pool.submit(evidence_upkeep.merge_evidence, table, platform) for _ in range(2)]
         merged = [merge.result() for merge in merges]
         appended.result()
     assert max(merged) >= 4
-    assert sorted(row["freed_bytes"] for row in workshop.evidence(topic)) == list(range(10))
+    assert sorted(row["freed_bytes"] for row in workshop.evidence(topic)) == list(range(14))
 
 
 def test_two_rounds_that_forget_old_snapshots_at_once_both_end_well(workshop, table_of, monkeypatch):
