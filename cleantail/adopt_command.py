@@ -32,7 +32,9 @@ def add_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--column", action="append", default=[], metavar="NAME=COLUMN", help="as key=id, or key=struct.field"
     )
-    made.add_argument("--upgrade", action="store_true", help="upgrade the table to format version 3 where it is older")
+    made.add_argument(
+        "--upgrade", action="store_true", help="upgrade a table of format version 1 or 2 to version 3, for good"
+    )
     made.add_argument("--dry-run", action="store_true", help="only say what was found and what would be changed")
 
 
@@ -56,14 +58,14 @@ def run(arguments: argparse.Namespace, platform: Platform) -> int:
         adoption.topic_data(name, arguments.table, columns), sort_keys=False
     )
     topic = load_topic(file, arguments.config) if written else validated(text, file, arguments.config)
-    changes = adoption.changes(found, name, columns)
-    changes += [] if written else [f"{file.name} in {file.parent}"]
+    in_table = adoption.changes(found, name, columns, arguments.upgrade)
+    changes = in_table + ([] if written else [f"{file.name} in {file.parent}"])
     _report(arguments, found, layout, name, [], changes)
     if arguments.dry_run:
         print(text, end="") if not arguments.json and not written else None
         return 0
-    if adoption.changes(found, name, columns):
-        _adopt(topic, platform)
+    if in_table:
+        _adopt(topic, platform, arguments.upgrade)
     if not written:
         write_file(file, text)
     return 0
@@ -136,11 +138,11 @@ def _file(arguments: argparse.Namespace, written: tuple[Path, Topic] | None, nam
     return file
 
 
-def _adopt(topic: Topic, platform: Platform) -> None:
+def _adopt(topic: Topic, platform: Platform, upgrade: bool) -> None:
     from spark_jobs.adopt import adopt_table
     from spark_jobs.session import start_session
 
-    adopt_table(start_session(platform, f"cleantail adopt {topic.topic}"), topic, platform)
+    adopt_table(start_session(platform, f"cleantail adopt {topic.topic}"), topic, platform, upgrade)
 
 
 def _report(
@@ -149,7 +151,7 @@ def _report(
     from cleantail import adoption
 
     columns = _columns(layout)
-    said = adoption.advice(found, columns) if columns else []
+    said = adoption.advice(found, columns, arguments.upgrade) if columns else []
     if arguments.json:
         print(json.dumps(_document(found, layout.paths, name, wrong, changes, said)))
         return

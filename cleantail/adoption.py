@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleantail.columns import Columns
-from cleantail.topic_table import VALUE
+from cleantail.topic_table import RETRIES, VALUE
 
-FORMAT_VERSION = 3
-"""The first with deletion vectors and row ids, by which rounds work."""
+VECTORS_VERSION = 3
+"""The first format version with deletion vectors and row ids."""
+DELETES_VERSION = 2
+"""The first with position deletes, which is the least that a round needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Found:
     keyless: int | None = None
     value_is_required: bool = False
     row_ids: bool = True
+    missing_retries: tuple[str, ...] = ()
+    """Of the properties RETRIES those that the table does not have."""
     deletes: str = ""
     other_formats: tuple[str, ...] = ()
     owner: str | None = None
@@ -66,10 +70,10 @@ def problems(found: Found, topic: str, columns: Columns | None, upgrade: bool) -
             f"it was adopted with columns {found.adopted_columns}: under others its checkpoints would be of other "
             "offsets. Give the same, or remove its properties cleantail.*"
         )
-    if found.format_version < FORMAT_VERSION and not upgrade:
+    if found.format_version < DELETES_VERSION and not upgrade:
         said.append(
-            f"its format version is {found.format_version}, and deletion vectors need {FORMAT_VERSION}: --upgrade "
-            "makes it that, for good. Its sink and all its readers must know version 3 first"
+            f"its format version is {found.format_version}, which has no deletes of rows: --upgrade makes it "
+            f"{VECTORS_VERSION}, for good. Its sink and all its readers must know version {VECTORS_VERSION} first"
         )
     if found.deletes:
         said.append(f"{found.deletes}: rewrite the files that they belong to first (Iceberg's rewrite_data_files)")
@@ -80,13 +84,19 @@ def problems(found: Found, topic: str, columns: Columns | None, upgrade: bool) -
     return said
 
 
-def advice(found: Found, columns: Columns) -> list[str]:
+def advice(found: Found, columns: Columns, upgrade: bool) -> list[str]:
     """What a person should know before it is compacted."""
-    said = []
+    said: list[str] = []
     if columns.value is None:
         said.append("no column is mapped to value: no record is a tombstone, and no deleted key ever goes")
     elif found.value_is_required:
         said.append(f"{columns.value} can never be null: no record is a tombstone, and no deleted key ever goes")
+    if found.format_version == DELETES_VERSION and not upgrade:
+        said.append(
+            "format version 2: a round writes a small position delete file for every data file that it changes. "
+            "--upgrade makes it version 3, with one file of deletion vectors a round, where its sink and all its "
+            "readers know that"
+        )
     if columns.timestamp is None:
         said.append("no timestamp: the newest segment stays active, and configs of lag and retention have no effect")
     if found.files_of_several_logs:
@@ -106,15 +116,21 @@ def advice(found: Found, columns: Columns) -> list[str]:
     return said
 
 
-def changes(found: Found, topic: str, columns: Columns) -> list[str]:
+def version_after(version: int, upgrade: bool) -> int:
+    """The format version of a table once it is adopted."""
+    return VECTORS_VERSION if upgrade else version
+
+
+def changes(found: Found, topic: str, columns: Columns, upgrade: bool) -> list[str]:
     """What adoption changes in the table, in one commit; empty where it is adopted already."""
-    said = []
-    if found.format_version < FORMAT_VERSION:
-        said.append(f"format version {found.format_version} -> {FORMAT_VERSION}")
-    if found.format_version < FORMAT_VERSION or not found.row_ids:
+    said, version = [], version_after(found.format_version, upgrade)
+    if found.format_version < version:
+        said.append(f"format version {found.format_version} -> {version}")
+    if version >= VECTORS_VERSION and (found.format_version < version or not found.row_ids):
         said.append("an empty snapshot, by which existing records get row ids")
     if found.owner != topic or found.adopted_columns != columns.as_property():
         said.append("table properties cleantail.topic and cleantail.columns")
+    said += [f"table property {name}: {RETRIES[name]}" for name in found.missing_retries]
     return said
 
 

@@ -16,8 +16,8 @@ from cleantail.data_files import null_count, parts_of
 from cleantail.errors import TableError
 from cleantail.layouts import REQUIRED, Layout
 from cleantail.partition_state import PROPERTY_TOPIC
-from cleantail.table_metadata import DELETES, content_of, deletion_vectors, has_row_ids
-from cleantail.topic_table import OFFSET, PARTITION
+from cleantail.table_metadata import DELETES, content_of, deletes_of, has_row_ids
+from cleantail.topic_table import OFFSET, PARTITION, RETRIES
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -42,6 +42,7 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> Found:
         "owner": properties.get(PROPERTY_TOPIC),
         "adopted_columns": properties.get(PROPERTY_COLUMNS),
         "row_ids": has_row_ids(table),
+        "missing_retries": tuple(name for name in RETRIES if name not in properties),
         "deletes": _deletes(table),
         "wrong": tuple(_wrong(layout.paths, kinds)),
     }
@@ -72,17 +73,14 @@ def spark_kind(iceberg: str) -> str:
 
 
 def _deletes(table: Table) -> str:
-    """What deletes there are that are no deletion vectors, in words."""
+    """What deletes there are that a round could not replace, in words."""
     snapshot = table.current_snapshot()
     manifests = [m for m in (snapshot.manifests(table.io) if snapshot else []) if content_of(m) == DELETES]
     if not manifests:
         return ""
-    if table.metadata.format_version < 3:
-        count = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
-        return f"it has {count} delete files" if count else ""
     try:
         for manifest in manifests:
-            for _ in deletion_vectors(table, manifest):
+            for _ in deletes_of(table, manifest):
                 pass
     except TableError as e:
         return str(e)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cleantail.data_files import data_files_of
 from cleantail.errors import TableError
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MANIFEST_READERS = 8
 DATA, DELETES = 0, 1
 """What the files of a manifest are."""
+DELETES_PATH_ID = 2_147_483_546
+"""Field id that Iceberg's specification reserves for the name of the data file in position deletes."""
 ENTRY_DELETED = 2
 """Status of a manifest entry whose file is no longer in the table."""
 
@@ -111,7 +113,7 @@ def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
     deleted: dict[str, int] = {}
     for manifest in manifests:
         if content_of(manifest) == DELETES:
-            for path, records in deletion_vectors(table, manifest):
+            for path, records in deletes_of(table, manifest):
                 deleted[path] = deleted.get(path, 0) + records
     return tuple(
         log
@@ -126,30 +128,37 @@ def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[Manife
             yield from entries
 
 
-def deletion_vectors(table: Table, manifest: ManifestFile) -> Iterator[tuple[str, int]]:
-    """(data file, deleted records) of a delete manifest.
+def deletes_of(table: Table, manifest: ManifestFile) -> Iterator[tuple[str, int]]:
+    """(data file, deleted records) of a delete manifest. Raises TableError for deletes that are not of one data file.
 
     PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
-    vector belongs to; its own schema of version 3 has it.
+    vector belongs to; its own schema of version 3 has it. Of position deletes (version 2) the bounds tell it, too.
     """
     from pyiceberg.avro.file import AvroFile
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
 
     names = [field.name for field in DATA_FILE_TYPE[3].fields]
-    path_at, records_at = names.index("referenced_data_file"), names.index("record_count")
     types = {-1: ManifestEntry, 2: DataFile}
     with AvroFile[ManifestEntry](
         table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types
     ) as entries:
         for entry in entries:
-            path = entry.data_file[path_at]
+            if entry.status == ENTRY_DELETED:
+                continue
+            file = {name: entry.data_file[i] for i, name in enumerate(names)}
+            path = file["referenced_data_file"] or _only_data_file(file)
             if path is None:
                 raise TableError(
-                    f"{entry.data_file[1]} deletes rows of more than one data file; Cleantail reads tables whose "
-                    "deletes are deletion vectors (format version 3)"
+                    f"{file['file_path']} deletes rows of more than one data file, or by values of columns; Cleantail "
+                    "reads tables whose deletes are of one data file each (deletion vectors, or position deletes)"
                 )
-            if entry.status != ENTRY_DELETED:
-                yield str(path), int(entry.data_file[records_at])
+            yield str(path), int(file["record_count"])
+
+
+def _only_data_file(deletes: Mapping[str, Any]) -> str | None:
+    """The data file that position deletes are of, where lower and upper bound say the same."""
+    low, high = ((deletes[side] or {}).get(DELETES_PATH_ID) for side in ("lower_bounds", "upper_bounds"))
+    return low.decode() if low is not None and low == high else None
 
 
 def _arrived(table: Table, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]) -> tuple[DataFile, ...]:

@@ -34,6 +34,10 @@ FILE_BYTES = 512 << 20
 FILE_BYTES_MIN = 1 << 20
 
 
+RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
+"""Iceberg gives a commit up after four tries: too few where reclaim rewrites several files at once."""
+
+
 def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
     """Properties of a new topic table."""
     return {
@@ -51,6 +55,4 @@ def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
         "write.metadata.metrics.column.headers": "none",
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "100",
-        "commit.retry.num-retries": "20",
-        "commit.retry.min-wait-ms": "50",
-    }
+    } | RETRIES

@@ -10,15 +10,17 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cleantail.adoption import FORMAT_VERSION
+from cleantail.adoption import VECTORS_VERSION, version_after
 from cleantail.columns import PROPERTY_COLUMNS
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.partition_state import PROPERTY_TOPIC
+from cleantail.topic_table import RETRIES
 from spark_jobs.changes import texts
+from spark_jobs.delete_files import format_version
 
 
-def adopt_table(spark: SparkSession, topic: Topic, platform: Platform) -> dict[str, Any]:
+def adopt_table(spark: SparkSession, topic: Topic, platform: Platform, upgrade: bool) -> dict[str, Any]:
     """Commits what is missing; says whether anything was. Raises ConflictError when another commit came first."""
     from py4j.protocol import Py4JJavaError
 
@@ -26,7 +28,7 @@ def adopt_table(spark: SparkSession, topic: Topic, platform: Platform) -> dict[s
     jvm: Any = spark._jvm
     try:
         table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-        changed = _commit(table, topic)
+        changed = _commit(table, topic, upgrade)
     except Py4JJavaError as e:
         kind = str(e.java_exception.getClass().getSimpleName())
         text = f"table {topic.table}: {kind}: {str(e.java_exception.getMessage()).splitlines()[0]}"
@@ -34,16 +36,18 @@ def adopt_table(spark: SparkSession, topic: Topic, platform: Platform) -> dict[s
     return {"ok": True, "topic": topic.topic, "table": topic.table, "changed": changed}
 
 
-def _commit(table: Any, topic: Topic) -> bool:
+def _commit(table: Any, topic: Topic, upgrade: bool) -> bool:
     """Properties, format version and, for row ids, an empty snapshot: all of it or nothing."""
     if topic.columns is None:
         raise CleantailError(f"topic {topic.topic} has no columns: `cleantail adopt {topic.table}` writes them")
-    version = int(table.operations().current().formatVersion())
-    snapshot = table.currentSnapshot()
-    missing = version < FORMAT_VERSION or (snapshot is not None and snapshot.firstRowId() is None)
+    found, snapshot = format_version(table), table.currentSnapshot()
+    version = version_after(found, upgrade)
+    without_ids = snapshot is not None and snapshot.firstRowId() is None
+    missing = found < version or (version >= VECTORS_VERSION and without_ids)
     wanted = {PROPERTY_TOPIC: topic.topic, PROPERTY_COLUMNS: topic.columns.as_property()}
-    wanted |= {"format-version": str(FORMAT_VERSION)} if version < FORMAT_VERSION else {}
+    wanted |= {"format-version": str(version)} if found < version else {}
     present = texts(table.properties())
+    wanted |= {name: value for name, value in RETRIES.items() if name not in present}
     if not missing and all(present.get(key) == value for key, value in wanted.items()):
         return False
     transaction = table.newTransaction()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,15 +52,15 @@ def append_files(table: TopicTable, branch: str, properties: Mapping[str, str], 
 
 def publish_deletes(
     table: TopicTable,
-    changes: Iterable[BranchChange],
+    changes: Sequence[BranchChange],
     partitions: set[int],
     base_snapshot_id: int,
     properties: Mapping[str, str],
     summary: Mapping[str, str],
 ) -> int:
-    """Replays the deletion vectors of the given partitions onto `main`; returns the new snapshot's id.
+    """Replays the delete files of the given partitions onto `main`; returns the new snapshot's id.
 
-    A deletion vector of an adopted table may be of several logs: there the partitions are all or none.
+    A delete file of an adopted table may be of several logs: there the partitions are all or none.
 
     A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
     a data file was rewritten, or got other deletes, since the base snapshot, or when that was rolled back.
@@ -83,16 +83,19 @@ def publish_deletes(
     return int(table.load().currentSnapshot().snapshotId())
 
 
-def _replay(table: TopicTable, delta: Any, changes: Iterable[BranchChange]) -> None:
-    """A data file has one deletion vector: a new one takes the place of the one that the base had."""
+def _replay(table: TopicTable, delta: Any, changes: Sequence[BranchChange]) -> None:
+    """A data file has one delete file: a new one takes the place of the one that the base had. Iceberg sees to it with
+    deletion vectors; with position deletes nobody else may have deleted anything meanwhile."""
     referenced = table.jvm.java.util.ArrayList()
     for change in changes:
         for file in change.removed:
             delta.removeDeletes(file)
         for file in change.added:
             delta.addDeletes(file)
-            referenced.add(file.referencedDataFile())
+            referenced.add(table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(file))
     delta.validateDataFilesExist(referenced)
+    if any(str(file.format()) == "PARQUET" for change in changes for file in change.added):
+        delta.validateNoConflictingDeleteFiles()
 
 
 def replace_files(

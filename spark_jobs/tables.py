@@ -11,6 +11,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
+from cleantail.adoption import VECTORS_VERSION
 from cleantail.approval import can_be_held
 from cleantail.catalogs import OWNERS, require_ours
 from cleantail.config import Platform, Topic
@@ -25,6 +26,7 @@ from spark_jobs.changes import (
     texts,
 )
 from spark_jobs.commits import REF_ATTEMPTS
+from spark_jobs.delete_files import format_version
 from spark_jobs.iceberg_errors import conflict, java_message, lost
 from spark_jobs.transforms.mapping import as_topic_table
 from spark_jobs.vectors import FilesOf, Found
@@ -120,7 +122,9 @@ class TopicTable:
         return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
 
     def _as_topic_table(self, stored: DataFrame) -> DataFrame:
-        return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
+        if self.topic.columns is None:
+            return stored
+        return as_topic_table(stored, self.topic.columns, row_ids=format_version(self.load()) >= VECTORS_VERSION)
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
         """A branch at `snapshot_id` (at nothing when None), replacing one that a killed run left behind."""
@@ -180,7 +184,7 @@ class TopicTable:
         return FilesOf(self.jvm, self.load(), snapshot_id, self.topic.columns)
 
     def delete_positions(self, branch: str, files: FilesOf, found: Found) -> None:
-        """Commits deletion vectors onto the branch, which is at the snapshot of `files`, where anything is found."""
+        """Commits delete files onto the branch, which is at the snapshot of `files`, where anything is found."""
         if not found:
             return
         added, removed = files.write(found)

@@ -1,4 +1,4 @@
-"""Deletion vectors onto a branch: the positions come from Spark as bits, the driver writes one small Puffin file.
+"""What a round deletes: the positions come from Spark as bits, the driver writes small delete files.
 
 Iceberg's own DELETE would carry every file name through the plan and shuffle by it; here a file is a 64-bit hash of
 its name, and 64 records are one long.
@@ -17,8 +17,9 @@ from cleantail.columns import Columns
 from cleantail.errors import TableError
 from cleantail.topic_table import KEY, OFFSET, PARTITION
 from spark_jobs.changes import each, files_with_deletes, partition_of
-from spark_jobs.columnar.log_files import Deletes, KeyColumns, LogFile
-from spark_jobs.positions import file_hash, positions_by_file, positions_by_log, positions_of, vector_blob
+from spark_jobs.columnar.log_files import KeyColumns, LogFile
+from spark_jobs.delete_files import read_deletes, vector_place, write_deletes
+from spark_jobs.positions import file_hash, positions_by_file, positions_by_log
 
 FILE = "ct_file"
 WORD = "ct_word"
@@ -103,7 +104,7 @@ class FilesOf:
             low_key=self._bound(lowest, columns.key),
             high_key=self._bound(highest, columns.key),
             null_keys=_nulls(file, columns.key),
-            before=_deletes(deletes[0]) if deletes else None,
+            before=vector_place(deletes[0]) if deletes else None,
         )
 
     def _bound(self, bounds: Any, field: int) -> bytes | None:
@@ -131,38 +132,13 @@ class FilesOf:
 
     def write(self, positions_found: Found) -> tuple[list[Any], list[Any]]:
         """Delete files to add, of the positions and of what was deleted before, and those whose place they take."""
-        iceberg, table = self._jvm.org.apache.iceberg, self._table
-        found = _by_file(positions_found)
-        factory = iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(iceberg.FileFormat.PUFFIN).build()
-        place = factory.newOutputFile().encryptingOutputFile()
-        writer = iceberg.puffin.Puffin.write(place).createdBy("Cleantail").build()
-        written = []
-        for key, positions in sorted(found.items()):
+        lost, replaced = [], []
+        for key, positions in sorted(_by_file(positions_found).items()):
             file, deletes = self._files[key]
-            everything = BitMap64.union(positions, *(_read(table, d) for d in deletes))
-            written.append((file, deletes, len(everything), writer.write(self._blob(file, everything))))
-        writer.close()
-        size, path = writer.fileSize(), place.location()
-        added = [self._delete_file(file, path, size, blob, count) for file, _, count, blob in written]
-        return added, [old for _, deletes, _, _ in written for old in deletes]
-
-    def _blob(self, file: Any, positions: BitMap64) -> Any:
-        java = self._jvm.java
-        fields, properties = java.util.ArrayList(), java.util.HashMap()
-        fields.add(self._jvm.org.apache.iceberg.MetadataColumns.ROW_POSITION.fieldId())
-        properties.put("referenced-data-file", str(file.location()))
-        properties.put("cardinality", str(len(positions)))
-        data = java.nio.ByteBuffer.wrap(vector_blob(positions))
-        kind = self._jvm.org.apache.iceberg.puffin.StandardBlobTypes.DV_V1
-        return self._jvm.org.apache.iceberg.puffin.Blob(kind, fields, -1, -1, data, None, properties)
-
-    def _delete_file(self, file: Any, path: str, size_bytes: int, blob: Any, count: int) -> Any:
-        spec = self._table.specs().get(file.specId())
-        builder = self._jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(spec).ofPositionDeletes()
-        builder = builder.withFormat(self._jvm.org.apache.iceberg.FileFormat.PUFFIN).withPath(path)
-        builder = builder.withPartition(file.partition()).withFileSizeInBytes(size_bytes)
-        builder = builder.withReferencedDataFile(file.location()).withRecordCount(count)
-        return builder.withContentOffset(blob.offset()).withContentSizeInBytes(blob.length()).build()
+            before = [read_deletes(self._table, old, file) for old in deletes]
+            lost.append((file, BitMap64.union(positions, *before)))
+            replaced += deletes
+        return write_deletes(self._jvm, self._table, lost), replaced
 
 
 def _words(records: DataFrame, *by: str) -> Iterator[Any]:
@@ -183,27 +159,8 @@ def _as_long(bound: bytes | None) -> int | None:
     return None if bound is None else int.from_bytes(bound, "little", signed=True)
 
 
-def _deletes(file: Any) -> Deletes:
-    """Raises TableError where it is no deletion vector."""
-    path = str(file.location())
-    if file.contentOffset() is None:
-        raise TableError(f"{path} is no deletion vector; Cleantail works on tables of format version 3")
-    return Deletes(path, int(file.contentOffset()), int(file.contentSizeInBytes()), int(file.recordCount()))
-
-
-def _read(table: Any, delete_file: Any) -> BitMap64:
-    """The positions that a deletion vector of the table has."""
-    place = _deletes(delete_file)
-    stream = table.io().newInputFile(place.path).newStream()
-    try:
-        stream.seek(place.start)
-        return positions_of(bytes(stream.readNBytes(place.length)), place.path)
-    finally:
-        stream.close()
-
-
 def _by_file(found: Found) -> dict[int, BitMap64]:
-    """An adopted table's file may hold several logs; it has one deletion vector all the same."""
+    """An adopted table's file may hold several logs; it has one delete file all the same."""
     whole: dict[int, BitMap64] = {}
     for (_, file), positions in found.items():
         whole[file] = whole[file] | positions if file in whole else positions

@@ -99,7 +99,9 @@ def test_a_table_that_has_all_has_no_problem():
 @pytest.mark.parametrize(
     ("different", "message"),
     [
-        pytest.param({"format_version": 2}, "its format version is 2, and deletion vectors need 3: --upgrade", id="v2"),
+        pytest.param(
+            {"format_version": 1}, "version is 1, which has no deletes of rows: --upgrade makes it 3", id="v1"
+        ),
         pytest.param({"owner": "other"}, "the table belongs to topic other", id="another topic's"),
         pytest.param({"owner": "orders"}, "was made by Cleantail for topic orders: there is nothing", id="ours"),
         pytest.param(
@@ -119,20 +121,31 @@ def test_what_stands_in_the_way_is_said_with_what_to_do(different, message):
 
 
 def test_an_upgrade_that_is_wanted_is_no_problem_and_adopting_again_is_none():
-    assert red(upgrade=True, format_version=2) == []
+    assert red(upgrade=True, format_version=1) == []
     again = replace(FOUND, owner="orders", adopted_columns=COLUMNS.as_property())
-    assert (red(again), changes(again, "orders", COLUMNS)) == ([], [])
+    assert (red(again), changes(again, "orders", COLUMNS, False)) == ([], [])
 
 
 def test_an_adoption_says_what_it_changes():
-    assert changes(FOUND, "orders", COLUMNS) == ["table properties cleantail.topic and cleantail.columns"]
-    old = replace(FOUND, format_version=2)
-    assert changes(old, "orders", COLUMNS)[:2] == [
+    mark = "table properties cleantail.topic and cleantail.columns"
+    assert changes(FOUND, "orders", COLUMNS, False) == [mark]
+    retries = replace(FOUND, missing_retries=("commit.retry.num-retries",))
+    assert changes(retries, "orders", COLUMNS, False) == [mark, "table property commit.retry.num-retries: 20"]
+    old = replace(FOUND, format_version=2, row_ids=False)
+    assert changes(old, "orders", COLUMNS, True)[:2] == [
         "format version 2 -> 3",
         "an empty snapshot, by which existing records get row ids",
     ]
     upgraded_by_others = replace(FOUND, row_ids=False)
-    assert changes(upgraded_by_others, "orders", COLUMNS)[0].startswith("an empty snapshot")
+    assert changes(upgraded_by_others, "orders", COLUMNS, False)[0].startswith("an empty snapshot")
+
+
+def test_a_table_of_version_2_stays_what_it_is_and_a_person_is_told_what_that_costs():
+    old = replace(FOUND, format_version=2, row_ids=False)
+    assert red(old) == []
+    assert changes(old, "orders", COLUMNS, False) == ["table properties cleantail.topic and cleantail.columns"]
+    assert any("a small position delete file for every data file" in text for text in advice(old, COLUMNS, False))
+    assert not any("position delete" in text for text in advice(old, COLUMNS, True))
 
 
 @pytest.mark.parametrize(
@@ -145,14 +158,14 @@ def test_an_adoption_says_what_it_changes():
     ],
 )
 def test_what_a_person_should_know_is_told(different, message):
-    told = advice(replace(FOUND, **different), COLUMNS)
+    told = advice(replace(FOUND, **different), COLUMNS, False)
     assert "1 records have the offset of another: the first round keeps one of each" in told
     assert any(message in text for text in told)
 
 
 def test_a_column_that_is_not_mapped_has_a_consequence():
     few = Columns(partition="m.partition", offset="m.offset", key="id")
-    told = advice(FOUND, few)
+    told = advice(FOUND, few, False)
     assert told[0].startswith("no column is mapped to value") and told[1].startswith("no timestamp")
 
 

@@ -21,6 +21,11 @@ from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+HEADERS = "array<struct<key: string, value: binary>>"
+REDPANDA = (
+    f"struct<`partition`: int, `offset`: bigint, `timestamp`: timestamp, headers: {HEADERS}, key: binary, "
+    "timestamp_type: int>"
+)
 
 
 @dataclass
@@ -118,3 +123,44 @@ def workshop(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.fixture
 def table_of(workshop: Workshop, spark: SparkSession):  # type: ignore[no-untyped-def]
     return lambda topic: TopicTable.of(spark, workshop.find(topic), workshop.platform())
+
+
+@pytest.fixture
+def lake(spark, workshop):  # type: ignore[no-untyped-def]
+    """Makes tables as sinks do: lake(sql of columns, rows, partitioned by, properties), one append a group of rows."""
+
+    def make(name, columns, groups, select, by="", properties="'format-version'='2'"):
+        workshop.platform()
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
+        full = f"cleantail.sinks.`{name}`"
+        spark.sql(f"CREATE TABLE {full} ({columns}) USING iceberg {by} TBLPROPERTIES ({properties})")
+        for rows in groups:
+            flat = "p int, o bigint, ms bigint, k string, v string"
+            made = spark.createDataFrame(list(rows), flat).coalesce(1).selectExpr(*select)
+            made.writeTo(full).append()
+        return f"sinks.{name}"
+
+    return make
+
+
+@pytest.fixture
+def redpanda(lake):  # type: ignore[no-untyped-def]
+    """Redpanda in key_value mode: a file has one partition, the table is cut by hour, no metrics are in the metadata."""
+
+    def make(name, records, version=2):
+        struct = (
+            "named_struct('partition', p, 'offset', o, 'timestamp', timestamp_millis(ms), 'headers', "
+            f"CAST(array(named_struct('key', 'h', 'value', X'01')) AS {HEADERS}), 'key', CAST(k AS BINARY), "
+            "'timestamp_type', 0) AS redpanda"
+        )
+        groups = [[r for r in records if r[0] == p] for p in sorted({r[0] for r in records})]
+        return lake(
+            name,
+            f"redpanda {REDPANDA}, value binary",
+            groups,
+            [struct, "CAST(v AS BINARY) AS value"],
+            "PARTITIONED BY (hours(redpanda.timestamp))",
+            f"'format-version'='{version}', 'write.metadata.metrics.default'='none', 'write.spark.fanout.enabled'='true'",
+        )
+
+    return make

@@ -6,15 +6,11 @@ import json
 
 import pytest
 
+from tests.jobs.conftest import HEADERS
 from tests.model import compacted, without_tombstones
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
-HEADERS = "array<struct<key: string, value: binary>>"
-REDPANDA = (
-    f"struct<`partition`: int, `offset`: bigint, `timestamp`: timestamp, headers: {HEADERS}, key: binary, "
-    "timestamp_type: int>"
-)
 
 
 def changes(partitions=3, count=40, keys=6):
@@ -35,73 +31,38 @@ def read(workshop, topic):
     return [(r["partition"], r["offset"], r["key"], r["payload"]) for r in workshop.read(topic)]
 
 
-@pytest.fixture
-def lake(spark, workshop):
-    """Makes tables as sinks do: lake(sql of columns, rows, partitioned by, properties), one append a group of rows."""
-
-    def make(name, columns, groups, select, by="", properties="'format-version'='2'"):
-        workshop.platform()
-        spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
-        full = f"cleantail.sinks.`{name}`"
-        spark.sql(f"CREATE TABLE {full} ({columns}) USING iceberg {by} TBLPROPERTIES ({properties})")
-        for rows in groups:
-            flat = "p int, o bigint, ms bigint, k string, v string"
-            made = spark.createDataFrame(list(rows), flat).coalesce(1).selectExpr(*select)
-            made.writeTo(full).append()
-        return f"sinks.{name}"
-
-    return make
-
-
-@pytest.fixture
-def redpanda(lake):
-    """Redpanda in key_value mode: a file has one partition, the table is cut by hour, no metrics are in the metadata."""
-
-    def make(name, records, version=2):
-        struct = (
-            "named_struct('partition', p, 'offset', o, 'timestamp', timestamp_millis(ms), 'headers', "
-            f"CAST(array(named_struct('key', 'h', 'value', X'01')) AS {HEADERS}), 'key', CAST(k AS BINARY), "
-            "'timestamp_type', 0) AS redpanda"
-        )
-        groups = [[r for r in records if r[0] == p] for p in sorted({r[0] for r in records})]
-        return lake(
-            name,
-            f"redpanda {REDPANDA}, value binary",
-            groups,
-            [struct, "CAST(v AS BINARY) AS value"],
-            "PARTITIONED BY (hours(redpanda.timestamp))",
-            f"'format-version'='{version}', 'write.metadata.metrics.default'='none', 'write.spark.fanout.enabled'='true'",
-        )
-
-    return make
-
-
 def settings(workshop, topic, **config):
     """The topic's YAML as a person goes on to write it."""
     file = workshop.config / "topics" / f"{topic}.yaml"
     file.write_text(file.read_text() + "config: " + json.dumps({"segment.ms": 1, "delete.retention.ms": 1000} | config))
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, redpanda, spark, version):
-    records, topic = list(changes()), f"orders-v{version}"
-    table = redpanda(topic, records, version)
-    # found out, and nothing changed: version 3 is wanted by name
+def test_a_table_of_version_1_is_upgraded_only_when_that_is_said(workshop, redpanda):
+    table = redpanda("orders-old", list(changes()), 1)
     code, out, err = workshop.run("adopt", table)
     assert code == 2
+    assert "partition 2: 40 records, offsets 0 to 39, 0 duplicates" in out
+    assert "its format version is 1, which has no deletes of rows: --upgrade makes it 3, for good" in err
+    assert not list((workshop.config / "topics").iterdir())
+
+
+@pytest.mark.parametrize("version, upgrade", [(1, ["--upgrade"]), (2, ["--upgrade"]), (2, [])])
+def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, redpanda, spark, version, upgrade):
+    records, topic = list(changes()), f"orders-v{version}{'-up' * len(upgrade)}"
+    table = redpanda(topic, records, version)
+    # found out, and nothing changed
+    out = workshop.ok("adopt", table, *upgrade, "--dry-run")
     assert f"sinks.{topic}: Redpanda's Iceberg topics" in out
     assert "partition 2: 40 records, offsets 0 to 39, 0 duplicates" in out
     assert "partitioned by hour(redpanda.timestamp)" in out
-    assert f"its format version is {version}, and deletion vectors need 3: --upgrade makes it that" in err
-    assert not list((workshop.config / "topics").iterdir())
-    found = workshop.json("adopt", table, "--upgrade", "--dry-run")
+    found = workshop.json("adopt", table, *upgrade, "--dry-run")
     assert found["mapped"]["key"] == "redpanda.key" and found["tombstones"] == 12
     assert found["files_without_bounds"] == found["files"] == 12
     assert not list((workshop.config / "topics").iterdir())
 
     before = files_of(spark, table)
-    out = workshop.ok("adopt", table, "--upgrade")
-    assert f"format version {version} -> 3" in out and f"{topic}.yaml in" in out
+    out = workshop.ok("adopt", table, *upgrade)
+    assert (f"format version {version} -> 3" in out, f"{topic}.yaml in" in out) == (bool(upgrade), True)
     assert "nothing, it is adopted already" in workshop.ok("adopt", table)
     settings(workshop, topic)
     assert workshop.run("check-config")[0] == 0
@@ -110,7 +71,10 @@ def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, red
     result = workshop.json("compact", topic, "--now", NOW)
     assert result["ok"] and result["compacted"]["published"] == [0, 1, 2]
     assert read(workshop, topic) == expected(records)
-    assert files_of(spark, table) == before  # the sink's own files, with deletion vectors beside them
+    assert files_of(spark, table) == before  # the sink's own files, with delete files beside them
+    assert {(f.content, f.file_format) for f in delete_files_of(spark, table)} == {
+        (1, "PUFFIN" if upgrade else "PARQUET")
+    }
     live = [log["records"] for log in workshop.json("status", topic, "--now", NOW)["topics"][topic]]
     assert live == [6, 6, 6]
     latest = [json.loads(line) for line in workshop.ok("latest", topic, "--now", NOW).splitlines()]
@@ -137,6 +101,11 @@ def files_of(spark, table):
     return sorted(row.file_path for row in rows)
 
 
+def delete_files_of(spark, table):
+    namespace, name = table.split(".")
+    return spark.sql(f"SELECT * FROM cleantail.{namespace}.`{name}`.delete_files").collect()
+
+
 CONNECT = {
     "nested, one task for all partitions": (
         "id bigint, payload string, _kafka_metadata struct<topic: string, `partition`: int, `offset`: bigint, "
@@ -154,14 +123,15 @@ CONNECT = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("layout", CONNECT)
-def test_kafka_connects_table_is_adopted_with_the_key_that_is_named(workshop, lake, spark, layout):
+def test_kafka_connects_table_is_adopted_with_the_key_that_is_named(workshop, lake, spark, layout, version):
     columns, metadata, by = CONNECT[layout]
-    name = f"connect_{list(CONNECT).index(layout)}"
+    name = f"connect_{list(CONNECT).index(layout)}_v{version}"
     records = [(p, o, ms, k[1:], v) for p, o, ms, k, v in changes()]
     twice = [r for r in records if r[0] == 1 and r[1] in (38, 39)]  # at least once
     select = ["CAST(k AS BIGINT) AS id", "v AS payload", *_split(metadata)]
-    properties = "'format-version'='3', 'write.spark.fanout.enabled'='true'"
+    properties = f"'format-version'='{version}', 'write.spark.fanout.enabled'='true'"
     table = lake(name, columns, [records[::2], records[1::2], twice], select, by, properties)
 
     code, _, err = workshop.run("adopt", table)
