@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -11,7 +13,7 @@ from pyroaring import BitMap64
 from cleantail.errors import TableError
 from spark_jobs import delete_files, rounds
 from tests.jobs.conftest import HEADERS
-from tests.jobs.test_adopt import NOW, changes, delete_files_of, expected, files_of, read, settings
+from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, files_of, read, settings
 from tests.jobs.test_held_rounds import checked_round
 from tests.model import without_tombstones
 
@@ -19,6 +21,8 @@ SINK = (
     "named_struct('partition', p, 'offset', o, 'timestamp', timestamp_millis(ms), 'headers', CAST(NULL AS "
     f"{HEADERS}), 'key', CAST(k AS BINARY), 'timestamp_type', 0) AS redpanda"
 )
+SAME = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons", "records")
+"""What `status` tells of a log in either version."""
 
 
 def append(spark, table, rows):
@@ -191,3 +195,39 @@ def test_a_position_delete_file_is_read_as_it_was_written_and_a_damaged_one_is_a
     with PyArrowFileIO().new_input(str(tmp_path / "d.parquet")).open() as file:
         ids = [f.metadata[b"PARQUET:field_id"] for f in delete_files.pq.read_schema(file)]
     assert ids == [b"2147483546", b"2147483545"]
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "1"))))
+def test_the_same_history_leaves_the_same_records_in_both_versions(workshop, spark, redpanda, seed):
+    chance = random.Random(seed)
+    start = list(changes(partitions=2, count=10))
+    tables = {v: redpanda(f"history-{seed}-{v}", start, 2) for v in (2, 3)}
+    names = {v: table.partition(".")[2] for v, table in tables.items()}
+    strategy = chance.choice([{}, {"compaction.strategy": "timestamp"}])
+    for version, table in tables.items():
+        workshop.ok("adopt", table, *(["--upgrade"] if version == 3 else []))
+        settings(workshop, names[version], **strategy, **{"cleantail.reclaim.deleted.ratio": 0.3})
+    ends, now = [10, 10], NOW
+    for _ in range(3):
+        rows = []
+        for _ in range(chance.randrange(1, 12)):
+            p, key = chance.randrange(2), f"k{chance.randrange(5)}"
+            again = chance.random() < 0.2
+            offset = chance.randrange(ends[p]) if again else ends[p]  # what a sink writes twice may come in any order
+            ends[p] += not again
+            value = None if chance.random() < 0.3 else f"v{chance.randrange(100)}"
+            rows.append((p, offset, now - chance.randrange(HOUR), key, value))
+        now += chance.choice([300, 2000])
+        reclaims = chance.random() < 0.5
+        for version, table in tables.items():
+            append(spark, table, rows)
+            workshop.ok("compact", names[version], "--now", now, "--force")
+            if reclaims:
+                workshop.ok("reclaim", names[version], "--now", now)
+        assert by_spark(spark, tables[2]) == by_spark(spark, tables[3])
+        assert read(workshop, names[2]) == read(workshop, names[3]) == by_spark(spark, tables[2])
+        states = [workshop.ok("latest", name, "--now", now).replace(name, "") for name in names.values()]
+        assert states[0] == states[1]
+    logs = [workshop.json("status", name, "--now", now)["topics"][name] for name in names.values()]
+    for mine, other in zip(*logs, strict=True):
+        assert {k: mine[k] for k in SAME} == {k: other[k] for k in SAME}
