@@ -9,7 +9,7 @@ from cleantail.columns import Columns
 from cleantail.topic_table import RETRIES, VALUE
 
 VECTORS_VERSION = 3
-"""The first format version with deletion vectors and row ids."""
+"""The first format version with deletion vectors."""
 DELETES_VERSION = 2
 """The first with position deletes, which is the least that a round needs."""
 
@@ -43,7 +43,6 @@ class Found:
     tombstones: int | None = None
     keyless: int | None = None
     value_is_required: bool = False
-    row_ids: bool = True
     missing_retries: tuple[str, ...] = ()
     """Of the properties RETRIES those that the table does not have."""
     deletes: str = ""
@@ -76,7 +75,7 @@ def problems(found: Found, topic: str, columns: Columns | None, upgrade: bool) -
             f"{VECTORS_VERSION}, for good. Its sink and all its readers must know version {VECTORS_VERSION} first"
         )
     if found.deletes:
-        said.append(f"{found.deletes}: rewrite the files that they belong to first (Iceberg's rewrite_data_files)")
+        said.append(found.deletes)
     if len(found.topics) > 1:
         said.append(f"it holds {len(found.topics)} topics ({', '.join(found.topics[:5])}): a table is one topic's")
     if found.other_formats:
@@ -126,8 +125,6 @@ def changes(found: Found, topic: str, columns: Columns, upgrade: bool) -> list[s
     said, version = [], version_after(found.format_version, upgrade)
     if found.format_version < version:
         said.append(f"format version {found.format_version} -> {version}")
-    if version >= VECTORS_VERSION and (found.format_version < version or not found.row_ids):
-        said.append("an empty snapshot, by which existing records get row ids")
     if found.owner != topic or found.adopted_columns != columns.as_property():
         said.append("table properties cleantail.topic and cleantail.columns")
     said += [f"table property {name}: {RETRIES[name]}" for name in found.missing_retries]

@@ -1,6 +1,6 @@
 """Branches of rounds whose check failed: kept for a person to look at, and gone after their time. Pure.
 
-Such a branch holds what the round would have published. It is a copy of no data: deletion vectors over the files of
+Such a branch holds what the round would have published. It is a copy of no data: delete files over the files of
 its base, which it keeps from being removed while it is there.
 """
 

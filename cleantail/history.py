@@ -28,7 +28,7 @@ class SizePoint:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Bytes that readers no longer read: hidden by deletion vectors, and freed by rewrites (as far as known)."""
+    """Bytes that readers no longer read: hidden by delete files, and freed by rewrites (as far as known)."""
 
     hidden_bytes: int
     reclaimed_bytes: int

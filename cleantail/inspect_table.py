@@ -16,7 +16,7 @@ from cleantail.data_files import null_count, parts_of
 from cleantail.errors import TableError
 from cleantail.layouts import REQUIRED, Layout
 from cleantail.partition_state import PROPERTY_TOPIC
-from cleantail.table_metadata import DELETES, content_of, deletes_of, has_row_ids
+from cleantail.table_metadata import DELETES, content_of, deletes_of
 from cleantail.topic_table import OFFSET, PARTITION, RETRIES
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> Found:
         "topics": (),
         "owner": properties.get(PROPERTY_TOPIC),
         "adopted_columns": properties.get(PROPERTY_COLUMNS),
-        "row_ids": has_row_ids(table),
         "missing_retries": tuple(name for name in RETRIES if name not in properties),
         "deletes": _deletes(table),
         "wrong": tuple(_wrong(layout.paths, kinds)),

@@ -57,7 +57,8 @@ def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
 
     if arrivals is None:
         return scan.to_arrow()
-    files = sorted(scan.plan_files(), key=lambda task: arrivals[task.file.file_path])
+    # of files that came together by name: so do rounds and the view
+    files = sorted(scan.plan_files(), key=lambda task: (arrivals[task.file.file_path], task.file.file_path))
     return ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(files)
 
 

@@ -188,7 +188,7 @@ HIDDEN_BYTES = _metric(
     "hidden-bytes",
     "gauge",
     _TOPIC,
-    "Bytes in data files of records that deletion vectors hide: the next rewrite frees them.",
+    "Bytes in data files of records that delete files hide: the next rewrite frees them.",
 )
 RECLAIMED_KEPT = _metric(
     "reclaimed-kept-history-bytes",

@@ -41,7 +41,7 @@ class DataFile:
 
     @property
     def live_bytes(self) -> int:
-        """File bytes x live fraction (semantics.md 3.1): deletion vectors shrink a log without rewriting it."""
+        """File bytes x live fraction (semantics.md 3.1): delete files shrink a log without rewriting it."""
         return self.size_bytes * self.live_records // self.records if self.records else 0
 
     def records_between(self, start_offset: int, end_offset: int) -> int:

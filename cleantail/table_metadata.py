@@ -20,6 +20,7 @@ from cleantail.partition_state import (
     PartitionState,
     states_of_properties,
 )
+from cleantail.position_deletes import POSITIONS, VECTORS, DeleteFile, lost_records, only_data_file
 from cleantail.readers import Reader
 from cleantail.segments import DataFile
 from cleantail.topic import Topic
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 MANIFEST_READERS = 8
 DATA, DELETES = 0, 1
 """What the files of a manifest are."""
-DELETES_PATH_ID = 2_147_483_546
-"""Field id that Iceberg's specification reserves for the name of the data file in position deletes."""
+REWRITE = "Rewrite the data files that it is of: Iceberg's rewrite_data_files, with 'delete-file-threshold' 1"
 ENTRY_DELETED = 2
 """Status of a manifest entry whose file is no longer in the table."""
 
@@ -110,11 +110,12 @@ def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
     """The data files of a snapshot, with how many of their records are deleted there."""
     manifests = snapshot.manifests(table.io)
     data = [m for m in manifests if content_of(m) == DATA]
-    deleted: dict[str, int] = {}
+    deletes: dict[str, list[DeleteFile]] = {}
     for manifest in manifests:
         if content_of(manifest) == DELETES:
-            for path, records in deletes_of(table, manifest):
-                deleted[path] = deleted.get(path, 0) + records
+            for delete in deletes_of(table, manifest):
+                deletes.setdefault(delete.data_file, []).append(delete)
+    deleted = {path: lost_records(table.io, found) for path, found in deletes.items()}
     return tuple(
         log
         for entry in _entries(table, data)
@@ -128,37 +129,37 @@ def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[Manife
             yield from entries
 
 
-def deletes_of(table: Table, manifest: ManifestFile) -> Iterator[tuple[str, int]]:
-    """(data file, deleted records) of a delete manifest. Raises TableError for deletes that are not of one data file.
+def deletes_of(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile]:
+    """The delete files of a manifest. Raises TableError for deletes that are not of one data file.
 
     PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
     vector belongs to; its own schema of version 3 has it. Of position deletes (version 2) the bounds tell it, too.
     """
     from pyiceberg.avro.file import AvroFile
-    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
+    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestEntry
+    from pyiceberg.manifest import DataFile as IcebergFile
 
     names = [field.name for field in DATA_FILE_TYPE[3].fields]
-    types = {-1: ManifestEntry, 2: DataFile}
+    types = {-1: ManifestEntry, 2: IcebergFile}
     with AvroFile[ManifestEntry](
         table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types
     ) as entries:
         for entry in entries:
-            if entry.status == ENTRY_DELETED:
-                continue
-            file = {name: entry.data_file[i] for i, name in enumerate(names)}
-            path = file["referenced_data_file"] or _only_data_file(file)
-            if path is None:
-                raise TableError(
-                    f"{file['file_path']} deletes rows of more than one data file, or by values of columns; Cleantail "
-                    "reads tables whose deletes are of one data file each (deletion vectors, or position deletes)"
-                )
-            yield str(path), int(file["record_count"])
+            if entry.status != ENTRY_DELETED:
+                yield _delete_file({name: entry.data_file[i] for i, name in enumerate(names)})
 
 
-def _only_data_file(deletes: Mapping[str, Any]) -> str | None:
-    """The data file that position deletes are of, where lower and upper bound say the same."""
-    low, high = ((deletes[side] or {}).get(DELETES_PATH_ID) for side in ("lower_bounds", "upper_bounds"))
-    return low.decode() if low is not None and low == high else None
+def _delete_file(file: Mapping[str, Any]) -> DeleteFile:
+    path, kind = str(file["file_path"]), str(getattr(file["file_format"], "value", file["file_format"])).upper()
+    of = file["referenced_data_file"] or only_data_file(file["lower_bounds"], file["upper_bounds"])
+    if of is None:
+        raise TableError(
+            f"{path} deletes rows of more than one data file, or by values of columns; Cleantail reads tables whose "
+            f"deletes are of one data file each (deletion vectors, or position deletes). {REWRITE}"
+        )
+    if kind not in (VECTORS, POSITIONS):
+        raise TableError(f"{path} has position deletes as {kind}, and only Parquet can be read. {REWRITE}")
+    return DeleteFile(str(of), path, kind, int(file["record_count"]))
 
 
 def _arrived(table: Table, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]) -> tuple[DataFile, ...]:
@@ -213,12 +214,6 @@ def added_files(table: Table, snapshot_id: int) -> list[DataFile]:
     """Data files that a snapshot's own commit added. Raises TableError for an unknown one."""
     snapshot = _snapshot(table, snapshot_id)
     return _added_by(table, snapshot) if snapshot else []
-
-
-def has_row_ids(table: Table) -> bool:
-    """Whether all records have row ids: those of a table that was upgraded get theirs with the next snapshot."""
-    snapshot = table.current_snapshot()
-    return snapshot is None or getattr(snapshot, "first_row_id", None) is not None
 
 
 def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:

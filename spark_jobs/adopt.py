@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cleantail.adoption import VECTORS_VERSION, version_after
+from cleantail.adoption import version_after
 from cleantail.columns import PROPERTY_COLUMNS
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, ConflictError, TableError
@@ -37,25 +37,19 @@ def adopt_table(spark: SparkSession, topic: Topic, platform: Platform, upgrade: 
 
 
 def _commit(table: Any, topic: Topic, upgrade: bool) -> bool:
-    """Properties, format version and, for row ids, an empty snapshot: all of it or nothing."""
+    """Properties and format version: all of it or nothing."""
     if topic.columns is None:
         raise CleantailError(f"topic {topic.topic} has no columns: `cleantail adopt {topic.table}` writes them")
-    found, snapshot = format_version(table), table.currentSnapshot()
+    found = format_version(table)
     version = version_after(found, upgrade)
-    without_ids = snapshot is not None and snapshot.firstRowId() is None
-    missing = found < version or (version >= VECTORS_VERSION and without_ids)
     wanted = {PROPERTY_TOPIC: topic.topic, PROPERTY_COLUMNS: topic.columns.as_property()}
     wanted |= {"format-version": str(version)} if found < version else {}
     present = texts(table.properties())
     wanted |= {name: value for name, value in RETRIES.items() if name not in present}
-    if not missing and all(present.get(key) == value for key, value in wanted.items()):
+    if all(present.get(key) == value for key, value in wanted.items()):
         return False
-    transaction = table.newTransaction()
-    update = transaction.updateProperties()
+    update = table.updateProperties()
     for key, value in wanted.items():
         update.set(key, value)
     update.commit()
-    if missing and snapshot is not None:
-        transaction.newAppend().set("cleantail.operation", "adopt").commit()
-    transaction.commitTransaction()
     return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
@@ -21,7 +23,7 @@ from spark_jobs.changes import texts
 from spark_jobs.evidence import append_answer, has_answer
 from spark_jobs.failed_logs import keep_failed, kind_of, quarantined
 from spark_jobs.tables import TopicTable
-from spark_jobs.transforms.winners import ROW_ID
+from spark_jobs.vectors import FILE, POS, with_place
 
 SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
 BYTES_A_CHAR = 4
@@ -49,13 +51,13 @@ def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
     """Which they are is found without values; those are read of the sample alone."""
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
     inside = F.col(PARTITION).isin(logs)
-    left = branch.where(inside).select(ROW_ID)
-    gone = base.where(inside).select(PARTITION, OFFSET, ROW_ID).join(left, ROW_ID, "left_anti")
-    rank = F.row_number().over(Window.partitionBy(PARTITION).orderBy(OFFSET, ROW_ID))
+    left = with_place(branch.where(inside))
+    gone = with_place(base.where(inside), PARTITION, OFFSET).join(left, [FILE, POS], "left_anti")
+    rank = F.row_number().over(Window.partitionBy(PARTITION).orderBy(OFFSET, FILE, POS))
     found = gone.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank").collect()
-    rows = [r[ROW_ID] for r in found][:SAMPLE_RECORDS]
+    places = [(F.xxhash64("_file") == r[FILE]) & (F.col(POS) == r[POS]) for r in found[:SAMPLE_RECORDS]]
     offsets = sorted({r[OFFSET] for r in found})
-    return base.where(inside & F.col(OFFSET).isin(offsets) & F.col(ROW_ID).isin(rows)).select(
+    return base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, places, F.lit(False))).select(
         PARTITION,
         OFFSET,
         *(

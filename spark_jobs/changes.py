@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cleantail.errors import ConflictError
 from cleantail.rollback import Commit
 
 
@@ -34,16 +35,16 @@ class BranchChange:
 
 
 def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
-    """Walks the branch from the base on: a deletion vector replaced on the branch itself never shows."""
+    """Walks the branch from the base on: a delete file replaced on the branch itself never shows."""
     added: dict[tuple[str, int], Any] = {}
     removed: dict[tuple[str, int], Any] = {}
     data_files = 0
     for snapshot in reversed(list(_snapshots_since(table, branch, base_snapshot_id))):
         for file in each(snapshot.removedDeleteFiles(table.io())):
-            if added.pop(_identity(file), None) is None:
-                removed[_identity(file)] = file
+            if added.pop(identity(file), None) is None:
+                removed[identity(file)] = file
         for file in each(snapshot.addedDeleteFiles(table.io())):
-            added[_identity(file)] = file
+            added[identity(file)] = file
         data_files += sum(1 for _ in each(snapshot.addedDataFiles(table.io())))
         data_files += sum(1 for _ in each(snapshot.removedDataFiles(table.io())))
     return BranchChange(tuple(added.values()), tuple(removed.values()), data_files)
@@ -57,7 +58,7 @@ def _snapshots_since(table: Any, branch: str, base_snapshot_id: int) -> Iterator
         snapshot = table.snapshot(parent) if parent is not None else None
 
 
-def _identity(file: Any) -> tuple[str, int]:
+def identity(file: Any) -> tuple[str, int]:
     """One Puffin file holds the deletion vectors of many data files."""
     return str(file.location()), int(file.contentOffset() or 0)
 
@@ -95,6 +96,14 @@ def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any
         return [(t.file(), list(each(t.deletes()))) for t in each(tasks)]
     finally:
         tasks.close()
+
+
+def require_own_deletes(jvm: Any, file: Any, deletes: Iterable[Any]) -> None:
+    """Raises ConflictError where a delete file is not of this data file alone: with it would go what it deletes of
+    others. Such as these were not there when the round was planned (cleantail.table_metadata.deletes_of)."""
+    for delete in deletes:
+        if jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete) != file.location():
+            raise ConflictError(f"{delete.location()} came meanwhile, and deletes rows of more than one data file")
 
 
 def listed_by_io(table: Any) -> bool:

@@ -124,7 +124,7 @@ def _verdict(partition: int, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def all_or_none(verdicts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Where one log fails the others wait: a file of an adopted table may hold several, and has one deletion vector.
+    """Where one log fails the others wait: a file of an adopted table may hold several, and has one delete file.
 
     The failed one is quarantined, so the next round is without it.
     """

@@ -18,15 +18,22 @@ from pyspark.errors import IllegalArgumentException
 
 from cleantail.errors import ConflictError
 from cleantail.rollback import Commit, own_entries
-from spark_jobs.changes import BranchChange, added_by, added_data_files, files_with_deletes, history, texts
-from spark_jobs.iceberg_errors import conflict, lost
+from spark_jobs.changes import (
+    BranchChange,
+    added_by,
+    added_data_files,
+    files_with_deletes,
+    history,
+    identity,
+    require_own_deletes,
+    texts,
+)
+from spark_jobs.iceberg_errors import conflict, lost, void
 
 if TYPE_CHECKING:
     from spark_jobs.tables import TopicTable
 
 REF_ATTEMPTS = 20
-NOT_ANCESTOR = "is not an ancestor"
-"""What Iceberg says of a commit whose base is not in main's history any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +74,51 @@ def publish_deletes(
     """
     if table.topic.columns is None:
         changes = [change.of_partitions(partitions) for change in changes]
-    transaction = table.load().newTransaction()
-    try:
-        if partitions:
-            delta = transaction.newRowDelta().validateFromSnapshot(base_snapshot_id).validateDeletedFiles()
-            _replay(table, delta, changes)
-            _with_summary(delta, summary).commit()
-        _commit(transaction, properties)
-    except Py4JJavaError as e:
-        raise conflict(e) from None
-    except IllegalArgumentException as e:  # PySpark's word for the same of Java
-        if NOT_ANCESTOR not in str(e):
-            raise
-        raise ConflictError(f"what the round read was rolled back, which makes its result void: {e}") from None
+    by_position = any(str(file.format()) == "PARQUET" for change in changes for file in change.added)
+    for attempt in range(1, REF_ATTEMPTS + 1):
+        iceberg = table.load()
+        since = _same_deletes_since(table, iceberg, base_snapshot_id, changes) if by_position else base_snapshot_id
+        transaction = iceberg.newTransaction()
+        try:
+            if partitions:
+                delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
+                _replay(table, delta, changes, by_position)
+                _with_summary(delta, summary).commit()
+            _commit(transaction, properties)
+            break
+        except Py4JJavaError as e:
+            refused = conflict(e)
+            if not (by_position and isinstance(refused, ConflictError)) or attempt == REF_ATTEMPTS:
+                raise refused from None
+        except IllegalArgumentException as e:
+            raise void(e) from None
     return int(table.load().currentSnapshot().snapshotId())
 
 
-def _replay(table: TopicTable, delta: Any, changes: Sequence[BranchChange]) -> None:
-    """A data file has one delete file: a new one takes the place of the one that the base had. Iceberg sees to it with
-    deletion vectors; with position deletes nobody else may have deleted anything meanwhile."""
+def _same_deletes_since(table: TopicTable, iceberg: Any, base_snapshot_id: int, changes: Sequence[BranchChange]) -> int:
+    """The snapshot that the table is at; the data files that the changes are of have the deletes of the base there.
+
+    Iceberg sees to that by itself with deletion vectors. Of position deletes it knows only whether any came at all,
+    which is right from this snapshot on and too much from the base on. Raises ConflictError.
+    """
+    if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
+        raise ConflictError("what the round read was rolled back, which makes its result void")
+    now = int(iceberg.currentSnapshot().snapshotId())
+    before, after = (_deletes_by_file(iceberg, snapshot_id) for snapshot_id in (base_snapshot_id, now))
+    for file in (file for change in changes for file in change.added):
+        path = str(table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(file))
+        if after.get(path) != before.get(path):
+            raise ConflictError(f"{path} was rewritten, or got other deletes, after the round had read it")
+    return now
+
+
+def _deletes_by_file(iceberg: Any, snapshot_id: int) -> dict[str, set[tuple[str, int]]]:
+    files = files_with_deletes(iceberg, snapshot_id)
+    return {str(file.location()): {identity(delete) for delete in deletes} for file, deletes in files}
+
+
+def _replay(table: TopicTable, delta: Any, changes: Sequence[BranchChange], by_position: bool) -> None:
+    """A data file of ours has one delete file: a new one takes the place of those that the base had."""
     referenced = table.jvm.java.util.ArrayList()
     for change in changes:
         for file in change.removed:
@@ -94,7 +127,7 @@ def _replay(table: TopicTable, delta: Any, changes: Sequence[BranchChange]) -> N
             delta.addDeletes(file)
             referenced.add(table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(file))
     delta.validateDataFilesExist(referenced)
-    if any(str(file.format()) == "PARQUET" for change in changes for file in change.added):
+    if by_position:
         delta.validateNoConflictingDeleteFiles()
 
 
@@ -114,6 +147,7 @@ def replace_files(
     old = [pair for pair in files_with_deletes(iceberg, base_snapshot_id) if str(pair[0].location()) in paths]
     for file, deletes in old:
         rewrite.deleteFile(file)
+        require_own_deletes(table.jvm, file, deletes)
         for delete in deletes:
             rewrite.deleteFile(delete)
     for file in added:

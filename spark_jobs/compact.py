@@ -1,4 +1,4 @@
-"""Compact one work unit: find superseded records from key columns, write deletion vectors onto a branch.
+"""Compact one work unit: find superseded records from key columns, write delete files onto a branch.
 
     spark-submit spark_jobs/compact.py --config config --topic orders --unit '{"round": …}'
 

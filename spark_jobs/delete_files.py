@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from cleantail.adoption import VECTORS_VERSION
 from cleantail.errors import TableError
+from cleantail.position_deletes import PATH_ID, positions_of_file
 from spark_jobs.columnar.log_files import FIELD_ID, Deletes
 from spark_jobs.positions import positions_of, vector_blob
 
-PATH_ID, POS_ID = 2_147_483_546, 2_147_483_545
-"""Field ids that Iceberg's specification reserves for the columns of a position delete file."""
+POS_ID = 2_147_483_545
+"""With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""
 WRITERS = 8
 """Small files of version 2 that are written at a time."""
 
@@ -44,7 +44,7 @@ def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
 
 def read_deletes(table: Any, delete_file: Any, data_file: Any) -> BitMap64:
     """The positions of the data file that the delete file names. Raises TableError where it cannot be read."""
-    if str(delete_file.format()) == "PARQUET":
+    if delete_file.contentOffset() is None:
         location = str(delete_file.location())
         content = _content(table, location, 0, int(delete_file.fileSizeInBytes()))
         return positions_in(content, str(data_file.location()), location)
@@ -56,7 +56,7 @@ def vector_place(delete_file: Any) -> Deletes:
     """Raises TableError where it is no deletion vector."""
     path = str(delete_file.location())
     if delete_file.contentOffset() is None:
-        raise TableError(f"{path} is no deletion vector, and the table is one of Cleantail's own: run reclaim")
+        raise TableError(f"{path} is no deletion vector: rewrite the data file that it is of (rewrite_data_files)")
     start, length = int(delete_file.contentOffset()), int(delete_file.contentSizeInBytes())
     return Deletes(path, start, length, int(delete_file.recordCount()))
 
@@ -84,12 +84,7 @@ def _field(name: str, kind: pa.DataType, number: int) -> pa.Field:
 
 def positions_in(content: bytes, data_file: str, where: str) -> BitMap64:
     """The positions of a data file in a position delete file. Raises TableError, naming `where`, when it is damaged."""
-    try:
-        rows = pq.read_table(io.BytesIO(content), columns=["file_path", "pos"])
-    except (pa.ArrowException, OSError) as e:
-        raise TableError(f"{where} is not a position delete file, or a damaged one: {e}") from None
-    mine = rows.filter(pc.equal(rows["file_path"], data_file))
-    return BitMap64(mine["pos"].to_numpy().astype(np.uint64))
+    return BitMap64(positions_of_file(io.BytesIO(content), data_file, where).astype(np.uint64))
 
 
 def _content(table: Any, path: str, start: int, length: int) -> bytes:
@@ -107,8 +102,10 @@ def _write_positions(jvm: Any, table: Any, places: Any, file: Any, positions: Bi
     content = position_file(data_file, positions)
     place = places.newOutputFile().encryptingOutputFile()
     stream = place.create()
-    stream.write(content)
-    stream.close()
+    try:
+        stream.write(content)
+    finally:
+        stream.close()
     low, high = (_bounds(jvm, data_file, pos) for pos in (positions.min(), positions.max()))
     metrics = jvm.org.apache.iceberg.Metrics(len(positions), None, None, None, None, low, high)
     builder = _builder(jvm, table, file).withFormat(jvm.org.apache.iceberg.FileFormat.PARQUET)

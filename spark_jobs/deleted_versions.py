@@ -17,7 +17,8 @@ from cleantail.ranking import strategy_text
 from cleantail.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, VALUE
 from cleantail.work_units import WorkUnit
 from spark_jobs.tables import TopicTable
-from spark_jobs.transforms.winners import ROW_ID, below_end, columns_of, rank
+from spark_jobs.transforms.winners import below_end, columns_of, rank
+from spark_jobs.vectors import FILE, POS, with_place
 
 COLUMNS = {
     PARTITION: "int",
@@ -70,10 +71,10 @@ def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> N
 def _expired(table: TopicTable, unit: WorkUnit, green: set[int]) -> DataFrame:
     """Tombstones that the unit's branch no longer has."""
     works = [w for w in unit.partitions if w.partition in green]
-    columns = columns_of(table.topic.config)
     before = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(VALUE).isNull())
-    after = table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])).select(ROW_ID)
-    return before.select(*columns, ROW_ID).join(after, ROW_ID, "left_anti").where(F.col(KEY).isNotNull())
+    after = with_place(table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])))
+    placed = with_place(before, *columns_of(table.topic.config))
+    return placed.join(after, [FILE, POS], "left_anti").where(F.col(KEY).isNotNull())
 
 
 def _write(table: TopicTable, gone: DataFrame, configs: KafkaConfigs, now_ms: int, forget_at_ms: int) -> None:

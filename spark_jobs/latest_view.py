@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
 
-from cleantail.adoption import VECTORS_VERSION
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.kcat import LONG_MAX
 from cleantail.log_state import kept_log_start
@@ -20,7 +19,6 @@ from cleantail.partition_state import states_of_properties
 from cleantail.ranking import latest_timestamp_sql, rank_sql, strategy_text
 from cleantail.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, PARTITION, VALUE
 from spark_jobs.changes import texts
-from spark_jobs.delete_files import format_version
 from spark_jobs.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.tables import TopicTable
 from spark_jobs.transforms.mapping import PLACE, topic_columns_sql
@@ -63,13 +61,13 @@ def _source(table: TopicTable) -> str:
     if table.topic.columns is None:
         return table.name
     columns = topic_columns_sql(table.spark.table(table.name), table.topic.columns)
-    if format_version(table.load()) >= VECTORS_VERSION:
-        return f"(SELECT {columns}, {FIRST} FROM {table.name})"
-    # no column tells when a record came: its file's entry in the metadata does; one that came just now has none yet
+    shown = ", ".join(f"`{name}`" for name in COLUMNS)
+    # not every record knows when it came: its file's entry in the metadata does; one that came just now has none yet
+    records = f"SELECT {columns}, `_file` AS `ct_file`, {PLACE} FROM {table.name}"
     entries = f"SELECT data_file.file_path AS `ct_path`, sequence_number AS `ct_came` FROM {table.name}.entries"
-    came = f"{table.name} LEFT JOIN ({entries} WHERE status < 2) ON `_file` = `ct_path`"
-    first = f"coalesce(`ct_came`, {LONG_MAX}) AS `_last_updated_sequence_number`, {PLACE}"
-    return f"(SELECT {columns}, {first} FROM {came})"
+    came = f"coalesce(`ct_came`, {LONG_MAX}) AS `_last_updated_sequence_number`"
+    joined = f"({records}) LEFT JOIN ({entries} WHERE status < 2) ON `ct_file` = `ct_path`"
+    return f"(SELECT {shown}, {came}, `_row_id` FROM {joined})"
 
 
 def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[int, int]) -> str:

@@ -158,7 +158,7 @@ def _commit(
     properties: dict[str, str],
     approved_by: str | None,
 ) -> int:
-    """One transaction: deletion vectors of all green logs, their new state, the quarantine of the red ones."""
+    """One transaction: delete files of all green logs, their new state, the quarantine of the red ones."""
     changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
     before = {p: states.get(p) for p in sorted(green)}
     summary = _identity(checked) | {BEFORE: packed(before)}

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from cleantail.adoption import VECTORS_VERSION
 from cleantail.approval import can_be_held
 from cleantail.catalogs import OWNERS, require_ours
 from cleantail.config import Platform, Topic
@@ -26,8 +26,7 @@ from spark_jobs.changes import (
     texts,
 )
 from spark_jobs.commits import REF_ATTEMPTS
-from spark_jobs.delete_files import format_version
-from spark_jobs.iceberg_errors import conflict, java_message, lost
+from spark_jobs.iceberg_errors import conflict, java_message, lost, void
 from spark_jobs.transforms.mapping import as_topic_table
 from spark_jobs.vectors import FilesOf, Found
 
@@ -122,9 +121,7 @@ class TopicTable:
         return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
 
     def _as_topic_table(self, stored: DataFrame) -> DataFrame:
-        if self.topic.columns is None:
-            return stored
-        return as_topic_table(stored, self.topic.columns, row_ids=format_version(self.load()) >= VECTORS_VERSION)
+        return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
         """A branch at `snapshot_id` (at nothing when None), replacing one that a killed run left behind."""
@@ -191,9 +188,12 @@ class TopicTable:
         delta = self.load().newRowDelta().toBranch(branch).validateFromSnapshot(files.snapshot_id)
         for file in removed:
             delta.removeDeletes(file)
-        for file in added:
-            delta.addDeletes(file)
-        delta.commit()
+        try:
+            for file in added:
+                delta.addDeletes(file)
+            delta.commit()
+        except IllegalArgumentException as e:
+            raise void(e) from None
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
         """Data files onto the branch, one log to a file, in offset order (the table's write order). `as_it_is`: the

@@ -16,12 +16,13 @@ from pyspark.sql import functions as F
 from cleantail.columns import Columns
 from cleantail.errors import TableError
 from cleantail.topic_table import KEY, OFFSET, PARTITION
-from spark_jobs.changes import each, files_with_deletes, partition_of
+from spark_jobs.changes import each, files_with_deletes, partition_of, require_own_deletes
 from spark_jobs.columnar.log_files import KeyColumns, LogFile
 from spark_jobs.delete_files import read_deletes, vector_place, write_deletes
 from spark_jobs.positions import file_hash, positions_by_file, positions_by_log
 
 FILE = "ct_file"
+POS = "_pos"
 WORD = "ct_word"
 Found = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
@@ -29,7 +30,7 @@ Found = Mapping[tuple[int, int], BitMap64]
 
 def with_place(records: DataFrame, *columns: str) -> DataFrame:
     """The columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its place in the file)."""
-    return records.select(*columns, F.xxhash64("_file").alias(FILE), "_pos")
+    return records.select(*columns, F.xxhash64("_file").alias(FILE), POS)
 
 
 def word() -> Column:
@@ -131,10 +132,12 @@ class FilesOf:
         return sizes
 
     def write(self, positions_found: Found) -> tuple[list[Any], list[Any]]:
-        """Delete files to add, of the positions and of what was deleted before, and those whose place they take."""
+        """Delete files to add, of the positions and of what was deleted before, and those whose place they take.
+        Raises ConflictError where that place cannot be taken."""
         lost, replaced = [], []
         for key, positions in sorted(_by_file(positions_found).items()):
             file, deletes = self._files[key]
+            require_own_deletes(self._jvm, file, deletes)
             before = [read_deletes(self._table, old, file) for old in deletes]
             lost.append((file, BitMap64.union(positions, *before)))
             replaced += deletes

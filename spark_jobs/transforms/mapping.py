@@ -10,13 +10,13 @@ from cleantail.columns import Columns, quoted
 METADATA = ("_file", "_pos", "_row_id")
 """Iceberg's hidden columns that rounds use: behind a projection they are there only if it has them."""
 PLACE = "concat(`_file`, '#', lpad(cast(`_pos` AS string), 19, '0')) AS `_row_id`"
-"""In format version 2 records have no row ids. Their place does as well: base and branch have the same data files."""
+"""Records of format version 2, and those that an upgraded table had before, have no row ids. Their place does as well:
+base and branch have the same data files."""
 
 
-def as_topic_table(stored: DataFrame, columns: Columns, row_ids: bool) -> DataFrame:
+def as_topic_table(stored: DataFrame, columns: Columns) -> DataFrame:
     """The columns of a topic table and the hidden ones; what a plan does not use is not read."""
-    hidden = METADATA if row_ids else (*METADATA[:2], PLACE)
-    return stored.selectExpr(*_named(stored, columns), *hidden)
+    return stored.selectExpr(*_named(stored, columns), *METADATA[:2], PLACE)
 
 
 def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:

@@ -65,7 +65,8 @@ def copies_of(
     """The later copies of dirty records whose (partition, offset) occurs more than once; the first that came survives
     (semantics.md 3.5). None where there are none, which one count of bits tells.
 
-    First is by the data sequence number of the file, which a rewrite keeps, then by row id, which it does not.
+    First is by the data sequence number of the file, which a rewrite keeps, then by row id, which it does not; in an
+    adopted table then by the file's name and the place in it.
     `arrivals` makes (_file, arrived); `records` has `_file` too.
     """
     dirty = dirty_part(records, works)

@@ -242,7 +242,7 @@ def test_a_dry_run_shows_the_yaml_and_writes_none(sinks, project):
     make(KAFKA, kafka(1, 2))
     code, out, _ = run("sinks.orders", "--upgrade", "--dry-run")
     assert code == 0
-    assert "topic orders; would be changed: format version 2 -> 3; an empty snapshot" in out
+    assert "topic orders; would be changed: format version 2 -> 3; table properties cleantail.topic" in out
     assert "topic: orders\ntable: sinks.orders\ncolumns:\n  partition: partition\n" in out
     assert list((project / "config" / "topics").iterdir()) == []
 

@@ -109,7 +109,7 @@ def test_a_table_that_has_all_has_no_problem():
             'it was adopted with columns {"key":"x"}',
             id="remapped",
         ),
-        pytest.param({"deletes": "it has 3 delete files"}, "rewrite the files that they belong to first", id="deletes"),
+        pytest.param({"deletes": "it has 3 delete files"}, "it has 3 delete files", id="deletes"),
         pytest.param({"topics": ("a", "b")}, "it holds 2 topics (a, b)", id="two topics"),
         pytest.param({"other_formats": ("ORC",)}, "it has data files of format ORC", id="orc"),
         pytest.param({"wrong": ("key: no",)}, "key: no", id="mapping"),
@@ -131,17 +131,11 @@ def test_an_adoption_says_what_it_changes():
     assert changes(FOUND, "orders", COLUMNS, False) == [mark]
     retries = replace(FOUND, missing_retries=("commit.retry.num-retries",))
     assert changes(retries, "orders", COLUMNS, False) == [mark, "table property commit.retry.num-retries: 20"]
-    old = replace(FOUND, format_version=2, row_ids=False)
-    assert changes(old, "orders", COLUMNS, True)[:2] == [
-        "format version 2 -> 3",
-        "an empty snapshot, by which existing records get row ids",
-    ]
-    upgraded_by_others = replace(FOUND, row_ids=False)
-    assert changes(upgraded_by_others, "orders", COLUMNS, False)[0].startswith("an empty snapshot")
+    assert changes(replace(FOUND, format_version=2), "orders", COLUMNS, True) == ["format version 2 -> 3", mark]
 
 
 def test_a_table_of_version_2_stays_what_it_is_and_a_person_is_told_what_that_costs():
-    old = replace(FOUND, format_version=2, row_ids=False)
+    old = replace(FOUND, format_version=2)
     assert red(old) == []
     assert changes(old, "orders", COLUMNS, False) == ["table properties cleantail.topic and cleantail.columns"]
     assert any("a small position delete file for every data file" in text for text in advice(old, COLUMNS, False))

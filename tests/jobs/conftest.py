@@ -164,3 +164,22 @@ def redpanda(lake):  # type: ignore[no-untyped-def]
         )
 
     return make
+
+
+@pytest.fixture
+def adopted(workshop, redpanda):  # type: ignore[no-untyped-def]
+    """A table of version 2 as Redpanda writes it, taken over as it is; gives (topic, table)."""
+
+    def make(topic, records, **config):
+        table = redpanda(topic, records, 2)
+        workshop.ok("adopt", table)
+        settings(workshop, topic, **config)
+        return topic, table
+
+    return make
+
+
+def settings(workshop: Workshop, topic: str, **config: Any) -> None:
+    """The topic's YAML as a person goes on to write it."""
+    file = workshop.config / "topics" / f"{topic}.yaml"
+    file.write_text(file.read_text() + "config: " + json.dumps({"segment.ms": 1, "delete.retention.ms": 1000} | config))

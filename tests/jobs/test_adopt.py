@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.jobs.conftest import HEADERS
+from tests.jobs.conftest import HEADERS, settings
 from tests.model import compacted, without_tombstones
 
 NOW = 1_800_000_000_000
@@ -29,12 +29,6 @@ def expected(records):
 
 def read(workshop, topic):
     return [(r["partition"], r["offset"], r["key"], r["payload"]) for r in workshop.read(topic)]
-
-
-def settings(workshop, topic, **config):
-    """The topic's YAML as a person goes on to write it."""
-    file = workshop.config / "topics" / f"{topic}.yaml"
-    file.write_text(file.read_text() + "config: " + json.dumps({"segment.ms": 1, "delete.retention.ms": 1000} | config))
 
 
 def test_a_table_of_version_1_is_upgraded_only_when_that_is_said(workshop, redpanda):

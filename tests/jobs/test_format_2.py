@@ -12,8 +12,9 @@ from pyroaring import BitMap64
 
 from cleantail.errors import TableError
 from spark_jobs import delete_files, rounds
-from tests.jobs.conftest import HEADERS
-from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, files_of, read, settings
+from spark_jobs.keyless import side_table
+from tests.jobs.conftest import HEADERS, settings
+from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, files_of, read
 from tests.jobs.test_held_rounds import checked_round
 from tests.model import without_tombstones
 
@@ -38,19 +39,6 @@ def full(table):
 def by_spark(spark, table):
     columns = "redpanda.`partition` AS p, redpanda.`offset` AS o, string(redpanda.key) AS k, string(value) AS v"
     return [tuple(row) for row in spark.sql(f"SELECT {columns} FROM {full(table)} ORDER BY p, o").collect()]
-
-
-@pytest.fixture
-def adopted(workshop, redpanda):
-    """A table of version 2 as Redpanda writes it, taken over as it is; gives (topic, table)."""
-
-    def make(topic, records, **config):
-        table = redpanda(topic, records, 2)
-        workshop.ok("adopt", table)
-        settings(workshop, topic, **config)
-        return topic, table
-
-    return make
 
 
 def test_rounds_expiry_rollback_and_reclaim_by_position_deletes_of_one_file_each(workshop, spark, adopted):
@@ -231,3 +219,13 @@ def test_the_same_history_leaves_the_same_records_in_both_versions(workshop, spa
     logs = [workshop.json("status", name, "--now", now)["topics"][name] for name in names.values()]
     for mine, other in zip(*logs, strict=True):
         assert {k: mine[k] for k in SAME} == {k: other[k] for k in SAME}
+
+
+def test_copies_of_a_record_without_a_key_are_set_aside_once(workshop, spark, adopted, table_of):
+    rows = [(0, 0, NOW - HOUR, None, "lost"), (0, 1, NOW - HOUR, "a", "x")]
+    topic, table = adopted("keyless2", rows, **{"cleantail.keyless.policy": "quarantine"})
+    append(spark, table, rows)
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    assert by_spark(spark, table) == read(workshop, topic) == [(0, 1, "a", "x")]
+    aside = spark.table(side_table(table_of(topic))).collect()
+    assert [(row["offset"], bytes(row["value"]).decode()) for row in aside] == [(0, "lost")]

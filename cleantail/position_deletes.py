@@ -1,0 +1,65 @@
+"""Position delete files of format version 2: which data file they are of, and the positions that it has lost there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from cleantail.errors import TableError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from pyiceberg.io import FileIO
+
+PATH_ID = 2_147_483_546
+"""Field id that Iceberg's specification reserves for the name of the data file."""
+VECTORS, POSITIONS = "PUFFIN", "PARQUET"
+"""Formats of the delete files that can be read: deletion vectors and position deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A delete file of one data file. `records`: so many positions are in it."""
+
+    data_file: str
+    path: str
+    format: str
+    records: int
+
+
+def only_data_file(lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None) -> str | None:
+    """The data file that position deletes are of by their bounds, where both say the same."""
+    low, high = ((bounds or {}).get(PATH_ID) for bounds in (lower, upper))
+    return low.decode() if low is not None and low == high else None
+
+
+def lost_records(io: FileIO, deletes: Iterable[DeleteFile]) -> int:
+    """How many records of one data file its delete files hide. A deletion vector has all of them. Of several files of
+    position deletes, as two engines leave them that wrote at the same time, some may have the same positions."""
+    found = list(deletes)
+    vectors = [d for d in found if d.format == VECTORS]
+    if vectors or len(found) == 1:
+        return (vectors or found)[0].records
+    import numpy as np
+
+    positions = []
+    for delete in found:
+        with io.new_input(delete.path).open() as file:
+            positions.append(positions_of_file(file, delete.data_file, delete.path))
+    return len(np.unique(np.concatenate(positions)))
+
+
+def positions_of_file(source: Any | BinaryIO, data_file: str, where: str) -> npt.NDArray[np.int64]:
+    """The positions of a data file in position deletes. Raises TableError, naming `where`, when they are damaged."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(source, columns=["file_path", "pos"])
+    except (pa.ArrowException, OSError) as e:
+        raise TableError(f"{where} is not a position delete file, or a damaged one: {e}") from None
+    found: npt.NDArray[np.int64] = rows.filter(pc.equal(rows["file_path"], data_file))["pos"].to_numpy()
+    return found
