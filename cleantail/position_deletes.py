@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import TableError
 
@@ -35,23 +35,22 @@ def only_data_file(lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes]
     return low.decode() if low is not None and low == high else None
 
 
-def lost_records(io: FileIO, deletes: Iterable[DeleteFile]) -> int:
+def lost_records(io: FileIO, deletes: Sequence[DeleteFile]) -> int:
     """How many records of one data file its delete files hide. A deletion vector has all of them. Of several files of
     position deletes, as two engines leave them that wrote at the same time, some may have the same positions."""
-    found = list(deletes)
-    vectors = [d for d in found if d.format == VECTORS]
-    if vectors or len(found) == 1:
-        return (vectors or found)[0].records
+    vectors = [d for d in deletes if d.format == VECTORS]
+    if vectors or len(deletes) == 1:
+        return (vectors or deletes)[0].records
     import numpy as np
 
     positions = []
-    for delete in found:
+    for delete in deletes:
         with io.new_input(delete.path).open() as file:
             positions.append(positions_of_file(file, delete.data_file, delete.path))
     return len(np.unique(np.concatenate(positions)))
 
 
-def positions_of_file(source: Any | BinaryIO, data_file: str, where: str) -> npt.NDArray[np.int64]:
+def positions_of_file(source: Any, data_file: str, where: str) -> npt.NDArray[np.int64]:
     """The positions of a data file in position deletes. Raises TableError, naming `where`, when they are damaged."""
     import pyarrow as pa
     import pyarrow.compute as pc

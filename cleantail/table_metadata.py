@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 MANIFEST_READERS = 8
 DATA, DELETES = 0, 1
 """What the files of a manifest are."""
-REWRITE = "Rewrite the data files that it is of: Iceberg's rewrite_data_files, with 'delete-file-threshold' 1"
+REWRITE = (
+    "Iceberg takes such deletes into the data files: CALL system.rewrite_data_files(table => …, options => "
+    "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')), twice"
+)
+"""Once writes the data files anew, and the next commit of this kind finds that the deletes are of none any more."""
 ENTRY_DELETED = 2
 """Status of a manifest entry whose file is no longer in the table."""
 
@@ -111,16 +115,21 @@ def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
     manifests = snapshot.manifests(table.io)
     data = [m for m in manifests if content_of(m) == DATA]
     deletes: dict[str, list[DeleteFile]] = {}
-    for manifest in manifests:
-        if content_of(manifest) == DELETES:
-            for delete in deletes_of(table, manifest):
+    with ThreadPoolExecutor(MANIFEST_READERS) as pool:
+        of_deletes = [m for m in manifests if content_of(m) == DELETES]
+        for found in pool.map(lambda m: list(deletes_of(table, m)), of_deletes):
+            for delete in found:
                 deletes.setdefault(delete.data_file, []).append(delete)
-    deleted = {path: lost_records(table.io, found) for path, found in deletes.items()}
+    # those of a data file that is gone stay in the metadata for a while
     return tuple(
         log
         for entry in _entries(table, data)
-        for log in data_files_of(table, entry, deleted.get(entry.data_file.file_path, 0))
+        for log in data_files_of(table, entry, _lost(table, deletes.get(entry.data_file.file_path)))
     )
+
+
+def _lost(table: Table, deletes: list[DeleteFile] | None) -> int:
+    return lost_records(table.io, deletes) if deletes else 0
 
 
 def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:

@@ -21,7 +21,7 @@ from spark_jobs.delete_files import format_version
 
 
 def adopt_table(spark: SparkSession, topic: Topic, platform: Platform, upgrade: bool) -> dict[str, Any]:
-    """Commits what is missing; says whether anything was. Raises ConflictError when another commit came first."""
+    """Commits what is missing; says whether anything was. Raises ConflictError when others were faster every time."""
     from py4j.protocol import Py4JJavaError
 
     name = ".".join(f"`{part}`" for part in (platform.catalog.name, *topic.table.split(".")))

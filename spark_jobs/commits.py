@@ -70,11 +70,11 @@ def publish_deletes(
     A delete file of an adopted table may be of several logs: there the partitions are all or none.
 
     A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
-    a data file was rewritten, or got other deletes, since the base snapshot, or when that was rolled back.
+    a data file in which it deletes was rewritten, or got other deletes, since the base snapshot, or when that is gone.
     """
     if table.topic.columns is None:
         changes = [change.of_partitions(partitions) for change in changes]
-    by_position = any(str(file.format()) == "PARQUET" for change in changes for file in change.added)
+    by_position = bool(partitions) and any(str(f.format()) == "PARQUET" for change in changes for f in change.added)
     for attempt in range(1, REF_ATTEMPTS + 1):
         iceberg = table.load()
         since = _same_deletes_since(table, iceberg, base_snapshot_id, changes) if by_position else base_snapshot_id
@@ -88,7 +88,8 @@ def publish_deletes(
             break
         except Py4JJavaError as e:
             refused = conflict(e)
-            if not (by_position and isinstance(refused, ConflictError)) or attempt == REF_ATTEMPTS:
+            again = by_position and isinstance(refused, ConflictError) and not lost(e)
+            if not again or attempt == REF_ATTEMPTS:
                 raise refused from None
         except IllegalArgumentException as e:
             raise void(e) from None
@@ -101,12 +102,15 @@ def _same_deletes_since(table: TopicTable, iceberg: Any, base_snapshot_id: int, 
     Iceberg sees to that by itself with deletion vectors. Of position deletes it knows only whether any came at all,
     which is right from this snapshot on and too much from the base on. Raises ConflictError.
     """
-    if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
-        raise ConflictError("what the round read was rolled back, which makes its result void")
     now = int(iceberg.currentSnapshot().snapshotId())
+    if now == base_snapshot_id:
+        return now
+    if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
+        raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
+    place = table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
+    touched = {str(place(file)) for change in changes for file in change.added}
     before, after = (_deletes_by_file(iceberg, snapshot_id) for snapshot_id in (base_snapshot_id, now))
-    for file in (file for change in changes for file in change.added):
-        path = str(table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(file))
+    for path in sorted(touched):
         if after.get(path) != before.get(path):
             raise ConflictError(f"{path} was rewritten, or got other deletes, after the round had read it")
     return now
@@ -118,7 +122,7 @@ def _deletes_by_file(iceberg: Any, snapshot_id: int) -> dict[str, set[tuple[str,
 
 
 def _replay(table: TopicTable, delta: Any, changes: Sequence[BranchChange], by_position: bool) -> None:
-    """A data file of ours has one delete file: a new one takes the place of those that the base had."""
+    """A data file that a round changes has one delete file then: it takes the place of those that the base had."""
     referenced = table.jvm.java.util.ArrayList()
     for change in changes:
         for file in change.removed:

@@ -64,7 +64,6 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
         found = removed_by_columns(told)
     else:
         found = removed_by_spark(table, unit, files, keyless > 0, plan)
-    table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, together(found.values()))
     deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
     hidden_bytes = files.bytes_by_log(gone for reason, gone in found.items() if reason != "retention")

@@ -20,6 +20,7 @@ from pyroaring import BitMap64
 from cleantail.adoption import VECTORS_VERSION
 from cleantail.errors import TableError
 from cleantail.position_deletes import PATH_ID, positions_of_file
+from cleantail.table_metadata import REWRITE
 from spark_jobs.columnar.log_files import FIELD_ID, Deletes
 from spark_jobs.positions import positions_of, vector_blob
 
@@ -56,7 +57,7 @@ def vector_place(delete_file: Any) -> Deletes:
     """Raises TableError where it is no deletion vector."""
     path = str(delete_file.location())
     if delete_file.contentOffset() is None:
-        raise TableError(f"{path} is no deletion vector: rewrite the data file that it is of (rewrite_data_files)")
+        raise TableError(f"{path} is no deletion vector. {REWRITE}")
     start, length = int(delete_file.contentOffset()), int(delete_file.contentSizeInBytes())
     return Deletes(path, start, length, int(delete_file.recordCount()))
 

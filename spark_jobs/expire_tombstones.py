@@ -69,7 +69,6 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, A
     columns = [*columns_of(configs), "_file", "_pos"]
     flagged = with_guards(tombstones.select(*columns), base, unit.partitions, configs, unit.now_ms)
     found = files.positions_in(with_place(flagged.where(f"NOT {GUARDS}"), PARTITION))
-    table.create_branch(unit.branch, unit.base_snapshot_id)
     table.delete_positions(unit.branch, files, found)
     counts = {"deleted": {"expired": {str(p): n for p, n in count_by_log(found).items()}}}
     return unit.as_json() | {"counts": counts, "left_behind": _left_behind(table, plan, unit, spans)}

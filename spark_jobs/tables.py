@@ -181,10 +181,12 @@ class TopicTable:
         return FilesOf(self.jvm, self.load(), snapshot_id, self.topic.columns)
 
     def delete_positions(self, branch: str, files: FilesOf, found: Found) -> None:
-        """Commits delete files onto the branch, which is at the snapshot of `files`, where anything is found."""
-        if not found:
-            return
+        """Makes the branch at the snapshot of `files`, without what is found there. Raises ConflictError, and leaves
+        no branch, where the table changed in a way that does not allow it."""
         added, removed = files.write(found)
+        self.create_branch(branch, files.snapshot_id)
+        if not added:
+            return
         delta = self.load().newRowDelta().toBranch(branch).validateFromSnapshot(files.snapshot_id)
         for file in removed:
             delta.removeDeletes(file)
@@ -193,6 +195,7 @@ class TopicTable:
                 delta.addDeletes(file)
             delta.commit()
         except IllegalArgumentException as e:
+            self.drop_branch(branch)
             raise void(e) from None
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:

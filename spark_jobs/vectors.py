@@ -141,7 +141,7 @@ class FilesOf:
             before = [read_deletes(self._table, old, file) for old in deletes]
             lost.append((file, BitMap64.union(positions, *before)))
             replaced += deletes
-        return write_deletes(self._jvm, self._table, lost), replaced
+        return (write_deletes(self._jvm, self._table, lost) if lost else []), replaced
 
 
 def _words(records: DataFrame, *by: str) -> Iterator[Any]:

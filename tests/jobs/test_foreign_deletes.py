@@ -18,6 +18,7 @@ from spark_jobs.changes import added_by
 from spark_jobs.compact import compact_unit
 from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.publish import publish_approved
+from spark_jobs.tables import TopicTable
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, read
 from tests.jobs.test_format_2 import append, by_spark, full
@@ -50,6 +51,14 @@ def delete_by_value(spark, table, column, field, values, place):
     builder = builder.withFormat(jvm.org.apache.iceberg.FileFormat.PARQUET).withPath(path)
     builder = builder.withFileSizeInBytes(os.path.getsize(path)).withRecordCount(len(values))
     iceberg.newRowDelta().addDeletes(builder.build()).commit()
+
+
+def take_deletes_in(spark, table, said):
+    """Does what the error says."""
+    options = "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')"
+    assert f"CALL system.rewrite_data_files(table => …, options => {options}), twice" in said
+    for _ in range(2):
+        spark.sql(f"CALL cleantail.system.rewrite_data_files(table => '{table}', options => {options})")
 
 
 def live_records(workshop, topic):
@@ -89,6 +98,9 @@ def test_deletes_by_value_that_come_after_adoption_stop_everything_and_nothing_c
         assert code == 2 and "or by values of columns" in err and "rewrite_data_files" in err
     assert reclaim.swap_group(table_of(name), group, reclaim.stage_group(table_of(name), group, 0)) is None
     assert spark.table(full(table)).count() == 18
+    take_deletes_in(spark, table, err)
+    workshop.ok("compact", name, "--now", NOW, "--force")
+    assert read(workshop, name) == expected([r for rows in groups for r in rows if r[1] not in (2, 7)])
 
 
 def test_an_expiry_takes_no_delete_away_that_is_of_other_files_too(workshop, spark, adopted, table_of, monkeypatch):
@@ -106,7 +118,7 @@ def test_an_expiry_takes_no_delete_away_that_is_of_other_files_too(workshop, spa
     monkeypatch.setattr(expire_tombstones, "evaluate_topic", late)
     with pytest.raises(ConflictError, match="came meanwhile, and deletes rows of more than one data file"):
         rounds.expire_round(table_of(topic), workshop.platform(), NOW + 5000, [0], lambda _: None)
-    assert [r[1] for r in by_spark(spark, name)] == [1, 3]
+    assert ([r[1] for r in by_spark(spark, name)], branches(table_of(topic))) == ([1, 3], [])
 
 
 def test_deletes_that_two_engines_wrote_at_once_are_counted_once(workshop, spark, adopted, tmp_path):
@@ -205,6 +217,9 @@ def test_position_deletes_in_another_format_are_refused_by_every_command(worksho
     code, _, err = workshop.run("adopt", table)
     assert code == 2 and "has position deletes as ORC, and only Parquet can be read" in err
     assert not list((workshop.config / "topics").iterdir())
+    take_deletes_in(spark, table, err)
+    workshop.ok("adopt", table)
+    assert len(read(workshop, "orc2")) == 39
 
 
 def test_columns_of_the_sink_may_have_any_names(workshop, spark, lake):
@@ -220,3 +235,38 @@ def test_columns_of_the_sink_may_have_any_names(workshop, spark, lake):
     assert [(row.partition, row.offset, bytes(row.value).decode()) for row in view] == [
         (p, o, v) for p, o, _, v in expected(rows)
     ]
+
+
+def test_a_round_that_failed_its_check_is_told_so_whatever_was_deleted_meanwhile(workshop, spark, adopted, table_of):
+    check = {
+        "expectation": "expect_column_values_to_not_be_in_set",
+        "kwargs": {"column": "value", "value_set": ["v39"]},
+    }
+    topic, name = adopted("red2", list(changes(partitions=1)))
+    file = workshop.config / "topics" / f"{topic}.yaml"
+    file.write_text(f"{file.read_text()}\nchecks: [{json.dumps(check)}]\n")
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    delete(spark, name, "redpanda.`offset` = 38")
+    assert rounds.publish_or_start_over(table, platform, checked)["held_back"] == [0]
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert log["state"]["quarantine"]["attempts"] == 1
+
+
+def test_an_upgrade_while_a_unit_is_compacted_leaves_no_branch(workshop, spark, adopted, table_of, monkeypatch):
+    records = list(changes(partitions=1))
+    topic, name = adopted("mid-compact", records)
+    table, platform = table_of(topic), workshop.platform()
+    [unit] = evaluate_topic(table.topic, platform, now_ms=NOW, force=True).units
+    create = TopicTable.create_branch
+
+    def upgraded(self, *arguments):
+        spark.sql(f"ALTER TABLE {full(name)} SET TBLPROPERTIES ('format-version'='3')")
+        create(self, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(ConflictError, match="was upgraded after the round had begun"):
+        patch.setattr(TopicTable, "create_branch", upgraded)
+        compact_unit(table, platform, unit)
+    assert branches(table) == []
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    assert by_spark(spark, name) == read(workshop, topic) == expected(records)
