@@ -42,13 +42,13 @@ def by_spark(spark, table):
 
 
 def test_rounds_expiry_rollback_and_reclaim_by_position_deletes_of_one_file_each(workshop, spark, adopted):
-    records = list(changes())
+    records = list(changes(partitions=1))
     topic, table = adopted("plain2", records, **{"cleantail.reclaim.deleted.ratio": 0.05})
     before = files_of(spark, table)
     workshop.ok("compact", topic, "--now", NOW)
     first = by_spark(spark, table)
     assert first == read(workshop, topic) == expected(records)
-    more = [(p, 40, NOW, "k0", "new") for p in range(3)]
+    more = [(0, 40, NOW, "k0", "new")]
     append(spark, table, more)
     workshop.ok("compact", topic, "--now", NOW + 500, "--force")
     assert by_spark(spark, table) == read(workshop, topic) == expected([*records, *more])
@@ -193,7 +193,7 @@ def test_a_position_delete_file_is_read_as_it_was_written_and_a_damaged_one_is_a
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "1"))))
 def test_the_same_history_leaves_the_same_records_in_both_versions(workshop, spark, redpanda, seed):
     chance = random.Random(seed)
-    start = list(changes(partitions=2, count=10))
+    start = [(p, o, NOW - HOUR, f"k{o % 4}", None if o == 7 else f"v{o}") for p in range(2) for o in range(10)]
     tables = {v: redpanda(f"history-{seed}-{v}", start, 2) for v in (2, 3)}
     names = {v: table.partition(".")[2] for v, table in tables.items()}
     strategy = chance.choice([{}, {"compaction.strategy": "timestamp"}])
@@ -201,7 +201,7 @@ def test_the_same_history_leaves_the_same_records_in_both_versions(workshop, spa
         workshop.ok("adopt", table, *(["--upgrade"] if version == 3 else []))
         settings(workshop, names[version], **strategy, **{"cleantail.reclaim.deleted.ratio": 0.3})
     ends, now = [10, 10], NOW
-    for _ in range(3):
+    for step in range(2):
         rows = []
         for _ in range(chance.randrange(1, 12)):
             p, key = chance.randrange(2), f"k{chance.randrange(5)}"
@@ -211,11 +211,10 @@ def test_the_same_history_leaves_the_same_records_in_both_versions(workshop, spa
             value = None if chance.random() < 0.3 else f"v{chance.randrange(100)}"
             rows.append((p, offset, now - chance.randrange(HOUR), key, value))
         now += chance.choice([300, 2000])
-        reclaims = chance.random() < 0.5
         for version, table in tables.items():
             append(spark, table, rows)
             workshop.ok("compact", names[version], "--now", now, "--force")
-            if reclaims:
+            if step == 1:
                 workshop.ok("reclaim", names[version], "--now", now)
         assert by_spark(spark, tables[2]) == by_spark(spark, tables[3])
         assert read(workshop, names[2]) == read(workshop, names[3]) == by_spark(spark, tables[2])
