@@ -17,6 +17,7 @@ from airflow.sdk import Context
 from cleantail import approval_text
 from cleantail.approval import heads_of
 from cleantail.topic import Topic
+from cleantail_airflow.asking import tell_that_it_waits, tell_that_it_was_answered
 from cleantail_airflow.operators import topic_and_platform
 
 APPROVE, REJECT = "Approve", "Reject"
@@ -57,7 +58,7 @@ class ApproveOperator(HITLOperator):
         self.body = approval_text.body(checked)
         context["ti"].xcom_push(ASKED, heads_of(checked))
         self.log.info("%s", self.body)
-        self._tell(checked, context)
+        tell_that_it_waits(*topic_and_platform(self.topic, self.config_dir), checked, context)
         super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -66,18 +67,10 @@ class ApproveOperator(HITLOperator):
         approved = answer["chosen_options"] == [APPROVE]
         by = (user["name"] or user["id"]) if user else None
         self.log.info("%s by %s", "approved" if approved else "rejected", by or "nobody: the time to answer is over")
+        tell_that_it_was_answered(*topic_and_platform(self.topic, self.config_dir), context)
         at_ms = int(answer["responded_at"].timestamp() * 1000)
         heads = context["ti"].xcom_pull(task_ids=self.task_id, key=ASKED)
         return {"approved": approved, "by": by, "at_ms": at_ms, "heads": heads}
-
-    def _tell(self, checked: dict[str, Any], context: Context) -> None:
-        """One alert: somebody has to look."""
-        from cleantail_airflow.alerting import announce, place_of
-        from cleantail_airflow.messages import round_waits
-
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
-        message = round_waits(checked, place_of(self.topic, context), context["ti"].log_url)
-        announce(topic, platform.home, message, context)
 
 
 def checked_of(context: Context, source: str) -> dict[str, Any] | None:

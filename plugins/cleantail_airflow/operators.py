@@ -64,9 +64,10 @@ class EvaluateOperator(BaseOperator):
 
     def _evaluate(self, context: Context) -> list[dict[str, Any]]:
         from cleantail.evaluate import evaluate_topic
-        from cleantail_airflow.alerting import tell_of_missed
+        from cleantail_airflow.alerting import EVALUATED, tell_of_missed
         from cleantail_airflow.run_metrics import send_plan, send_since_last_run
 
+        context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         wanted = context["params"]
         if wanted.get("rollback_to"):
@@ -212,7 +213,7 @@ def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
 
     if not topic.alerts:
         return False
-    return bool(log_alarms(run.logs, run.readers, topic.config, now_ms) or load_book(topic.topic))
+    return bool(log_alarms(run.logs, run.readers, topic.config, now_ms) or load_book(topic.topic).incidents)
 
 
 def plan_of(context: Context) -> dict[str, Any] | None:
