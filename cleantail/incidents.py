@@ -1,47 +1,19 @@
 """Incidents: what is wrong with a topic, since when, and what each channel was told of it last. Pure.
 
-Nothing is sent when something happens. What is wrong (the book's incidents, as the last look left them) is compared with
-the last word that each channel has (as a controller compares what is with what should be), and the difference is told.
-So an incident is told once however long it lasts, and whoever heard of it hears of its end, when it is over.
+Nothing is sent when something happens. Looks keep the book true (here); what is true is compared with the last word
+that each channel has, as a controller compares what is with what should be, and the difference is told (`tellings`).
 
-An incident is an event about a subject: a partition, a task, a reader, a round that waits. A quarantine that begins anew
-after a release is the same incident, with another `occurrence`: told again, never as over in between.
+An incident is an event about a subject: a partition, a task, a reader, a round that waits. A quarantine that begins
+anew after a release is the same incident, with another `occurrence`.
 
-## The states of an incident, for one channel
-
-The rows are what is true and the channel's last word, the columns what happens next. A cell is the message, if any, and
-the last word after it.
-
-| true, last word | it begins, or lasts | it begins anew (another occurrence) | it is over | no answer, or the task dies |
-|---|---|---|---|---|
-| over, none | open -> open | open -> open | nothing, forgotten | nothing sent, none |
-| over, open | nothing, open | open -> open | over -> over | -> unsure |
-| over, over | open -> open | open -> open | nothing, forgotten | -> unsure |
-| over, unsure | open -> open | open -> open | over -> over | unsure |
-| open, none (a new channel, too) | open -> open | open -> open | nothing, forgotten | -> unsure |
-| open, open | nothing, open | open -> open | over -> over | -> unsure |
-| open, over | open -> open | open -> open | nothing, forgotten | -> unsure |
-| open, unsure | open -> open | open -> open | over -> over | unsure |
-
-- *Unsure* is written before a message goes out and replaced when the channel has answered. So it is what remains when
-  the channel gave no answer (it may have heard all the same), when the task died between sending and writing, and when
-  two tasks told the same channel at once. What is unsure is told again: a message may come twice, a false one is never
-  the last.
-- A release by a person lifts the quarantine, so it is over, unless the next check is red before anybody looked.
-- Only a look that could have seen it ends an incident (`Look.is_known`): neither a task of an earlier run than the one
-  that saw it last, nor one that could not read the table. What an earlier run saw opens nothing that a later one has
-  looked at since.
-
-A message is about all incidents of one event (`Telling`): it is open as long as one of them is. So what a channel was
-told last is true by topic and event, by which pagers resolve, and by topic, event and partition.
-
-A failed check and the quarantine that follows are told once: who wants both events hears of the check. A quarantine
-after a person's answer has no failed check.
+Only a look that could have seen it ends an incident (`Look.is_known`): neither one that could not read the table, nor
+one of an earlier run than the one that saw the incident last (a task of it may be cleared at any time). What an earlier
+run saw opens nothing either, once a later run has looked at everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -129,32 +101,6 @@ class Look:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A channel: its name among the topic's, and the events that it wants to hear of."""
-
-    name: str
-    events: Collection[Event]
-
-
-@dataclass(frozen=True, slots=True)
-class Telling:
-    """One message about all incidents of an event: what has begun (also anew), what is over, what lasts."""
-
-    event: Event
-    begun: tuple[Incident, ...]
-    ended: tuple[Incident, ...]
-    still: tuple[Incident, ...] = ()
-
-    @property
-    def said(self) -> Said:
-        return Said.OPEN if self.begun or self.still else Said.OVER
-
-    @property
-    def incidents(self) -> tuple[Incident, ...]:
-        return *self.begun, *self.ended, *self.still
-
-
 def observed(book: Book, look: Look) -> Book:
     """The book after a look. Where it could not see, everything stays as it is."""
     seen = [replace(c, seen_ms=c.seen_ms or look.began_ms, run_id=look.run_id) for c in look.conditions]
@@ -185,77 +131,3 @@ def _with(old: Incident | None, condition: Condition, now_ms: int) -> Incident:
 def _may_end(condition: Condition, look: Look) -> bool:
     is_later = condition.run_id == look.run_id or look.began_ms >= condition.seen_ms
     return is_later and look.is_known(condition)
-
-
-def tellings(book: Book, listener: Listener) -> list[Telling]:
-    """What this channel is to be told now, one message an event. Those of which all is over come first."""
-    found = []
-    for event in sorted({event for event, _ in book.incidents if event in listener.events}):
-        incidents = [incident for key, incident in sorted(book.incidents.items()) if key[0] is event]
-        dues = [(incident, _due(book, incident, listener)) for incident in incidents]
-        begun, ended = (tuple(i for i, due in dues if due is said) for said in (Said.OPEN, Said.OVER))
-        if begun or ended:
-            still = tuple(i for i, due in dues if due is None and i.is_open)
-            found.append(Telling(event, begun, ended, still))
-    return sorted(found, key=lambda telling: telling.said is Said.OPEN)
-
-
-def _due(book: Book, incident: Incident, listener: Listener) -> Said | None:
-    """The table of the module's docstring."""
-    word = incident.words.get(listener.name)
-    if not incident.is_open:
-        return Said.OVER if word and word.said is not Said.OVER else None
-    if word and word.said is Said.UNSURE:
-        return Said.OPEN
-    if _is_told_as_check(book, incident, listener):
-        return None
-    if word is None or word != Word(Said.OPEN, incident.condition.occurrence):
-        return Said.OPEN
-    return None
-
-
-def _is_told_as_check(book: Book, incident: Incident, listener: Listener) -> bool:
-    event, subject = incident.condition.key
-    if event is not Event.QUARANTINED or Event.CHECK_FAILED not in listener.events:
-        return False
-    check = book.incidents.get((Event.CHECK_FAILED, subject))
-    return check is not None and check.is_open
-
-
-def while_telling(book: Book, listener: Listener, telling: Telling, by: str) -> Book:
-    """The book to write before the message goes out: until the channel has answered, its last word is not known."""
-    words = {i.condition.key: Word(Said.UNSURE, by=by) for i in telling.incidents}
-    return _with_words(book, listener, telling, words)
-
-
-def after_telling(book: Book, listener: Listener, telling: Telling, by: str) -> Book:
-    """The book to write when the channel has got the message. Where another task has told it of the same meanwhile,
-    nobody knows which message was the last."""
-    words = {}
-    for incident in telling.incidents:
-        key = incident.condition.key
-        is_ours = key in book.incidents and book.incidents[key].words.get(listener.name) == Word(Said.UNSURE, by=by)
-        said = Said.OPEN if incident.is_open else Said.OVER
-        words[key] = Word(said, incident.condition.occurrence) if is_ours else Word(Said.UNSURE)
-    return _with_words(book, listener, telling, words)
-
-
-def _with_words(book: Book, listener: Listener, telling: Telling, words: Mapping[Key, Word]) -> Book:
-    after = dict(book.incidents)
-    for incident in telling.incidents:
-        key = incident.condition.key
-        known = after.get(key, incident)
-        after[key] = replace(known, words={**known.words, listener.name: words[key]})
-    return replace(book, incidents=after)
-
-
-def without_settled(book: Book, listeners: Iterable[Listener]) -> Book:
-    """Without the words of channels that are gone, and without what is over for everybody that there is."""
-    there = list(listeners)
-    kept = {}
-    for key, incident in book.incidents.items():
-        names = {listener.name for listener in there if key[0] in listener.events}
-        words = {name: word for name, word in incident.words.items() if name in names}
-        if incident.is_open or any(word.said is not Said.OVER for word in words.values()):
-            kept[key] = replace(incident, words=words)
-    return replace(book, incidents=kept)

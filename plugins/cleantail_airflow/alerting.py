@@ -1,6 +1,6 @@
-"""Telling the channels of a topic. All who tell do it here, by one rule (`cleantail.incidents`) and over one book: the
-task that sees a red check, `evaluate` a missed deadline, `approve` that it asks and that it was answered, and at the end
-of a run the task `alert` everything.
+"""Telling the channels of a topic. All who tell do it here, by one rule (`cleantail.tellings`) and one book: the task
+that sees a red check, `evaluate` a missed deadline, `approve` that it asks and that it was answered, and at the end of
+a run the task `alert` everything.
 """
 
 from __future__ import annotations
@@ -19,22 +19,12 @@ from airflow.sdk import Context
 from cleantail.alarms import check_failed, deadline_run_ms, missed_deadlines
 from cleantail.config import Alert, Platform, Topic
 from cleantail.evaluate import log_states, read_facts
-from cleantail.incidents import (
-    Condition,
-    Incident,
-    Listener,
-    Look,
-    Telling,
-    after_telling,
-    observed,
-    tellings,
-    while_telling,
-    without_settled,
-)
+from cleantail.incidents import Condition, Incident, Look, observed
 from cleantail.log_state import LogState
 from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader
 from cleantail.run_schedule import parts_of
+from cleantail.tellings import Listener, Telling, after_telling, tellings, while_telling, without_settled
 from cleantail_airflow.incident_book import Shelf, shelf_of
 from cleantail_airflow.messages import Message, Place, message_of
 from cleantail_airflow.notifiers import channel, deliver

@@ -46,7 +46,7 @@ def tell_that_it_waits(
 def tell_that_it_was_answered(topic: Topic, platform: Platform, context: Context) -> None:
     """Also where the time to answer is over."""
     subject = _condition(topic, context, "").subject
-    sight = Sight(lambda: [], int(time.time() * 1000), lambda known: known.subject == subject)
+    sight = Sight(list, int(time.time() * 1000), lambda known: known.subject == subject)
     tell_now(topic, platform, context, sight)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleantail.events import Event
-from cleantail.incidents import Incident, Telling
+from cleantail.incidents import Incident
+from cleantail.tellings import Telling
 from cleantail.words import instant
 
 NAMES_SHOWN = 20

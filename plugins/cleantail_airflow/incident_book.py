@@ -4,10 +4,10 @@ Not in the table: an incident may be that the catalog cannot be reached, or that
 table yet is broken, and a commit for each message would make rounds start over. Not in a file: workers need not share a
 disk. The variable lives with Airflow's connections and survives restarts; who deletes it has what is open told anew.
 
-Who changes the book holds the lock `alerts-TOPIC` below CLEANTAIL_HOME while it looks, tells and writes: two tasks of one
-topic (the check of a run, and the alert of an earlier one that was cleared) tell one after the other. Where workers share
-no CLEANTAIL_HOME the lock holds on each machine alone; then what two tasks told a channel at once is marked as unsure
-(`cleantail.incidents`) and told again by the next one.
+Who changes the book holds the lock `alerts-TOPIC` below CLEANTAIL_HOME while it looks, tells and writes: two tasks of
+one topic (the check of a run, and the alert of an earlier one that was cleared) tell one after the other. Where workers
+share no CLEANTAIL_HOME the lock holds on each machine alone; then what two tasks told a channel at once is marked as
+unsure (`cleantail.tellings`) and told again by the next one.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cleantail.events import Event
-from cleantail.incidents import Incident, Telling
+from cleantail.incidents import Incident
+from cleantail.tellings import Telling
 from cleantail_airflow.headlines import headline, line, subjects_of
 from cleantail_airflow.red_check import Failure
 
