@@ -29,7 +29,7 @@ class Condition:
 
     `partition` is None where a task is meant. `mark`: the offset that a reader must have passed (HOLD_CAP only).
     `occurrence`: what changes when it begins anew without having been over for anybody. `seen_ms`: when it was seen, by
-    the wall clock (Unix ms); `run_id`: by a task of which run.
+    the wall clock (Unix ms), 0 where it is seen by the look itself; `run_id`: by a task of which run.
     """
 
     event: Event
@@ -103,7 +103,8 @@ class Look:
 
 def observed(book: Book, look: Look) -> Book:
     """The book after a look. Where it could not see, everything stays as it is."""
-    seen = [replace(c, seen_ms=c.seen_ms or look.began_ms, run_id=look.run_id) for c in look.conditions]
+    not_before_ms = max(look.began_ms, book.looked_ms)
+    seen = [replace(c, seen_ms=c.seen_ms or not_before_ms, run_id=look.run_id) for c in look.conditions]
     after = dict(book.incidents)
     for condition in seen:
         old = after.get(condition.key)

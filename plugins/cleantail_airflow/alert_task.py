@@ -79,7 +79,7 @@ class AlertOperator(BaseOperator):
             *(c for c in known if c.subject in waiting),
             *_seen_in_table(known, topic, logs, readers, looked_at, now_ms),
             *_behind(context, logs, readers),
-            *run_alarms(failed),
+            *(replace(c, seen_ms=c.seen_ms or began_ms(context)) for c in run_alarms(failed)),
             *_red_alarms(failed, logs or (), now_ms, platform.cleaner.log_cleaner_backoff_ms),
         )
         is_known = Known.of(states, logs, looked_at, self._all_tried(context))

@@ -100,10 +100,16 @@ def test_the_run_that_saw_it_may_end_it_though_it_saw_it_after_it_began():
 
 
 def test_what_an_earlier_run_saw_opens_nothing_once_a_later_one_has_looked_at_everything():
-    assert open_keys(after(look(at_ms=5), look(RUN, at_ms=4))) == set()
-    assert open_keys(after(look(at_ms=5, whole=False), look(RUN, at_ms=4))) == {RUN.key}
+    early = replace(RUN, seen_ms=4)
+    assert open_keys(after(look(at_ms=5), look(early, at_ms=4))) == set()
+    assert open_keys(after(look(at_ms=5, whole=False), look(early, at_ms=4))) == {RUN.key}
     assert open_keys(after(look(at_ms=5), look(replace(RUN, seen_ms=5), at_ms=4))) == {RUN.key}
-    assert open_keys(after(look(RUN), look(at_ms=5), look(RUN, at_ms=4))) == set()
+    assert open_keys(after(look(RUN), look(at_ms=5), look(early, at_ms=4))) == set()
+
+
+def test_what_a_task_of_an_earlier_run_sees_itself_is_how_it_is_now():
+    assert open_keys(after(look(at_ms=5), look(CHECK, at_ms=4))) == {CHECK.key}
+    assert open_keys(after(look(at_ms=5), look(CHECK, at_ms=4), look(at_ms=6))) == set()
 
 
 def test_a_later_look_is_not_made_older_by_an_earlier_run():

@@ -268,7 +268,7 @@ class Walk:
 
     def __init__(self, seed):
         self.random = random.Random(seed)
-        self.text, self.clock, self.messages = book_as_json(Book()), 0, 0
+        self.book, self.clock, self.last_look, self.messages = Book(), 0, 0, 0
         self.quarantine, self.red, self.wrong, self.seen = {}, {}, set(), set()
         self.pagers = [self.pager(n) for n in range(2)]
 
@@ -288,12 +288,17 @@ class Walk:
                 lambda: self.red.setdefault(subject, self.quarantine.get(subject, (self.tick(), True))),
                 lambda: self.quarantine.setdefault(subject, (self.tick(), False)),  # a person says no
                 lambda: (self.quarantine.pop(subject, 0), self.red.pop(subject, 0)),  # green
-                lambda: self.quarantine.pop(subject, 0),  # released; if its check is red at this time that stays
+                lambda: self.release(subject),
                 lambda: self.wrong.add((event, subject)),
                 lambda: self.wrong.discard((event, subject)),
             ]
         )()
         self.seen &= self.truth.keys()
+
+    def release(self, subject):
+        """If its check is red at this time that stays, and nobody has seen it yet as a check of its own."""
+        self.quarantine.pop(subject, 0)
+        self.seen.discard((Event.CHECK_FAILED, subject))
 
     def publish(self):
         """The quarantines of red checks come into the table."""
@@ -332,18 +337,19 @@ class Walk:
 
     def old_look(self):
         """The task alert of an earlier run, cleared: it sees the table as it is, and finds its own tasks well."""
-        began = self.random.randint(1, max(1, self.clock - 1))
+        began = self.random.randint(0, self.last_look - 1) if self.last_look else 0
         return self.look(self.table, everything, began, run_id=f"earlier {self.tick()}")
 
     def look(self, found, known, began_ms, whole=False, run_id=None):
         self.seen |= set(found)
+        self.last_look = max(self.last_look, began_ms)
         conditions = tuple(Condition(event, s, "x", occurrence=o) for (event, s), o in found.items())
         return Look(conditions, known, began_ms, began_ms, run_id or f"run {began_ms}", whole)
 
     # who tells
 
     def change(self, change):
-        self.text = book_as_json(change(parse_book(self.text)))
+        self.book = change(self.book)
 
     def task(self, look, answers):
         """The steps of a task; it may die, or another one go on, wherever it yields."""
@@ -351,7 +357,7 @@ class Walk:
         listeners = [pager.listener for pager in self.pagers]
         for pager in list(self.pagers):
             yield
-            for telling in tellings(parse_book(self.text), pager.listener):
+            for telling in tellings(self.book, pager.listener):
                 by = str(self.tick())
                 self.change(lambda book, p=pager, t=telling, by=by: while_telling(book, p.listener, t, by))
                 yield
@@ -360,7 +366,7 @@ class Walk:
                 yield
                 self.change(lambda book, p=pager, t=telling, by=by: after_telling(book, p.listener, t, by))
                 yield
-        self.change(lambda book: without_settled(book, listeners))
+        self.change(lambda book: parse_book(book_as_json(without_settled(book, listeners))))
 
     def delivered(self, pager, telling, answers):
         """A message may arrive though it was not answered."""
@@ -386,7 +392,7 @@ class Walk:
 
     def is_settled(self, pager, event):
         """Whether the book says that the channel knows everything about the event."""
-        return event not in {telling.event for telling in tellings(parse_book(self.text), pager.listener)}
+        return event not in {telling.event for telling in tellings(self.book, pager.listener)}
 
     def is_told_as_check(self, pager, event, subject):
         return (
@@ -407,7 +413,7 @@ class Walk:
                     assert hidden or told.get(subject) == occurrence, (pager.listener, event, subject)
 
 
-SEEDS = range(150)
+SEEDS = range(40)
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["all live", "tasks die"])
@@ -431,7 +437,7 @@ def test_on_a_random_walk_the_last_word_is_the_truth_once_a_channel_has_answered
                 walk.run_to_the_end(walk.task(walk.whole_look(), answers=True))
                 walk.assert_the_last_word_is_the_truth()
         messages += walk.messages
-    assert messages > 5_000
+    assert messages > 2_000
 
 
 def test_on_a_random_walk_nothing_that_was_seen_is_told_as_over():
