@@ -285,7 +285,7 @@ class Walk:
         subject, event = self.random.choice(SUBJECTS), self.random.choice(OTHERS)
         self.random.choice(
             [
-                lambda: self.red.setdefault(subject, self.quarantine.get(subject, (self.tick(), True))),
+                lambda: self.check_is_red(subject),
                 lambda: self.quarantine.setdefault(subject, (self.tick(), False)),  # a person says no
                 lambda: (self.quarantine.pop(subject, 0), self.red.pop(subject, 0)),  # green
                 lambda: self.release(subject),
@@ -294,6 +294,11 @@ class Walk:
             ]
         )()
         self.seen &= self.truth.keys()
+
+    def check_is_red(self, subject):
+        """A partition that a check holds already is held since its first red one."""
+        held = self.quarantine.get(subject, (0, False))
+        self.red.setdefault(subject, held if held[1] else (self.tick(), True))
 
     def release(self, subject):
         """If its check is red at this time that stays, and nobody has seen it yet as a check of its own."""
