@@ -18,8 +18,8 @@
 - `rollback`: only in a run that was triggered with `rollback_to`; nothing else happens in it.
 - `outcome`: turns the run red where a task failed; skipped when all went well.
 - `alert`: tells the channels of the topic's `alerts` what began and what is over, each once. Told before: a red check,
-  by the task that saw it; a deadline that the run before was to keep, by `evaluate`; and where a round can wait for a
-  person `alert_early` tells the rest before it waits.
+  by the task that saw it; a deadline that the run before was to keep, by `evaluate`; that a round waits and that it was
+  answered, by `approve`; and where a round can wait for a person `alert_early` tells the rest before it waits.
 
 Nothing due: the run is green and all tasks after `evaluate` are skipped, but for `alert` where there is something to
 tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped

@@ -118,5 +118,5 @@ def test_a_later_look_is_not_made_older_by_an_earlier_run():
 
 def test_what_an_earlier_run_says_of_an_open_incident_is_older_news():
     again = replace(CHECK, occurrence="since 9")
-    book = after(look(again, at_ms=5), look(CHECK, at_ms=4))
+    book = after(look(again, at_ms=5), look(replace(CHECK, seen_ms=4), at_ms=4))
     assert book.incidents[CHECK.key].condition.occurrence == "since 9"

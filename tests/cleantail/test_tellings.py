@@ -268,7 +268,7 @@ class Walk:
 
     def __init__(self, seed):
         self.random = random.Random(seed)
-        self.book, self.clock, self.last_look, self.messages = Book(), 0, 0, 0
+        self.book, self.clock, self.messages = Book(), 0, 0
         self.quarantine, self.red, self.wrong, self.seen = {}, {}, set(), set()
         self.pagers = [self.pager(n) for n in range(2)]
 
@@ -342,12 +342,10 @@ class Walk:
 
     def old_look(self):
         """The task alert of an earlier run, cleared: it sees the table as it is, and finds its own tasks well."""
-        began = self.random.randint(0, self.last_look - 1) if self.last_look else 0
-        return self.look(self.table, everything, began, run_id=f"earlier {self.tick()}")
+        return self.look(self.table, everything, 0, run_id=f"earlier {self.tick()}")
 
     def look(self, found, known, began_ms, whole=False, run_id=None):
         self.seen |= set(found)
-        self.last_look = max(self.last_look, began_ms)
         conditions = tuple(Condition(event, s, "x", occurrence=o) for (event, s), o in found.items())
         return Look(conditions, known, began_ms, began_ms, run_id or f"run {began_ms}", whole)
 

@@ -146,3 +146,16 @@ def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
     [red] = [body["text"] for _, body in operations.hook.posts if body["event"] == "check_failed"]
     since, retry = "in quarantine since 2027-01-15 08:00:01 UTC", "the first run after 2027-01-15 08:00:16 UTC"
     assert since in red and retry in red
+
+
+def test_a_partition_that_is_released_and_red_again_is_told_as_over_when_it_is_green(operations: Operations) -> None:
+    """The red check is told by the task that sees it, and the first quarantine is gone when the last task looks."""
+    topic = operations.topic("told-again", {}, Event.CHECK_FAILED, checks=[SHORT_KEYS])
+    operations.ingest(topic, record(0, "a", "x"), record(1, "a key that is too long", "y"))
+    operations.run(topic, NOW)
+    operations.workshop.ok("release", topic, 0)
+    operations.run(topic, NOW + 1_000)
+    assert operations.told == {"check_failed": [(1, "open"), (2, "open")]}
+    operations.topic("told-again", {}, Event.CHECK_FAILED)
+    operations.run(topic, NOW + 60_000)
+    assert operations.told == {"check_failed": [(1, "open"), (2, "open"), (3, "over")]}
