@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 from typing import Any
 
 import pytest
@@ -177,6 +179,52 @@ def test_a_channel_hears_only_of_the_events_of_its_yaml(site: Site) -> None:
     for name, event in (("runs", "run_failed"), ("checks", "check_failed")):
         (line,) = (site.home / f"{name}.jsonl").read_text().splitlines()
         assert json.loads(line)["event"] == event
+
+
+class Died(BaseException):
+    """The task is killed: nothing catches it."""
+
+
+class Mortal(Channels):
+    """A task that may die before or after each time it writes the book."""
+
+    left: int | None = None
+
+    def save(self, book: Book) -> None:
+        if self.left == 0:
+            raise Died
+        self.left = None if self.left is None else self.left - 1
+        super().save(book)
+
+
+def last_words(posts: list[tuple[str, Any]]) -> dict[str, set[str]]:
+    """Event -> what is open, by the last message about it; nothing where that says over."""
+    last = {posted["event"]: posted for _, posted in posts}
+    assert all((posted["state"] == "open") is bool(posted["open"]) for posted in last.values())
+    return {event: set(posted["open"]) for event, posted in last.items() if posted["open"]}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_on_a_random_walk_the_last_word_on_a_real_server_is_the_truth(
+    site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The server has what it refuses with 500 all the same: who told it does not know."""
+    walk = random.Random(seed)
+    connect(monkeypatch, hook.port)
+    channels = Mortal(site, {"type": "webhook", "conn_id": "ops_hook"})
+    everything = [(e, f"partition {p}", p) for e in Event if e is not Event.QUARANTINED for p in (0, 1)]
+    wrong: set[tuple[Event, str, int]] = set()
+    for _ in range(25):
+        wrong ^= set(walk.sample(everything, walk.randint(0, 3)))
+        found = [Condition(e, s, f"{s}: {e}", FakeTask.log_url, p) for e, s, p in sorted(wrong)]
+        hook.status, channels.left = walk.choice([200, 500]), walk.choice([None, walk.randint(0, 5)])
+        with contextlib.suppress(Died):
+            channels.tell(*found)
+        hook.status, channels.left = 200, None
+        if walk.random() < 0.4:
+            assert channels.tell(*found) == []
+            true = {event: {s for e, s, _ in wrong if e is event} for event, _, _ in wrong}
+            assert last_words(hook.posts) == {event.value: subjects for event, subjects in true.items()}
 
 
 def test_a_channel_that_stands_twice_in_the_yaml_hears_once_by_all_its_events(site: Site) -> None:
