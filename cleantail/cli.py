@@ -132,6 +132,12 @@ def _rollback_arguments(made: argparse.ArgumentParser) -> None:
 def _ingest_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--file", type=Path, action="append", required=True, metavar="F", help=".jsonl or .jsonl.gz")
     made.add_argument("--encoding", choices=["text", "base64"], help="of keys, payloads and header values")
+    made.add_argument(
+        "--any-topic",
+        action="store_true",
+        help="take lines whatever topic they name; without it one that names another topic than this (or than "
+        "source.topic in the YAML) is refused, and nothing is appended",
+    )
 
 
 def _release_arguments(made: argparse.ArgumentParser) -> None:

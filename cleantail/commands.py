@@ -92,7 +92,7 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
     with report.progress(arguments.json) as step:
         step("starting Spark")
         spark = start_session(platform, f"cleantail ingest {topic.topic}")
-        result = ingest_files(spark, topic, platform, arguments.file, encoding, step)
+        result = ingest_files(spark, topic, platform, arguments.file, encoding, step, arguments.any_topic)
     report.ingested(topic, result, arguments.json)
     return 0
 

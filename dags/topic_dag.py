@@ -26,8 +26,8 @@ tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and
 task.
 
 ## When a task is red
-- `ingest`: a line of a file is not a record, and nothing of the run was appended. The log names file and line:
-  correct or remove the file, then clear the task.
+- `ingest`: a line of a file is not a record, or names another topic (`source.topic`), and nothing of the run was
+  appended. The log names file and line: correct or remove the file, then clear the task.
 - `evaluate`: catalog or table cannot be used; nothing was changed. The log says which; clear the task when it can be
   reached again.
 - `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else
