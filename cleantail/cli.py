@@ -89,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         _topic(add("release", commands.release, "take a partition out of quarantine: the next run tries it"))
     )
     _rollback_arguments(
-        _topic(add("rollback", commands.rollback, "undo published rounds; what was appended since stays"))
+        _topic(
+            add("rollback", commands.rollback, "undo published rounds, or an ingestion; what was appended since stays")
+        )
     )
     _read_arguments(_topic(add("read", commands.read, "records as kcat -J lines, in offset order")))
     _latest_arguments(
@@ -125,7 +127,16 @@ def _approve_argument(made: argparse.ArgumentParser) -> None:
 
 
 def _rollback_arguments(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--to", type=_natural, metavar="SNAPSHOT", help="default: before the last published round")
+    what = made.add_mutually_exclusive_group()
+    what.add_argument(
+        "--to", type=_rollback_target, metavar="SNAPSHOT", help="last (the default): before the last published round"
+    )
+    what.add_argument(
+        "--ingestion",
+        metavar="last|SNAPSHOT|FILE",
+        help="take an ingestion back instead: the newest, that of a snapshot, or that of a file (by its content, else "
+        "by its name); its records and file marks go. --dry-run lists all that are known",
+    )
     made.add_argument("--dry-run", action="store_true", help="say what it would do; changes nothing")
 
 
@@ -170,6 +181,17 @@ def _reader_arguments(made: argparse.ArgumentParser, common: argparse.ArgumentPa
     forgotten = add("remove", "forget a reader: tombstones wait for it no longer")
     forgotten.add_argument("name", metavar="NAME")
     forgotten.add_argument("--partition", type=_natural, metavar="N", help="only in this log")
+
+
+def _rollback_target(text: str) -> int | None:
+    if text == "last":
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 63):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither last nor the id of a snapshot: `cleantail rollback TOPIC --dry-run` and the topic's "
+            "page name those that can be undone; --ingestion takes back a file"
+        )
+    return int(text)
 
 
 def _natural(text: str) -> int:

@@ -188,13 +188,15 @@ def release(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Undoes rounds; shows what first, and only that with --dry-run."""
-    from cleantail import report
+    """Undoes rounds, or an ingestion; shows what first, and only that with --dry-run."""
+    from cleantail import report, undo_command
     from cleantail.locks import exclusive
     from cleantail.rolling_back import preview
 
     topic = _named(arguments)
     with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
+        if arguments.ingestion is not None:
+            return undo_command.run(arguments, topic, platform, step)
         planned, logs = preview(topic, platform, arguments.to)
         if arguments.dry_run:
             report.rollback(topic, planned, logs, None, arguments.json)

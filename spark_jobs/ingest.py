@@ -24,12 +24,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config import Platform, Topic
 from cleantail.errors import BadLineError, CleantailError
+from cleantail.history import OPERATION
+from cleantail.ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.kcat import Record, read_records
 from cleantail.locks import exclusive
-from cleantail.partition_state import PROPERTY_INGESTED
+from cleantail.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
 from cleantail.source_files import content_digest, require_readable
 from cleantail.topic_table import COLUMNS
-from spark_jobs.changes import texts
+from spark_jobs.changes import added_data_files, partition_of, texts
 from spark_jobs.commits import append_files
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.latest_view import ensure_latest_view
@@ -85,10 +87,20 @@ def _append(
         _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding, line_topic))
         progress("committing")
         records = table.added_records(branch)
-        append_files(table, branch, {f"{PROPERTY_INGESTED}{d}": "1" for d in fresh}, {"cleantail.operation": "ingest"})
+        marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}
+        append_files(table, branch, marks, {OPERATION: INGEST, SOURCES: _sources(table, branch, fresh).packed()})
     finally:
         table.drop_branch(branch)
     return records
+
+
+def _sources(table: TopicTable, branch: str, fresh: dict[str, Path]) -> Sources:
+    """What is needed to take the ingestion back."""
+    iceberg = table.load()
+    states = states_of_properties(texts(iceberg.properties()), table.name)
+    logs = sorted({partition_of(file) for file in added_data_files(iceberg, branch)})
+    ends = {p: states.get(p, PartitionState()).log_end_offset for p in logs}
+    return Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
 
 
 def parsed_records(spark: SparkSession, files: list[Path], encoding: str, line_topic: str | None = None) -> DataFrame:
