@@ -163,7 +163,7 @@ def _read_arguments(made: argparse.ArgumentParser) -> None:
 
 def _latest_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--partition", type=_natural, metavar="N")
-    made.add_argument("--as-of", type=int, metavar="SNAPSHOT", help="an Iceberg snapshot id")
+    made.add_argument("--as-of", metavar="SNAPSHOT", help="an Iceberg snapshot id, or the name of a branch or tag")
     made.add_argument("--positions", type=Path, metavar="F", help="write the offsets to go on from to this JSON file")
 
 

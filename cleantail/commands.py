@@ -243,7 +243,7 @@ def latest(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail.table_metadata import require_partition
 
     topic = _named(arguments)
-    state = load_latest(topic, platform, _now(arguments), arguments.as_of)
+    state = load_latest(topic, platform, _now(arguments), _snapshot_of(topic, platform, arguments.as_of))
     require_partition(topic, arguments.partition, state.positions)
     for batch in state.batches(arguments.partition):
         for record in records_of(batch):
@@ -251,6 +251,15 @@ def latest(arguments: argparse.Namespace, platform: Platform) -> int:
     sys.stdout.flush()
     report.positions(topic, state, arguments.positions, arguments.json)
     return 0
+
+
+def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | None:
+    """The snapshot that --as-of names: by its id, or by a branch or tag. Raises TableError for none of them."""
+    from cleantail.catalogs import load_table, open_catalog
+    from cleantail.table_metadata import snapshot_id_of
+
+    table = load_table(open_catalog(platform, os.environ), topic, platform) if as_of is not None else None
+    return snapshot_id_of(table, as_of) if table is not None and as_of is not None else None
 
 
 def reader(arguments: argparse.Namespace, platform: Platform) -> int:

@@ -128,7 +128,8 @@ def _listed(topic: Topic, planned: IngestionUndo) -> list[str]:
 
 def _report_done_before(topic: Topic, found: UndoneIngestion, for_machines: bool) -> None:
     if for_machines:
-        taken = {"ingestion": found.ingestion.as_json(), "at_ms": found.at_ms, "by": found.by}
+        one = {"snapshot_id": found.ingestion.snapshot_id, "files": [asdict(f) for f in found.ingestion.files]}
+        taken = {"ingestion": one, "at_ms": found.at_ms, "by": found.by}
         _print_json({"ok": True, "topic": topic.topic, "done_before": True, "snapshot_id": found.snapshot_id, **taken})
         return
     print(
