@@ -187,7 +187,7 @@ def _unknown(history: Sequence[Commit], wanted: Wanted, topic: str) -> str:
     return (
         f"{topic}: no ingestion in the table's kept history is {wanted.text}: it never was, was taken back, its "
         "snapshot has expired (cleantail.snapshot.retention.ms), or an earlier version made it without noting its "
-        f"files; nothing was changed. `cleantail rollback {topic} --ingestion last --dry-run` lists those that are known"
+        f"files; nothing was changed. `cleantail rollback {topic} --ingestion last --dry-run` lists those it knows"
     )
 
 
