@@ -8,7 +8,7 @@ from typing import Any
 from cleantail.config import Platform
 from cleantail.history import OPERATION
 from cleantail.ingestions import SOURCES
-from cleantail.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, states_of_properties
+from cleantail.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.rollback import BY, ROLLBACK, UNDONE, Commit
 from cleantail.rolling_back import LogWithout
 from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo, Wanted, lowered, plan_undo
@@ -29,13 +29,10 @@ def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
         ends = undo.sources.log_ends
         new = {p: lowered(state, ends[p]) for p, state in states.items() if p in ends}
         done = {OPERATION: ROLLBACK, UNDONE: f"{UNDID_INGESTION}{ingestion_id}", BY: by, SOURCES: undo.sources.packed()}
-        return Rollback(
-            undo.to_snapshot_id,
-            undo.appends,
-            {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()},
-            done,
-            tuple(f"{PROPERTY_INGESTED}{file.sha256}" for file in undo.sources.files),
-        )
+        marks = [f"{PROPERTY_INGESTED}{file.sha256}" for file in undo.sources.files]
+        empty = [f"{PROPERTY_PARTITION}{p}" for p, state in new.items() if state == PartitionState()]
+        kept = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items() if state != PartitionState()}
+        return Rollback(undo.to_snapshot_id, undo.appends, kept, done, (*marks, *empty))
 
     return commits.roll_back(table, plan)
 

@@ -28,6 +28,11 @@ def seen(workshop, topic):
     return workshop.read(topic), workshop.ok("latest", topic), dict(facts.states), facts.ingested, ends
 
 
+def checkpoints(states):
+    """The clean points; a rollback of a log's first round leaves a state without one."""
+    return {p: state.checkpoint for p, state in states.items() if state.checkpoint is not None}
+
+
 def main_of(workshop, topic):
     """(Iceberg's table, main's snapshots newest first)."""
     table = open_catalog(workshop.platform(), {}).load_table(workshop.find(topic).table)
@@ -111,7 +116,7 @@ def test_any_ingestions_taken_back_in_any_order_are_as_if_they_had_never_been(wo
     found, expected = seen(workshop, ours), seen(workshop, other)
     assert json.loads(json.dumps(found[0]).replace(ours, other)) == expected[0]
     assert found[3:] == expected[3:]
-    assert {p: s.checkpoint for p, s in found[2].items()} == {p: s.checkpoint for p, s in expected[2].items()}
+    assert checkpoints(found[2]) == checkpoints(expected[2])
     for topic in (ours, other):
         workshop.ok("compact", topic, "--now", NOW + 2, "--force")
     assert json.loads(json.dumps(workshop.read(ours)).replace(ours, other)) == workshop.read(other)
