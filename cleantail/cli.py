@@ -89,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         _topic(add("release", commands.release, "take a partition out of quarantine: the next run tries it"))
     )
     _rollback_arguments(
-        _topic(add("rollback", commands.rollback, "undo published rounds; what was appended since stays"))
+        _topic(
+            add("rollback", commands.rollback, "undo published rounds, or an ingestion; what was appended since stays")
+        )
     )
     _read_arguments(_topic(add("read", commands.read, "records as kcat -J lines, in offset order")))
     _latest_arguments(
@@ -125,13 +127,28 @@ def _approve_argument(made: argparse.ArgumentParser) -> None:
 
 
 def _rollback_arguments(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--to", type=_natural, metavar="SNAPSHOT", help="default: before the last published round")
+    what = made.add_mutually_exclusive_group()
+    what.add_argument(
+        "--to", type=_rollback_target, metavar="SNAPSHOT", help="last (the default): before the last published round"
+    )
+    what.add_argument(
+        "--ingestion",
+        metavar="last|SNAPSHOT|FILE",
+        help="take an ingestion back instead: the newest, that of a snapshot, or that of a file (by its content, else "
+        "by its name); its records and file marks go. --dry-run lists all that are known",
+    )
     made.add_argument("--dry-run", action="store_true", help="say what it would do; changes nothing")
 
 
 def _ingest_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--file", type=Path, action="append", required=True, metavar="F", help=".jsonl or .jsonl.gz")
     made.add_argument("--encoding", choices=["text", "base64"], help="of keys, payloads and header values")
+    made.add_argument(
+        "--any-topic",
+        action="store_true",
+        help="take lines whatever topic they name; without it one that names another topic than this (or than "
+        "source.topic in the YAML) is refused, and nothing is appended",
+    )
 
 
 def _release_arguments(made: argparse.ArgumentParser) -> None:
@@ -146,7 +163,7 @@ def _read_arguments(made: argparse.ArgumentParser) -> None:
 
 def _latest_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--partition", type=_natural, metavar="N")
-    made.add_argument("--as-of", type=int, metavar="SNAPSHOT", help="an Iceberg snapshot id")
+    made.add_argument("--as-of", metavar="SNAPSHOT", help="an Iceberg snapshot id, or the name of a branch or tag")
     made.add_argument("--positions", type=Path, metavar="F", help="write the offsets to go on from to this JSON file")
 
 
@@ -164,6 +181,17 @@ def _reader_arguments(made: argparse.ArgumentParser, common: argparse.ArgumentPa
     forgotten = add("remove", "forget a reader: tombstones wait for it no longer")
     forgotten.add_argument("name", metavar="NAME")
     forgotten.add_argument("--partition", type=_natural, metavar="N", help="only in this log")
+
+
+def _rollback_target(text: str) -> int | None:
+    if text == "last":
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 63):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither last nor the id of a snapshot: `cleantail rollback TOPIC --dry-run` and the topic's "
+            "page name those that can be undone; --ingestion takes back a file"
+        )
+    return int(text)
 
 
 def _natural(text: str) -> int:

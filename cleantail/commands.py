@@ -92,7 +92,7 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
     with report.progress(arguments.json) as step:
         step("starting Spark")
         spark = start_session(platform, f"cleantail ingest {topic.topic}")
-        result = ingest_files(spark, topic, platform, arguments.file, encoding, step)
+        result = ingest_files(spark, topic, platform, arguments.file, encoding, step, arguments.any_topic)
     report.ingested(topic, result, arguments.json)
     return 0
 
@@ -188,13 +188,15 @@ def release(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Undoes rounds; shows what first, and only that with --dry-run."""
-    from cleantail import report
+    """Undoes rounds, or an ingestion; shows what first, and only that with --dry-run."""
+    from cleantail import report, undo_command
     from cleantail.locks import exclusive
     from cleantail.rolling_back import preview
 
     topic = _named(arguments)
     with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
+        if arguments.ingestion is not None:
+            return undo_command.run(arguments, topic, platform, step)
         planned, logs = preview(topic, platform, arguments.to)
         if arguments.dry_run:
             report.rollback(topic, planned, logs, None, arguments.json)
@@ -241,7 +243,7 @@ def latest(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail.table_metadata import require_partition
 
     topic = _named(arguments)
-    state = load_latest(topic, platform, _now(arguments), arguments.as_of)
+    state = load_latest(topic, platform, _now(arguments), _snapshot_of(topic, platform, arguments.as_of))
     require_partition(topic, arguments.partition, state.positions)
     for batch in state.batches(arguments.partition):
         for record in records_of(batch):
@@ -249,6 +251,15 @@ def latest(arguments: argparse.Namespace, platform: Platform) -> int:
     sys.stdout.flush()
     report.positions(topic, state, arguments.positions, arguments.json)
     return 0
+
+
+def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | None:
+    """The snapshot that --as-of names: by its id, or by a branch or tag. Raises TableError for none of them."""
+    from cleantail.catalogs import load_table, open_catalog
+    from cleantail.table_metadata import snapshot_id_of
+
+    table = load_table(open_catalog(platform, os.environ), topic, platform) if as_of is not None else None
+    return snapshot_id_of(table, as_of) if table is not None and as_of is not None else None
 
 
 def reader(arguments: argparse.Namespace, platform: Platform) -> int:

@@ -99,12 +99,23 @@ Expectation = Annotated[
 ]
 
 
+LineTopic = Annotated[
+    str, _text(r"\*|[a-zA-Z0-9._-]{1,249}", "a topic name, 1 to 249 of the characters a-z A-Z 0-9 . _ -, or * for any")
+]
+ANY_TOPIC = "*"
+
+
 class Source(Model):
     """Where records come from: files of kcat -J lines."""
 
     type: Literal["files"] = Field(default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz.")
     path: SourcePath | None = Field(
         default=None, description="Files that each DAG run ingests first; relative to CLEANTAIL_HOME."
+    )
+    topic: LineTopic | None = Field(
+        default=None,
+        description="What lines that name their topic have to name; null is the topic's own name. For a topic that was "
+        "renamed, landed without its prefix, or mirrored as dc1.orders; * lets them name any. Others are refused.",
     )
     encoding: Literal["text", "base64"] = Field(
         default="text", description="How key, payload and header values are written in the files."
@@ -231,6 +242,11 @@ class Topic(TopicDefaults):
         if (own := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
             raise cross_field_error("schedule.assets", own, "assets that others update, not the topic's own")
         return self
+
+    @property
+    def line_topic(self) -> str | None:
+        """What lines that name a topic have to name; None lets them name any."""
+        return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
 
     @property
     def compacts(self) -> bool:

@@ -26,8 +26,8 @@ tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and
 task.
 
 ## When a task is red
-- `ingest`: a line of a file is not a record, and nothing of the run was appended. The log names file and line:
-  correct or remove the file, then clear the task.
+- `ingest`: a line of a file is not a record, or names another topic (`source.topic`), and nothing of the run was
+  appended. The log names file and line: correct or remove the file, then clear the task.
 - `evaluate`: catalog or table cannot be used; nothing was changed. The log says which; clear the task when it can be
   reached again.
 - `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else
@@ -58,7 +58,8 @@ topic's next runs wait behind it, other topics do not.
 ## By hand
 **Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one), `now_ms`
 (another clock) and `rollback_to` (undo: `last` is to before the last published round; what was appended since stays;
-the next run compacts anew, so correct the YAML first). The same code without Airflow:
+the next run compacts anew, so correct the YAML first). A run that is triggered with any other name ends at its first
+task. A wrong file that was ingested is taken back on the command line alone. The same code without Airflow:
 
 ```
 cleantail status TOPIC                 # log state by partition
@@ -66,6 +67,7 @@ cleantail plan TOPIC                   # what a run would do now, and why; chang
 cleantail compact TOPIC --force        # the whole round
 cleantail release TOPIC PARTITION      # out of quarantine
 cleantail rollback TOPIC --dry-run     # what undoing the last round would do
+cleantail rollback TOPIC --ingestion FILE --dry-run  # what taking a wrong file back would do
 cleantail read TOPIC --partition 0     # records in offset order
 cleantail check-config                 # after every change of YAML
 ```

@@ -22,7 +22,8 @@ from cleantail.config import Platform
 from cleantail.history import OPERATION
 from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM, UNDID
 from cleantail.rollback import ROLLBACK, ROUND, RollbackPlan
-from cleantail.rolling_back import LogUndo
+from cleantail.rolling_back import LogUndo, LogWithout
+from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo
 from spark_jobs.changes import history
 from spark_jobs.expectations import Finding
 from spark_jobs.tables import TopicTable
@@ -112,6 +113,27 @@ def append_rollback(
             "base_snapshot_id": planned.to_snapshot_id,
             "first_dirty_offset": log.checkpoint_after or 0,
             "end_offset": log.checkpoint or 0,
+            "records_in": log.records,
+            "records_out": log.records_after,
+        }
+        for log in logs
+    ]
+    _append(_table(platform), table, [head | row for row in rows])
+
+
+def append_undone_ingestion(
+    table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
+) -> None:
+    """One row a log: records and log end before and after, which ingestion was taken back, and by whom."""
+    name = f"{UNDID}{UNDID_INGESTION}{planned.ingestion.snapshot_id}"
+    note = f"by {by}: {planned.ingestion.names}"
+    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
+    rows = [
+        {
+            "partition": log.partition,
+            "base_snapshot_id": planned.to_snapshot_id or 0,
+            "first_dirty_offset": log.log_end_after,
+            "end_offset": log.log_end,
             "records_in": log.records,
             "records_out": log.records_after,
         }

@@ -29,6 +29,7 @@ from cleantail.config import Platform, Topic, find_topic, load_platform
 from cleantail_airflow.failure_notes import noted
 from cleantail_airflow.places import job_file, spark_environment
 from cleantail_airflow.red_check import Failure, RedCheck, failures_of, warnings_of
+from cleantail_airflow.run_params import require_known_params
 
 if TYPE_CHECKING:
     from cleantail.evaluate import RunPlan
@@ -67,6 +68,7 @@ class EvaluateOperator(BaseOperator):
         from cleantail_airflow.alerting import EVALUATED, tell_of_missed
         from cleantail_airflow.run_metrics import send_plan, send_since_last_run
 
+        require_known_params(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         wanted = context["params"]

@@ -14,6 +14,7 @@ from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
 from cleantail_airflow.assets import announce, asset_of
 from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform
 from cleantail_airflow.red_check import failures_of
+from cleantail_airflow.run_params import require_known_params
 
 COMPACT = "compact"
 CHECK_QUALITY = "check_quality"
@@ -32,6 +33,7 @@ class IngestOperator(CleantailSparkOperator):
     def arguments(self, context: Context) -> list[str]:
         from cleantail_airflow.landing import new_files
 
+        require_known_params(context)
         if context["params"].get(ROLLBACK_TO):
             self.skip("the run is a rollback")
         topic, platform = topic_and_platform(self.topic, self.config_dir)

@@ -70,7 +70,7 @@ def usage(capsys):
             ["read", "orders", "--from-offset", "x"], "argument --from-offset: 'x' is not", id="offset in words"
         ),
         pytest.param(
-            ["latest", "orders", "--as-of", "x"], "argument --as-of: invalid int value: 'x'", id="snapshot in words"
+            ["rollback", "orders", "--to", "x"], "argument --to: 'x' is neither last nor", id="snapshot in words"
         ),
         pytest.param(["ingest", "orders"], "the following arguments are required: --file", id="nothing to ingest"),
         pytest.param(

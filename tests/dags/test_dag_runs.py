@@ -338,3 +338,17 @@ def test_no_new_file_is_no_reason_to_start_spark_or_to_stop(run: Run, jobs: Stub
     finished = run(plan(sweep=True), source={"path": "landing/*.jsonl"})
     assert jobs.names == ["expire_tombstones"]
     assert "nothing new" in rendered(finished, "ingest")["reason"]
+
+
+@pytest.mark.parametrize("source", [None, "landing/*.jsonl"], ids=["evaluate is first", "ingest is first"])
+def test_a_name_that_no_parameter_has_ends_the_run_at_its_first_task(
+    run: Run, jobs: StubbedJobs, site: Site, source: str | None
+) -> None:
+    (site.home / "landing").mkdir()
+    (site.home / "landing" / "a.jsonl").write_text('{"partition": 0, "offset": 0, "key": "k", "payload": "v"}\n')
+    finished = run(plan(units=1), {"rolback_to": "last"}, source={"path": source})
+    assert (str(finished.state), jobs.names) == ("failed", [])
+    [first] = [task for task, state in states(finished).items() if state == "failed" and task != "outcome"]
+    assert first == ("ingest" if source else "evaluate")
+    told = alerts(site)[0]["reason"]
+    assert "rolback_to, which is no parameter of this DAG (did you mean rollback_to?): it takes force, now_ms" in told

@@ -34,7 +34,7 @@ class Guide:
         """What the block's commands print. All must end well."""
         self.left.discard(name)
         text = BLOCKS[name].replace("orders.positions.json", str(self.folder / "positions.json"))
-        text = text.replace("orders", self.topic)
+        text = text.replace("right.jsonl", str(self.workshop.config / "right.jsonl")).replace("orders", self.topic)
         for placeholder, value in values.items():
             text = text.replace(placeholder, str(value))
         return "".join(self.workshop.ok(*shlex.split(line)[1:]) for line in text.splitlines() if line.strip())
@@ -98,6 +98,23 @@ def test_every_command_of_the_guide_does_what_its_section_says(workshop, tmp_pat
     assert offsets(workshop, topic) == [2, 4, 6, 7, 8]
     workshop.topic("guide")
     guide.run("undo-after")
+
+    # a wrong file was ingested
+    before = offsets(workshop, topic)
+    wrong = workshop.file("wrong.jsonl", [record(9, "d", "of another day"), record(10, "e", "of another day")])
+    workshop.ok("ingest", topic, "--file", wrong)
+    workshop.ok("compact", topic, "--force")
+    assert offsets(workshop, topic) == [2, 4, 7, 9, 10]
+    wrong.unlink()
+    code, _, err = workshop.run("rollback", topic, "--ingestion", "wrong.jsonl")
+    assert code == 2
+    guide.run("wrong-file-rounds", SNAPSHOT=re.search(r"rollback guide --to ([0-9]+)", err)[1])
+    assert "wrong.jsonl" in guide.run("wrong-file-look")
+    guide.run("wrong-file")
+    assert offsets(workshop, topic) == before
+    workshop.file("right.jsonl", [record(9, "d", "of this day")])
+    guide.run("wrong-file-after")
+    assert offsets(workshop, topic) == [*before, 9]
 
     # a reader was left behind
     guide.run("reload")
