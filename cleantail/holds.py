@@ -114,3 +114,18 @@ def _until(holds: Sequence[Hold]) -> str:
     if not last:
         return ", however long that takes (cleantail.readers.hold.cap.ms)"
     return f" until {last}{' at the latest' if len(holds) > 1 else ''}"
+
+
+def hold_lines(holds: Iterable[Hold]) -> list[str]:
+    """A line a reader and log, for people: where it is, how far behind, and what it holds back until when."""
+    return [
+        f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_words(h)}"
+        for h in holds
+    ]
+
+
+def _held_words(hold: Hold) -> str:
+    if not hold.tombstones:
+        return "holds nothing back"
+    count = f"{'up to ' if hold.at_most else ''}{hold.tombstones} tombstone{'' if hold.tombstones == 1 else 's'}"
+    return f"holds back {count}{f' until {hold.until_words}' if hold.until_words else ''}"

@@ -71,7 +71,7 @@ def test_a_failed_last_run_makes_the_topic_failed_and_leads_to_the_log_of_the_ta
     run_row("orders", RUN, "failed", ("compact", 3), ("evaluate", -1), ("outcome", -1))
     everything = shown_of(browser, clean, TOPICS)
     assert 'data-state="failed"' in everything
-    assert "its last run failed 3 min ago in tasks compact (map index 3), evaluate" in everything
+    assert "its last run failed 3 min ago in tasks evaluate, compact (map index 3)" in everything
     for shown in (everything, shown_of(browser, clean)):
         assert f'<a href="{RUN_LINK}/tasks/compact/mapped/3" target="_top">Log of compact (map index 3)</a>' in shown
         assert f'<a href="{RUN_LINK}/tasks/evaluate" target="_top">Log of evaluate</a>' in shown
