@@ -158,7 +158,7 @@ def plan_run(
         topic=topic.topic,
         round=round_id,
         now_ms=now_ms,
-        reason=_reason(logs, works, work.decisions) if logs else "the table has no records yet",
+        reason=_reason(logs, works, work) if logs else "the table has no records yet",
         logs=logs,
         decisions=work.decisions,
         retentions=work.retentions,
@@ -204,8 +204,10 @@ def round_name(now_ms: int, sequence_number: int) -> str:
     return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"
 
 
-def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], decisions: tuple[Decision, ...]) -> str:
+def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWork) -> str:
     if works:
         return f"{len(works)} of {len(logs)} partitions are due"
-    reasons = sorted({d.reason for d in decisions})
+    if work.sweep:
+        return f"tombstones of {len(work.sweep)} of {len(logs)} partitions are due, and nothing else"
+    reasons = sorted({d.reason for d in work.decisions})
     return f"nothing is due: {reasons[0]}" + (f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else "")

@@ -50,7 +50,7 @@ class TopicRow:
         """What else is so, beside the state: a word each."""
         dag = self.dag or DagState()
         found = {
-            "no DAG": not dag.exists and self.state is not State.NO_DAG,
+            "no DAG": not dag.exists and self.state not in (State.NO_DAG, State.BROKEN),
             "paused": dag.exists and dag.paused and self.state is not State.PAUSED,
             "failed": dag.failed and self.state is not State.FAILED,
             "quarantined": bool(self.quarantined) and self.state in (State.FAILED, State.ASKING, State.NO_DAG),

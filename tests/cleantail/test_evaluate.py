@@ -191,6 +191,7 @@ def test_due_tombstones_of_all_logs_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: SWEPT, 1: PartitionState(checkpoint=30), 2: SWEPT})
     plan = planned(table)
     assert (plan.sweep, plan.sweep_reason) == ((0, 2), "8 tombstones are past their horizon")
+    assert plan.reason == "tombstones of 2 of 3 partitions are due, and nothing else"
 
 
 def test_the_soonest_horizon_of_all_logs_is_named():
