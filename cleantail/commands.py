@@ -41,10 +41,18 @@ def status(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail import report
     from cleantail.config import load_topics
     from cleantail.evaluate import log_states, read_facts
+    from cleantail.holds import resolve_holds
 
     topics = [_named(arguments)] if arguments.topic else load_topics(arguments.config, os.environ)
     now_ms = _now(arguments)
-    report.status([(t, log_states(t, read_facts(t, platform), now_ms)) for t in topics], now_ms, arguments.json)
+    facts = {t.topic: read_facts(t, platform) for t in topics}
+    found = [(t, log_states(t, facts[t.topic], now_ms)) for t in topics]
+    holds = {
+        t.topic: resolve_holds(logs, of_topic.readers, t.config, now_ms)
+        for t, logs in found
+        if (of_topic := facts[t.topic])
+    }
+    report.status(found, now_ms, arguments.json, holds)
     return 0
 
 

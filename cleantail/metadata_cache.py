@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cleantail.catalogs import load_table, open_catalog
@@ -22,7 +22,7 @@ from cleantail.history import SizePoint, size_point
 from cleantail.log_metrics import Totals
 from cleantail.outside import explained
 from cleantail.past_rounds import EVIDENCE, Round, read_evidence
-from cleantail.readers import Reader, registered
+from cleantail.readers import Reader, namespace_of, registered_in
 from cleantail.rollback import UndoneRound, published_rounds, rollbacks
 from cleantail.rolling_back import history_of
 from cleantail.table_metadata import TableFacts, table_facts
@@ -73,9 +73,22 @@ class MetadataCache:
         wait(reads.values(), timeout=within_s)
         return {name: read.result() if read.done() else None for name, read in reads.items()}
 
-    def readers(self, topic: Topic) -> tuple[Reader, ...]:
-        """The topic's readers as they are now: a position moves without a commit to the table."""
-        return registered(self._open(), topic)
+    def with_readers(self, topics: Sequence[Topic], seen: Mapping[str, Observed | None]) -> dict[str, Observed | None]:
+        """What was observed, with the topics' readers as they are now: a position moves without a commit to the table.
+
+        Asks the catalog once for each namespace. A position there that is none makes its topics unreadable, as runs of
+        theirs would fail by it.
+        """
+        found: dict[str, Observed | None] = dict(seen)
+        for namespace, of_namespace in _by_namespace(topics).items():
+            try:
+                readers = registered_in(self._open(), namespace)
+            except TableError as e:
+                found |= {t.topic: Observed(error=str(e)) for t in of_namespace if found.get(t.topic)}
+                continue
+            for topic in of_namespace:
+                found[topic.topic] = _read_by(found.get(topic.topic), readers.get(topic.topic, ()))
+        return found
 
     def rounds(self, topic: Topic) -> list[Round]:
         """The topic's rounds in the evidence table, newest first."""
@@ -145,6 +158,19 @@ class MetadataCache:
             return Observed(error=str(e))
         except Exception as e:  # one table that cannot be read never hides the others
             return Observed(error=str(explained(e) or f"{type(e).__name__}: {e}"))
+
+
+def _by_namespace(topics: Sequence[Topic]) -> dict[str, list[Topic]]:
+    found: dict[str, list[Topic]] = {}
+    for topic in topics:
+        found.setdefault(namespace_of(topic), []).append(topic)
+    return found
+
+
+def _read_by(observed: Observed | None, readers: tuple[Reader, ...]) -> Observed | None:
+    if observed is None or observed.facts is None or not readers:
+        return observed
+    return replace(observed, facts=replace(observed.facts, readers=readers))
 
 
 def _observed(table: Table) -> Observed:

@@ -196,6 +196,7 @@ RECLAIMED_KEPT = _metric(
     _TOPIC,
     "Bytes that rewrites freed, over the snapshots that are still kept: falls when a snapshot expires.",
 )
+LAST_RUN_FAILED = _metric("last-run-failed", "gauge", _TOPIC, "1 where the DAG's last ended run failed, else 0.")
 UP = _metric("topic-up", "gauge", _TOPIC, "1 where the topic's YAML and table can be read, else 0.")
 TOPICS = _metric("topics", "gauge", ("state",), "Topics in each state of the page in the UI.")
 ROUNDS = _metric(

@@ -48,9 +48,9 @@ def set_position(
     _require_partition(catalog, topic, partition)
     at_ms = int(time.time() * 1000) if now_ms is None else now_ms
     reader = Reader(topic.topic, name, partition, offset, at_ms)
-    catalog.create_namespace_if_not_exists(_namespace(topic))
+    catalog.create_namespace_if_not_exists(namespace_of(topic))
     text = json.dumps(asdict(reader), ensure_ascii=True, sort_keys=True)
-    catalog.update_namespace_properties(_namespace(topic), updates={_property(reader): text})
+    catalog.update_namespace_properties(namespace_of(topic), updates={_property(reader): text})
     return reader
 
 
@@ -58,20 +58,28 @@ def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = No
     """Forgets a reader, in one log or in all; returns the positions that it had."""
     found = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
     if found:
-        catalog.update_namespace_properties(_namespace(topic), removals={_property(r) for r in found})
+        catalog.update_namespace_properties(namespace_of(topic), removals={_property(r) for r in found})
     return found
 
 
 def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
     """The topic's readers by partition and name. Raises TableError for a property that is not a position."""
+    return registered_in(catalog, namespace_of(topic)).get(topic.topic, ())
+
+
+def registered_in(catalog: Catalog, namespace: str) -> dict[str, tuple[Reader, ...]]:
+    """Topic -> its readers by partition and name, of every topic of the namespace that has any, in one call to the
+    catalog. Raises TableError for a property that is not a position."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     try:
-        properties = catalog.load_namespace_properties(_namespace(topic))
+        properties = catalog.load_namespace_properties(namespace)
     except NoSuchNamespaceError:
-        return ()
-    found = [reader for reader in _parsed(properties) if reader.topic == topic.topic]
-    return tuple(sorted(found, key=lambda r: (r.partition, r.name)))
+        return {}
+    found: dict[str, list[Reader]] = {}
+    for reader in sorted(_parsed(properties), key=lambda r: (r.partition, r.name)):
+        found.setdefault(reader.topic, []).append(reader)
+    return {topic: tuple(of_topic) for topic, of_topic in found.items()}
 
 
 def _parsed(properties: Mapping[str, str]) -> Iterable[Reader]:
@@ -88,7 +96,8 @@ def _property(reader: Reader) -> str:
     return PROPERTY_READER + hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
-def _namespace(topic: Topic) -> str:
+def namespace_of(topic: Topic) -> str:
+    """Where the positions of a topic's readers are: beside its table."""
     return topic.table.rpartition(".")[0]
 
 

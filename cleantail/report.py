@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +20,7 @@ from cleantail.approval import held_message
 from cleantail.approval_text import sample_lines
 from cleantail.config import ConfigError, Topic
 from cleantail.evaluate import RunPlan
+from cleantail.holds import Hold, hold_lines
 from cleantail.latest import Latest
 from cleantail.log_state import LogState
 from cleantail.partition_state import Quarantine
@@ -29,6 +30,7 @@ from cleantail.rolling_back import LogUndo
 from cleantail.run_schedule import schedule_words
 from cleantail.words import instant, size
 
+NOBODY: Mapping[str, Sequence[Hold]] = {}
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
 RECLAIMED = (
     "rewritten_files",
@@ -89,10 +91,17 @@ def configuration(found: Sequence[tuple[Path, Topic | ConfigError]], for_machine
         print(error, file=sys.stderr)
 
 
-def status(topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_machines: bool) -> None:
-    """One row a log."""
+def status(
+    topics: Sequence[tuple[Topic, Sequence[LogState]]],
+    now_ms: int,
+    for_machines: bool,
+    holds: Mapping[str, Sequence[Hold]] = NOBODY,
+) -> None:
+    """One row a log, then a line a reader. `holds`: topic -> its readers and what they hold back."""
     if for_machines:
-        _print_json({"now_ms": now_ms, "topics": {t.topic: [log_json(log) for log in logs] for t, logs in topics}})
+        logs_of = {t.topic: [log_json(log) for log in logs] for t, logs in topics}
+        readers_of = {t.topic: [asdict(hold) for hold in holds.get(t.topic, ())] for t, _ in topics}
+        _print_json({"now_ms": now_ms, "topics": logs_of, "readers": readers_of})
         return
     for topic, logs in topics:
         columns = ("partition", "log start", "checkpoint", "first dirty", "uncleanable", "log end", "records")
@@ -101,6 +110,13 @@ def status(topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_
         for log in logs:
             table.add_row(*(escape(text) for text in _status_row(log)))
         _console().print(table if logs else escape(f"{topic.topic}: no records yet"))
+        print_holds(holds.get(topic.topic, ()))
+
+
+def print_holds(holds: Sequence[Hold]) -> None:
+    """A line a reader and log; a line of a pipe is not folded."""
+    for line in hold_lines(holds):
+        print(line)
 
 
 def _status_row(log: LogState) -> list[str]:
@@ -152,6 +168,7 @@ def plan(planned: RunPlan, joins: Sequence[str], for_machines: bool) -> None:
     for number, join in enumerate(joins):
         _console().print(f"unit {number}: {join}", markup=False)
     _console().print(f"sweep: {planned.sweep_reason}\nreclaim: {planned.reclaim.reason}", markup=False)
+    print_holds(planned.holds)
     _print_warnings(planned)
 
 

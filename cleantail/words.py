@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+LAST_MOMENT_MS = 253_402_300_799_000
+"""The end of the year 9999: no calendar here goes further."""
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 _MOMENT = re.compile(r"\b(until|before) (\d+) ms")
 _DURATION = re.compile(r"\b(\d{4,}) ms")

@@ -31,6 +31,7 @@ from cleantail.releasing import release
 from cleantail.run_schedule import schedule_words
 from cleantail_airflow import data_docs
 from cleantail_airflow.asking import asking_tasks
+from cleantail_airflow.dag_states import dag_states
 from cleantail_airflow.exposition import exposition
 from cleantail_airflow.metrics_access import SCRAPER, Scraper
 from cleantail_airflow.page_access import (
@@ -103,7 +104,9 @@ def all_topics(request: Request, user: User) -> Response:
     content = _content(request)
     try:
         names = readable(content.topics(), user)
-        return _page(request, "topics.html", content.all_topics(names, _now_ms(), asking_tasks(names)))
+        return _page(
+            request, "topics.html", content.all_topics(names, _now_ms(), asking_tasks(names), dag_states(names))
+        )
     except CleantailError as e:
         return _problem(request, "The topics cannot be shown", str(e))
 
@@ -112,7 +115,7 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
     """The page of one topic; also the tab of DAGs that are none."""
     try:
         asking = asking_tasks([dag_id]).get(dag_id, "")
-        shown = _content(request).one_topic(dag_id, _now_ms(), asking)
+        shown = _content(request).one_topic(dag_id, _now_ms(), asking, dag_states([dag_id])[dag_id])
     except KeyError:
         text = f"{dag_id} is not a Cleantail topic: no file in config/topics names it."
         return _problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)

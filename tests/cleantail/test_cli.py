@@ -12,6 +12,7 @@ from cleantail import cli, commands
 from cleantail.cli import main
 from cleantail.errors import ConflictError
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.readers import set_position
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -187,7 +188,8 @@ def test_compact_with_nothing_due_starts_no_spark(run, monkeypatch):
 def test_status_without_a_topic_is_that_of_all(run, project):
     (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
     code, out, _ = run("status", "--json", "--now", "7")
-    assert (code, json.loads(out)) == (0, {"now_ms": 7, "topics": {"bills": [], "orders": []}})
+    none = {"bills": [], "orders": []}
+    assert (code, json.loads(out)) == (0, {"now_ms": 7, "topics": none, "readers": none})
 
 
 def test_reading_before_the_first_ingest_says_what_to_do(run):
@@ -324,6 +326,33 @@ def test_status_has_the_numbers_of_each_log(run, filled):
         (1, 4, 5, 1),
     ]
     assert [(r["checkpoint"], r["next_horizon_ms"]) for r in rows] == [(3, 9_000), (None, None)]
+
+
+def test_status_and_plan_show_readers_and_what_they_hold_until_when(run, filled):
+    ledger = PartitionState(checkpoint=3, horizons=(Horizon(3, 9_000, 1, swept_to=1),), known_sequence_number=1)
+    filled.set_properties(**{"cleantail.partition.0": ledger.as_json()})
+    for name, offset in (("idx", 1), ("fast", 3)):
+        set_position(filled.catalog, filled.topic, name, 0, offset, now_ms=7)
+    hold = {"name": "idx", "partition": 0, "offset": 1, "at_ms": 7, "behind": 2, "tombstones": 1, "at_most": False}
+    at = ("orders", "--now", "9000")
+    for found in (
+        json.loads(run("status", *at, "--json")[1])["readers"]["orders"],
+        json.loads(run("plan", *at, "--json")[1])["readers"],
+    ):
+        assert found[1] == hold | {"until_ms": 9_000 + 7 * 86_400_000}
+        assert (found[0]["name"], found[0]["tombstones"], found[0]["until_ms"]) == ("fast", 0, None)
+    for command in ("status", "plan"):
+        out = run(command, *at)[1]
+        assert "reader fast: next offset 3 of partition 0, behind by 0; holds nothing back\n" in out
+        assert (
+            "reader idx: next offset 1 of partition 0, behind by 2; holds back 1 tombstone "
+            "until 1970-01-08 00:00:09 UTC\n" in out
+        )
+    words = " ".join(run("plan", *at)[1].split())
+    assert (
+        "sweep: 1 tombstone past its horizon waits for reader idx (at offset 1 of partition 0) "
+        "until 1970-01-08 00:00:09 UTC reclaim:" in words
+    )
 
 
 # ---- how it ends

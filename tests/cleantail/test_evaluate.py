@@ -178,7 +178,7 @@ SWEPT = PartitionState(checkpoint=30, horizons=(Horizon(30, NOW_MS, 4),))
 @pytest.mark.parametrize(
     ("now_ms", "sweep", "reason"),
     [
-        pytest.param(NOW_MS - 1, (), "no tombstone is due before 10000 ms", id="before the horizon"),
+        pytest.param(NOW_MS - 1, (), "no tombstone is due before 1970-01-01 00:00:10 UTC", id="before the horizon"),
         pytest.param(NOW_MS, (0,), "4 tombstones are past their horizon", id="now == horizon"),
     ],
 )
@@ -191,13 +191,13 @@ def test_due_tombstones_of_all_logs_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: SWEPT, 1: PartitionState(checkpoint=30), 2: SWEPT})
     plan = planned(table)
     assert (plan.sweep, plan.sweep_reason) == ((0, 2), "8 tombstones are past their horizon")
+    assert plan.reason == "tombstones of 2 of 3 partitions are due, and nothing else"
 
 
 def test_the_soonest_horizon_of_all_logs_is_named():
     later = replace(SWEPT, horizons=(Horizon(30, NOW_MS + 5, 1),))
-    assert (
-        planned(facts(log(0) + log(1), {0: later, 1: SWEPT}), 0).sweep_reason == "no tombstone is due before 10000 ms"
-    )
+    plan = planned(facts(log(0) + log(1), {0: later, 1: SWEPT}), 0)
+    assert plan.sweep_reason == "no tombstone is due before 1970-01-01 00:00:10 UTC"
 
 
 LATE = [data_file(2, 3, partition=0, path="late", data_sequence_number=9)]
@@ -225,11 +225,12 @@ def test_without_retention_the_run_says_which_horizons_are_its_own(retention_ms,
 @pytest.mark.parametrize(
     ("now_ms", "sweep", "reason"),
     [
-        pytest.param(NOW_MS - 1, (), "no tombstone is due before 10000 ms", id="before the horizon"),
+        pytest.param(NOW_MS - 1, (), "no tombstone is due before 1970-01-01 00:00:10 UTC", id="before the horizon"),
         pytest.param(
             NOW_MS,
             (1,),
-            "4 tombstones are past their horizon; up to 4 past it wait for a registered reader",
+            "4 tombstones are past their horizon; 4 more wait for reader slow (at offset 0 of partition 0) "
+            "until 1970-01-01 00:00:10 UTC",
             id="a reader of one log",
         ),
         pytest.param(NOW_MS + 50, (0, 1), "8 tombstones are past their horizon", id="now == horizon + cap"),
@@ -341,6 +342,7 @@ def test_a_plan_travels_as_json():
         "units",
         "sweep",
         "sweep_reason",
+        "readers",
         "reclaim",
     }
     assert document["sweep"] == {"round": document["round"], "now_ms": NOW_MS, "partitions": [1]}

@@ -22,6 +22,7 @@ from cleantail.rollback import packed
 from cleantail_airflow import page
 from cleantail_airflow.data_docs import site_of
 from cleantail_airflow.places import ROOT
+from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site
 from tests.cleantail.lake import OrdersTable
 
@@ -145,6 +146,31 @@ def checked(name: str, at_ms: int, outcome: str, **more: Any) -> list[dict[str, 
     """The rows of a round that passed: its check, and what became of it."""
     row = evidence_row(round=name, checked_at_ms=at_ms, passed=True, outcome="checked", note="", **more)
     return [row] if outcome == "checked" else [row, row | {"checked_at_ms": at_ms + 1, "outcome": outcome}]
+
+
+@pytest.fixture(autouse=True)
+def no_dags(airflow_db: Path) -> Iterator[None]:
+    """What a test has told Airflow of DAGs is forgotten after it."""
+    from airflow.models.dag import DagModel
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+
+    yield
+    with create_session() as session:
+        for model in (TaskInstance, DagRun, DagModel):
+            session.query(model).delete()
+
+
+def dag_row(name: str, **more: Any) -> None:
+    """A DAG as the DAG processor writes it down."""
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.add(
+            DagModel(dag_id=name, bundle_name=BUNDLE, fileloc="", **{"is_stale": False, "is_paused": False, **more})
+        )
 
 
 @pytest.fixture
@@ -338,12 +364,12 @@ def test_bytes_that_reclaims_freed_stay_saved_when_their_snapshots_have_expired(
     assert "3.0 MiB reclaimed)" in shown_of(browser, orders)
 
 
-def test_a_topic_whose_round_a_person_has_rejected_is_paused(browser: Any, orders: OrdersTable) -> None:
+def test_a_topic_whose_round_a_person_has_rejected_says_so(browser: Any, orders: OrdersTable) -> None:
     rests = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", "rejected by ben", 1, 2))
     orders.set_properties(**{"cleantail.partition.0": rests.as_json()})
-    assert 'data-state="paused"' in shown_of(browser, orders, "/cleantail/topics")
+    assert 'data-state="rejected"' in shown_of(browser, orders, "/cleantail/topics")
     shown = shown_of(browser, orders)
-    assert ">paused</span>" in shown
+    assert ">rejected</span>" in shown
     assert "Held back by a person" in shown
 
 
@@ -369,6 +395,7 @@ def test_a_topics_page_leads_to_its_dag_and_says_its_schedule_in_words(
     browser: Any, orders: OrdersTable, site: Site
 ) -> None:
     site.topic("orders", schedule={"cron": "0 3 * * *", "assets": ["x-cleantail://other"]})
+    dag_row("orders")
     shown = shown_of(browser, orders)
     assert '<a href="/dags/orders" target="_top">Open the DAG</a>' in shown
     assert "cleantail, 0 3 * * *, or after x-cleantail://other</dd>" in shown
@@ -577,7 +604,7 @@ def test_what_a_reader_holds_back_is_not_said_to_go(browser: Any, orders: Orders
     (orders.platform.config_dir / "topics" / "orders.yaml").write_text(
         json.dumps({"topic": "orders", "config": {"cleantail.readers.hold.cap.ms": 9_000_000_000_000}})
     )
-    assert "up to 3 past it wait for a registered reader" in ann.get(path).text
+    assert "3 tombstones past their horizon wait for reader index (at offset 0 of partition 1)" in ann.get(path).text
 
 
 def test_data_docs_are_served_without_their_scripts_and_only_those_of_the_topic(browser: Any, site: Site) -> None:
