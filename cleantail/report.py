@@ -122,12 +122,10 @@ def _status_row(log: LogState) -> list[str]:
 
 
 def _note(log: LogState) -> str:
-    if log.warnings:
-        return log.warnings[0]
     held = log.state.quarantine
     branch = f"; branch {held.branch}" if held and held.branch else ""
     word = "quarantined: " if held and held.check_failed else ""
-    return f"{word}{held.reason}{branch}" if held else ""
+    return "; ".join([*([f"{word}{held.reason}{branch}"] if held else []), *log.warnings])
 
 
 def log_json(log: LogState) -> dict[str, Any]:
@@ -151,6 +149,9 @@ def plan(planned: RunPlan, joins: Sequence[str], for_machines: bool) -> None:
     _console().print(table)
     for number, join in enumerate(joins):
         _console().print(f"unit {number}: {join}", markup=False)
+    for row in document["partitions"]:
+        if row["keyless"] and row["keyless"] not in row["warnings"]:
+            _console().print(f"partition {row['partition']}: {row['keyless']}", markup=False)
     _console().print(f"sweep: {planned.sweep_reason}\nreclaim: {planned.reclaim.reason}", markup=False)
     _print_warnings(planned)
 
