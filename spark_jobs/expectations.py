@@ -17,10 +17,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from cleantail.check import Check
 from cleantail.errors import ConfigError, Problem
 from cleantail.expectation_names import class_name
 from cleantail.rules import rule_text, severity_of
-from cleantail.topic import Check, Topic
+from cleantail.topic import Topic
 from cleantail.topic_table import PARTITION
 
 logger = logging.getLogger("cleantail.expectations")

@@ -118,10 +118,10 @@ def test_the_table_is_in_the_namespace_of_the_catalog(load):
 
 
 def test_an_expectation_may_be_named_by_its_class(load):
-    topic = load("topic: a\nchecks: [{expectation: ExpectColumnToExist, kwargs: {column: key, n: [1, null]}}]")
+    topic = load("topic: a\nchecks: [{expectation: ExpectColumnToExist, kwargs: {column: key, column_index: 4}}]")
     (check,) = topic.checks
     assert (check.expectation, check.severity) == ("expect_column_to_exist", "critical")
-    assert check.kwargs == {"column": "key", "n": [1, None]}
+    assert check.kwargs == {"column": "key", "column_index": 4}
 
 
 def test_alerts_are_told_apart_by_their_type(load):
@@ -318,8 +318,8 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         pytest.param(
             "checks: [{expectation: expect_column_values_not_null}]",
             'checks[0].expectation: "expect_column_values_not_null" is not allowed: a core expectation of '
-            "Great Expectations, as expect_column_values_to_not_be_null "
-            "(did you mean expect_column_values_to_not_be_null?)",
+            "Great Expectations that works on Spark and takes neither SQL nor another table, as "
+            "expect_column_values_to_not_be_null (did you mean expect_column_values_to_not_be_null?)",
             id="expectation",
         ),
         pytest.param(
@@ -455,9 +455,10 @@ def test_a_missing_file_is_an_error(config_dir):
 
 def test_a_date_in_yaml_stays_text(load):
     (check,) = load(
-        "topic: a\nchecks: [{expectation: expect_column_max_to_be_between, kwargs: {max_value: 2024-01-01}}]"
+        "topic: a\nchecks: [{expectation: expect_column_max_to_be_between, "
+        "kwargs: {column: timestamp, max_value: 2024-01-01}}]"
     ).checks
-    assert check.kwargs == {"max_value": "2024-01-01"}
+    assert check.kwargs == {"column": "timestamp", "max_value": "2024-01-01"}
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,9 @@ def test_a_late_tombstone_that_a_round_did_not_come_to_waits_for_the_one_that_do
     assert 5 not in offsets(workshop, topic)
 
 
-def test_a_keyless_record_beyond_the_first_round_of_a_budget_holds_its_log_back_before_anything_is_changed(workshop, ingest):
+def test_a_keyless_record_beyond_the_first_round_of_a_budget_holds_its_log_back_before_anything_is_changed(
+    workshop, ingest
+):
     cleaner = {"log.cleaner.dedupe.buffer.size": 24, "log.cleaner.io.buffer.load.factor": 1.0}
     platform = {"platform": {"cleaner": {**cleaner, "cleantail.over.budget": "rounds"}}}
     (workshop.config / "defaults.yaml").write_text(json.dumps(platform))
