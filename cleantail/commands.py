@@ -37,15 +37,19 @@ def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def status(arguments: argparse.Namespace, platform: Platform) -> int:
-    """The logs of one topic or of all."""
+    """The logs of one topic, or of all: there one that is broken hides none of the others, and the exit code is 2."""
     from cleantail import report
-    from cleantail.config import load_topics
+    from cleantail.all_topics import states_of_all
     from cleantail.evaluate import log_states, read_facts
 
-    topics = [_named(arguments)] if arguments.topic else load_topics(arguments.config, os.environ)
     now_ms = _now(arguments)
-    report.status([(t, log_states(t, read_facts(t, platform), now_ms)) for t in topics], now_ms, arguments.json)
-    return 0
+    if arguments.topic:
+        topic = _named(arguments)
+        report.status([(topic, log_states(topic, read_facts(topic, platform), now_ms))], now_ms, arguments.json)
+        return 0
+    known, broken = states_of_all(arguments.config, platform, now_ms)
+    report.status(known, now_ms, arguments.json, broken)
+    return ConfigError.exit_code if broken else 0
 
 
 def plan(arguments: argparse.Namespace, platform: Platform) -> int:

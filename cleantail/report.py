@@ -89,10 +89,13 @@ def configuration(found: Sequence[tuple[Path, Topic | ConfigError]], for_machine
         print(error, file=sys.stderr)
 
 
-def status(topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_machines: bool) -> None:
-    """One row a log."""
+def status(
+    topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_machines: bool, broken: Sequence[str] = ()
+) -> None:
+    """One row a log; what is `broken` on stderr, after the rest."""
     if for_machines:
-        _print_json({"now_ms": now_ms, "topics": {t.topic: [log_json(log) for log in logs] for t, logs in topics}})
+        rows = {t.topic: [log_json(log) for log in logs] for t, logs in topics}
+        _print_json({"now_ms": now_ms, "topics": rows, "broken": list(broken)})
         return
     for topic, logs in topics:
         columns = ("partition", "log start", "checkpoint", "first dirty", "uncleanable", "log end", "records")
@@ -101,6 +104,8 @@ def status(topics: Sequence[tuple[Topic, Sequence[LogState]]], now_ms: int, for_
         for log in logs:
             table.add_row(*(escape(text) for text in _status_row(log)))
         _console().print(table if logs else escape(f"{topic.topic}: no records yet"))
+    for text in broken:
+        print(f"error: {text}", file=sys.stderr)
 
 
 def _status_row(log: LogState) -> list[str]:

@@ -83,6 +83,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         **({"spark.driver.host": "127.0.0.1"} if platform.spark.master.startswith("local") else {}),
         **(SMALL_RUN if records is not None and records <= SMALL_RECORDS else {}),
         **platform.spark.conf,
+        "spark.sql.runSQLOnFiles": "false",  # no SQL reads a file by its path, whoever wrote it: always
     }
 
 

@@ -28,7 +28,8 @@ from cleantail.topic_table import KEY, PARTITION, VALUE
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import with_holds
 from spark_jobs.evidence import append_evidence
-from spark_jobs.expectations import Auditor, Finding, preload
+from spark_jobs.expectations import Auditor, preload
+from spark_jobs.findings import Finding
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.measures import measure_unit, rows_by_log
 from spark_jobs.session import grouped_by_log, start_session

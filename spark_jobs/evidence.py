@@ -24,7 +24,7 @@ from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHE
 from cleantail.rollback import ROLLBACK, ROUND, RollbackPlan
 from cleantail.rolling_back import LogUndo
 from spark_jobs.changes import history
-from spark_jobs.expectations import Finding
+from spark_jobs.findings import Finding
 from spark_jobs.tables import TopicTable
 
 if TYPE_CHECKING:
