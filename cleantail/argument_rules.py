@@ -24,7 +24,7 @@ _SOME_TIME = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 def rule_problems(expectation: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with arguments that are right one by one."""
-    if {"min_value", "max_value"} <= SCHEMAS[expectation]["properties"].keys():
+    if expectation.endswith("_to_be_between") and "quantile_ranges" not in SCHEMAS[expectation]["properties"]:
         yield from _bounds(arguments)
     if "quantile_ranges" in arguments:
         yield from _quantiles(arguments["quantile_ranges"])

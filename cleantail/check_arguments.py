@@ -15,8 +15,27 @@ from cleantail.argument_rules import rule_problems
 from cleantail.config_problems import allowed_text, nearest
 from cleantail.errors import Problem, not_allowed, shown
 from cleantail.expectation_names import SCHEMAS
+from cleantail.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
 
 Schema = Mapping[str, Any]
+
+NUMBER_COLUMNS = (PARTITION, OFFSET, TIMESTAMP_TYPE)
+TEXT_COLUMNS = (KEY, VALUE)
+NUMBERS_ONLY = frozenset(
+    {
+        "expect_column_mean_to_be_between",
+        "expect_column_median_to_be_between",
+        "expect_column_quantile_values_to_be_between",
+    }
+)
+NUMBERS_OR_TIMES = frozenset(
+    {
+        "expect_column_max_to_be_between",
+        "expect_column_min_to_be_between",
+        "expect_column_values_to_be_between",
+    }
+)
+"""On Spark; a test asks Great Expectations itself, with numbers written as text."""
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "array": (list,),
@@ -40,7 +59,10 @@ def argument_problems(expectation: str, arguments: Mapping[str, Any]) -> list[Pr
 
 
 def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Collection[str]) -> list[Problem]:
-    """Columns that the arguments name and the records do not have. `columns`: those that checks see."""
+    """Columns that the arguments name and the records do not have, or that are of another kind than is needed.
+
+    `columns`: those that checks see; `key` and `value` are text there.
+    """
     known, problems = ", ".join(columns), []
     for name, schema in SCHEMAS[expectation]["properties"].items():
         if schema.get("x-columns") and name in arguments:
@@ -48,7 +70,16 @@ def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Col
                 if column not in columns:
                     fact = f"no column {shown(column)}"
                     problems.append(Problem(place, fact, f"columns: {known}", column, nearest(column, list(columns))))
+                elif unfit := _unfit(expectation, column):
+                    problems.append(Problem(place, unfit, f"{expectation} takes {', '.join(NUMBER_COLUMNS)}", column))
     return problems
+
+
+def _unfit(expectation: str, column: str) -> str | None:
+    """Why Great Expectations can never evaluate an expectation on a column, whatever its records hold, or None."""
+    if column in TEXT_COLUMNS and expectation in NUMBERS_ONLY | NUMBERS_OR_TIMES:
+        return f"{shown(column)} is text"
+    return f"{shown(column)} is a time" if column == TIMESTAMP and expectation in NUMBERS_ONLY else None
 
 
 def _named_columns(name: str, value: Any) -> list[tuple[str, Any]]:

@@ -11,6 +11,8 @@ _ERROR_CLASS = re.compile(r"(?:^|[:\n] ?)\[([A-Z][A-Z0-9_]{2,}(?:\.[A-Z0-9_]+)*)
 """Spark's name of an error, which begins its message."""
 _EXCEPTION = re.compile(r"^(?:\w+\.)*([A-Za-z]\w*(?:Error|Exception))(?::|$)", re.MULTILINE)
 """The last line of a stack begins with the exception's name."""
+_WRAPPER = "MetricResolutionError"
+"""What Great Expectations makes of every other exception."""
 COULD_NOT = "could not be evaluated"
 
 
@@ -33,6 +35,6 @@ def error_text(error: Exception) -> str:
 def _reason(message: str, stack: str) -> str:
     if column := _NO_COLUMN.search(message):
         return f"{COULD_NOT}: the records have no column {column[1]}"
-    names = _EXCEPTION.findall(stack) or ["error"]
+    names = [name for name in _EXCEPTION.findall(stack) if name != _WRAPPER] or ["error"]
     found = _ERROR_CLASS.search(message)
     return f"{COULD_NOT}: {names[-1]}{f' [{found[1]}]' if found else ''}"

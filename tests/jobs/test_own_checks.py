@@ -10,7 +10,7 @@ from tests.jobs.test_rounds import NOW, record
 SECRET = "4711-is-a-secret"
 """A value that no number can be made of."""
 CANNOT = "could not be evaluated: "
-BETWEEN = {"expectation": "expect_column_values_to_be_between", "kwargs": {"column": "value", "max_value": 100}}
+SUM = {"expectation": "expect_column_sum_to_be_between", "kwargs": {"column": "value", "max_value": 100}}
 IN_SCHEMA = {
     "expectation": "expect_column_values_to_match_json_schema",
     "kwargs": {"column": "value", "json_schema": {"type": "object"}},
@@ -36,19 +36,19 @@ def _two_logs(workshop, topic, values):
 @pytest.mark.parametrize(
     ("check", "reason"),
     [
-        pytest.param(BETWEEN, "NumberFormatException [CAST_INVALID_INPUT]", id="a value that is no number"),
+        pytest.param(SUM, "[CAST_INVALID_INPUT]", id="a value that is no number"),
         pytest.param(IN_SCHEMA, "PythonException", id="a value that is no JSON"),
     ],
 )
 def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(workshop, tmp_path, check, reason):
     alerts = [{"type": "file", "path": "alerts.jsonl"}]
     topic = workshop.topic(f"data-{check['expectation'][-8:]}", checks=[FINE, check], alerts=alerts)
-    good = ("1", "2") if check is BETWEEN else ("{}", "{}")
-    lines = [record(i, "k", v, partition=p) for p, vs in enumerate((good, ("{}", SECRET))) for i, v in enumerate(vs)]
+    good = ("1", "2") if check is SUM else ("{}", "{}")
+    lines = [record(i, "k", v, partition=p) for p, vs in enumerate((good, (good[0], SECRET))) for i, v in enumerate(vs)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
     code, out, err = workshop.run("compact", topic, "--now", NOW)
     assert code == 1, err
-    assert _published(workshop, topic) == [(0, 1), (1, 0), (1, 1)]
+    assert _published(workshop, topic) == [(0, 1), (1, 0), (1, 1)], err
     [free, held] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert free["state"]["quarantine"] is None
     told = held["state"]["quarantine"]["reason"]
@@ -76,7 +76,7 @@ def test_a_check_that_great_expectations_itself_refuses_holds_back_every_log(wor
 
     monkeypatch.setattr(check_arguments, "argument_problems", lambda *_: [])
     monkeypatch.setattr("cleantail.check.argument_problems", lambda *_: [])
-    broken = {"expectation": "expect_column_values_to_be_between", "kwargs": {"column": "value", "colum": 1}}
+    broken = {"expectation": "expect_column_values_to_be_between", "kwargs": {"column": "offset", "colum": 1}}
     topic = workshop.topic("gx-refuses", checks=[broken, FINE])
     _two_logs(workshop, topic, ("1", "2"))
     code, _, err = workshop.run("compact", topic, "--now", NOW)
