@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from cleantail.check_arguments import argument_problems
+from cleantail.check_arguments import argument_problems, column_problems
 from cleantail.config_row import Model, problems_error
 from cleantail.expectation_names import EXPECTATION_NAMES, expectation_name
+from cleantail.topic_table import COLUMNS
 
 
 def _expectation(name: str) -> str:
@@ -43,6 +44,8 @@ class Check(Model):
 
     @model_validator(mode="after")
     def _takes_its_arguments(self) -> Check:
-        if problems := argument_problems(self.expectation, self.kwargs):
+        problems = argument_problems(self.expectation, self.kwargs)
+        problems += column_problems(self.expectation, self.kwargs, tuple(COLUMNS))
+        if problems:
             raise problems_error([((), problem) for problem in problems])
         return self

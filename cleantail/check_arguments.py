@@ -67,6 +67,8 @@ def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Col
     for name, schema in SCHEMAS[expectation]["properties"].items():
         if schema.get("x-columns") and name in arguments:
             for place, column in _named_columns(name, arguments[name]):
+                if not isinstance(column, str):
+                    continue  # told of as an argument
                 if column not in columns:
                     fact = f"no column {shown(column)}"
                     problems.append(Problem(place, fact, f"columns: {known}", column, nearest(column, list(columns))))

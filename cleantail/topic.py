@@ -16,7 +16,6 @@ from cleantail.config_row import Model, cross_field_error, problems_error
 from cleantail.events import Event
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.run_schedule import Schedule, parts_of, topic_asset_uri
-from cleantail.topic_table import COLUMNS
 
 DEFAULT_SCHEDULE = "*/15 * * * *"
 
@@ -207,12 +206,12 @@ class Topic(TopicDefaults):
         return self
 
     @model_validator(mode="after")
-    def _checks_columns_that_are_there(self) -> Topic:
-        """Checks see the columns of a topic table: of an adopted one those that are mapped."""
-        columns = tuple(COLUMNS if self.columns is None else self.columns.paths)
+    def _checks_columns_that_are_mapped(self) -> Topic:
+        """Of an adopted table checks see the columns that are mapped; each is called as in a topic table."""
+        columns = tuple(self.columns.paths) if self.columns else ()
         problems = [
             (("checks", number), problem)
-            for number, check in enumerate(self.checks)
+            for number, check in enumerate(self.checks if columns else ())
             for problem in column_problems(check.expectation, check.kwargs, columns)
         ]
         if problems:

@@ -124,6 +124,31 @@ def test_an_expectation_may_be_named_by_its_class(load):
     assert check.kwargs == {"column": "key", "column_index": 4}
 
 
+def test_everything_that_is_wrong_with_checks_is_told_at_once(problems):
+    told = problems(
+        "topic: a\nchecks:\n"
+        "- {expectation: expect_column_to_exist, kwargs: {colum: key}}\n"
+        "- {expectation: expect_column_values_to_not_be_null, kwargs: {column: keey, mostly: 2}}\n"
+    )
+    assert told == [
+        "checks[0].kwargs.colum: unknown argument: expect_column_to_exist takes column, column_index "
+        "(did you mean column?)",
+        "checks[0].kwargs.column: missing: a column of the records",
+        "checks[1].kwargs.mostly: 2 is not allowed: a number in [0, 1]",
+        'checks[1].kwargs.column: no column "keey": columns: partition, offset, timestamp, timestamp_type, key, value, '
+        "headers (did you mean key?)",
+    ]
+
+
+def test_a_check_of_an_adopted_table_names_a_column_of_the_mapping(problems, load):
+    text = (
+        "topic: a\ntable: s.t\ncolumns: {partition: p, offset: o, key: k}\n"
+        "checks: [{expectation: expect_column_values_to_not_be_null, kwargs: {column: value}}]\n"
+    )
+    assert problems(text) == ['checks[0].kwargs.column: no column "value": columns: partition, offset, key']
+    assert load(text.replace("column: value", "column: key")).checks[0].kwargs == {"column": "key"}
+
+
 def test_alerts_are_told_apart_by_their_type(load):
     topic = load(
         "topic: a\nalerts:\n"
