@@ -37,23 +37,17 @@ def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def status(arguments: argparse.Namespace, platform: Platform) -> int:
-    """The logs of one topic or of all."""
+    """The logs of one topic, or of all: there one that is broken hides none of the others, and the exit code is 2."""
     from cleantail import report
-    from cleantail.config import load_topics
-    from cleantail.evaluate import log_states, read_facts
-    from cleantail.holds import resolve_holds
+    from cleantail.topic_status import status_of, status_of_all
 
-    topics = [_named(arguments)] if arguments.topic else load_topics(arguments.config, os.environ)
     now_ms = _now(arguments)
-    facts = {t.topic: read_facts(t, platform) for t in topics}
-    found = [(t, log_states(t, facts[t.topic], now_ms)) for t in topics]
-    holds = {
-        t.topic: resolve_holds(logs, of_topic.readers, t.config, now_ms)
-        for t, logs in found
-        if (of_topic := facts[t.topic])
-    }
-    report.status(found, now_ms, arguments.json, holds)
-    return 0
+    if arguments.topic:
+        report.status([status_of(_named(arguments), platform, now_ms)], now_ms, arguments.json)
+        return 0
+    known, broken = status_of_all(arguments.config, platform, now_ms)
+    report.status(known, now_ms, arguments.json, broken)
+    return ConfigError.exit_code if broken else 0
 
 
 def plan(arguments: argparse.Namespace, platform: Platform) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cleantail.check import Check
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_file import read_yaml
 from cleantail.config_problems import nearest, validate
@@ -23,7 +24,6 @@ from cleantail.platform_config import Catalog, DefaultsFile, Platform, Spark
 from cleantail.topic import (
     Alert,
     AppriseAlert,
-    Check,
     FileAlert,
     MailAlert,
     SlackAlert,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,6 +84,10 @@ def _found(error: ValidationError, schema: Schema) -> Iterator[Found]:
         elif kind == "cross_field":
             place, value = (*place, context["key"]), context["value"]
             yield place, Problem(key_text(place), not_allowed(value), context["allowed"], value)
+        elif kind == "problems":
+            for below, problem in context["problems"]:
+                inner = (*place, *below, *problem.key.split("."))
+                yield inner, replace(problem, key=key_text(inner))
         elif kind.startswith("union_tag"):
             given = value.get("type") if isinstance(value, dict) else None
             yield place, _wrong((*place, "type"), given, {"enum": list(node["discriminator"]["mapping"])})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+
+from cleantail.errors import Problem
 
 LONG_MAX = 2**63 - 1  # Kafka's LONG
 INT_MAX = 2**31 - 1  # Kafka's INT
@@ -29,6 +32,11 @@ def config(
     """One row of the table; both ends of the range [low, high] are allowed values."""
     extra: dict[str, Any] = {"x-source": source}
     return Field(default, alias=name, description=doc, ge=low, le=high, json_schema_extra=extra)
+
+
+def problems_error(problems: Sequence[tuple[tuple[str | int, ...], Problem]]) -> PydanticCustomError:
+    """The error of several problems at once, each with the place that its key is in, as ("checks", 0)."""
+    return PydanticCustomError("problems", "problems", {"problems": tuple(problems)})
 
 
 def cross_field_error(key: str, value: object, allowed: str) -> PydanticCustomError:

@@ -104,27 +104,6 @@ class TableError(CleantailError):
     """A catalog that cannot be reached, or a table that is missing, broken or not Cleantail's."""
 
 
-class KeylessRecordError(CleantailError):
-    """Records without a key in a compacted topic while `cleantail.keyless.policy` is `fail`.
-
-    `offset` is that of the first such record, `count` how many there are.
-    """
-
-    def __init__(self, topic: str, partition: int, offset: int, count: int) -> None:
-        super().__init__(topic, partition, offset, count)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.count = count
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic}: partition {self.partition} has {self.count} records without a key, the first at "
-            f"offset {self.offset}: compaction needs keys; nothing was changed. Set cleantail.keyless.policy "
-            "to quarantine (move them to a side table) or drop (remove and count them)."
-        )
-
-
 class ConflictError(CleantailError):
     """Another writer changed the table in a way that makes this result void; the round starts over."""
 

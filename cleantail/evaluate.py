@@ -13,7 +13,7 @@ from cleantail.config import Platform, Topic
 from cleantail.config_row import LONG_MAX
 from cleantail.due_work import DueWork, resolve_due_work
 from cleantail.holds import Hold
-from cleantail.log_state import LogState, resolve_log_state
+from cleantail.log_state import LogState, keyless_note_of, resolve_log_state
 from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader, registered
 from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
@@ -44,6 +44,8 @@ class RunPlan:
     """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
     records: int = 0
     """Of the whole table: what a run reads at most, by which its Spark application is set up."""
+    keyless: Mapping[int, str] = field(default_factory=dict)
+    """Partition -> what will become of its records without a key, in words; of those logs that have some."""
 
     @property
     def due(self) -> bool:
@@ -92,6 +94,7 @@ class RunPlan:
             **asdict(decision),
             "retention": retention.reason,
             "warnings": list(self.logs[i].warnings),
+            "keyless": self.keyless.get(decision.partition, ""),
         }
 
     def table(self) -> str:
@@ -170,6 +173,7 @@ def plan_run(
         holds=work.holds,
         fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
         records=sum(file.live_records for file in facts.files) if facts else 0,
+        keyless={s.partition: note for s in logs if (note := keyless_note_of(s, topic.config))},
     )
 
 

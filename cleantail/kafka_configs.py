@@ -167,7 +167,7 @@ class KafkaConfigs(Model):
     cleantail_keyless_policy: KeylessPolicy = config(
         "cleantail.keyless.policy",
         "fail",
-        "Records without a key: fail the round, move them to a side table, or drop and count them.",
+        "Records without a key: hold their partition back, move them to a side table, or drop and count them.",
         CLEANTAIL,
     )
     cleantail_tombstone_lateness_ms: int = config(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.keyless import KeylessRecords, keyless_between, keyless_note
 from cleantail.partition_state import Horizon, PartitionState
 from cleantail.segments import NO_TIMESTAMP_MS, DataFile, Segment, is_active, roll_segments
 
@@ -19,7 +20,8 @@ class LogState:
     """One log at one moment. Offsets called `end` or `first_*` are exclusive ends of the section before them.
 
     clean `[log_start, first_dirty)`, cleanable `[first_dirty, first_uncleanable)`, uncleanable
-    `[first_uncleanable, log_end)` (semantics.md 1.2). `bytes` are data-file bytes x live fraction.
+    `[first_uncleanable, log_end)` (semantics.md 1.2). `bytes` are data-file bytes x live fraction. `*_keyless`
+    are the records without a key in the two dirty sections.
     """
 
     partition: int
@@ -41,6 +43,8 @@ class LogState:
     late_offset: int | None
     warnings: tuple[str, ...]
     state: PartitionState
+    cleanable_keyless: KeylessRecords = KeylessRecords()
+    uncleanable_keyless: KeylessRecords = KeylessRecords()
 
     @property
     def dirty_ratio(self) -> float:
@@ -90,6 +94,9 @@ def resolve_log_state(
     inactive = segments[:-1] if active else segments
     dirty = [s for s in inactive if s.end_offset_exclusive > first_dirty]
     bound = _first_uncleanable(dirty, active, first_dirty, log_end, configs.min_compaction_lag_ms, now_ms)
+    keyless = (keyless_between(live, first_dirty, bound), keyless_between(live, max(first_dirty, bound), log_end))
+    if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
+        warnings = (*warnings, note)
     stamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
     return LogState(
         partition=partition,
@@ -111,7 +118,14 @@ def resolve_log_state(
         late_offset=late_offset,
         warnings=warnings,
         state=state,
+        cleanable_keyless=keyless[0],
+        uncleanable_keyless=keyless[1],
     )
+
+
+def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:
+    """What will become of the log's records without a key (cleantail.keyless)."""
+    return keyless_note(log.cleanable_keyless, log.uncleanable_keyless, configs)
 
 
 def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:

@@ -138,37 +138,42 @@ def _rest(topic: Topic) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All topics of two configurations: those that changed in effect, new ones and those that are gone, by name."""
+    """All topics of two configurations: those that changed in effect, new ones and those that are gone, by name.
+
+    `broken_in_base` and `broken` say what is wrong in files of the base and of the proposal: of the topics in them
+    nothing is known.
+    """
 
     changed: tuple[Comparison, ...]
     added: tuple[Topic, ...]
     removed: tuple[Topic, ...]
+    broken_in_base: tuple[str, ...]
     broken: tuple[str, ...]
 
 
 def differences(base_dir: Path, config_dir: Path, platform: Platform, now_ms: int) -> Difference:
-    """`config_dir` against `base_dir`. A file that is broken in the base hides none of the others.
+    """`config_dir` against `base_dir`. A broken file hides none of the others.
 
-    Raises ConfigError for what is broken in `config_dir`, and where a directory is none.
+    Raises ConfigError where a directory is none.
     """
-    old, broken = _topics(base_dir)
+    old, wrong_before = _topics(base_dir)
     new, wrong = _topics(config_dir)
-    if wrong:
-        raise wrong[0]
     both = sorted(old.keys() & new.keys())
-    changed = [_compared(old[t], new[t], platform, now_ms) for t in both if changes_between(old[t], new[t])]
+    changed = [_compared(old[t][1], new[t][1], platform, now_ms) for t in both if changes_between(old[t][1], new[t][1])]
     return Difference(
         tuple(changed),
-        tuple(new[t] for t in sorted(new.keys() - old.keys())),
-        tuple(old[t] for t in sorted(old.keys() - new.keys())),
-        tuple(str(error) for error in broken),
+        tuple(new[t][1] for t in sorted(new.keys() - old.keys()) if new[t][0] not in wrong_before),
+        tuple(old[t][1] for t in sorted(old.keys() - new.keys()) if old[t][0] not in wrong),
+        tuple(dict.fromkeys(map(str, wrong_before.values()))),  # of a broken defaults.yaml every file tells the same
+        tuple(dict.fromkeys(map(str, wrong.values()))),
     )
 
 
-def _topics(config_dir: Path) -> tuple[dict[str, Topic], list[ConfigError]]:
-    found = [topic for _, topic in scan_topics(config_dir)]
-    topics = {t.topic: t for t in found if isinstance(t, Topic)}
-    return topics, [t for t in found if isinstance(t, ConfigError)]
+def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, ConfigError]]:
+    """Topic -> name of its file and the topic; name of the file -> what is wrong in it."""
+    found = [(file.name, topic) for file, topic in scan_topics(config_dir)]
+    topics = {topic.topic: (name, topic) for name, topic in found if isinstance(topic, Topic)}
+    return topics, {name: topic for name, topic in found if isinstance(topic, ConfigError)}
 
 
 def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:

@@ -45,7 +45,8 @@ def difference_json(found: Difference) -> dict[str, Any]:
         "changed": [as_json(c) for c in found.changed],
         "added": [t.topic for t in found.added],
         "removed": [t.topic for t in found.removed],
-        "broken_in_base": list(found.broken),
+        "broken_in_base": list(found.broken_in_base),
+        "broken": list(found.broken),
     }
 
 
@@ -125,15 +126,16 @@ def print_comparison(compared: Comparison) -> None:
 def markdown(found: Difference) -> str:
     """The comment of a pull request."""
     total = len(found.changed) + len(found.added) + len(found.removed)
-    if not total and not found.broken:
+    if not (total or found.broken_in_base or found.broken):
         return "### Cleantail: no topic's policy changes\n"
-    parts = [f"### Cleantail: {total} topics change", *(_section(c) for c in found.changed)]
+    parts = [f"### Cleantail: {total} topics change", *(f"Cannot be used: {plain(text)}" for text in found.broken)]
+    parts += [_section(c) for c in found.changed]
     parts += [f"#### {plain(t.topic)}: new\n\nIts table is {_code(t.table)}." for t in found.added]
     parts += [
         f"#### {plain(t.topic)}: removed\n\nIt is compacted no more. Its table {_code(t.table)} stays as it is."
         for t in found.removed
     ]
-    parts += [f"In the base, not readable: {plain(text)}" for text in found.broken]
+    parts += [f"In the base, not readable: {plain(text)}" for text in found.broken_in_base]
     return "\n\n".join(parts) + (f"\n\n<sub>{_BASES}</sub>\n" if found.changed else "\n")
 
 

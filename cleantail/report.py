@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -28,9 +28,9 @@ from cleantail.readers import Reader
 from cleantail.rollback import RollbackPlan
 from cleantail.rolling_back import LogUndo
 from cleantail.run_schedule import schedule_words
+from cleantail.topic_status import TopicStatus
 from cleantail.words import instant, size
 
-NOBODY: Mapping[str, Sequence[Hold]] = {}
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
 RECLAIMED = (
     "rewritten_files",
@@ -91,26 +91,24 @@ def configuration(found: Sequence[tuple[Path, Topic | ConfigError]], for_machine
         print(error, file=sys.stderr)
 
 
-def status(
-    topics: Sequence[tuple[Topic, Sequence[LogState]]],
-    now_ms: int,
-    for_machines: bool,
-    holds: Mapping[str, Sequence[Hold]] = NOBODY,
-) -> None:
-    """One row a log, then a line a reader. `holds`: topic -> its readers and what they hold back."""
+def status(topics: Sequence[TopicStatus], now_ms: int, for_machines: bool, broken: Sequence[str] = ()) -> None:
+    """One row a log, then a line a reader; what is `broken` on stderr, after the rest."""
     if for_machines:
-        logs_of = {t.topic: [log_json(log) for log in logs] for t, logs in topics}
-        readers_of = {t.topic: [asdict(hold) for hold in holds.get(t.topic, ())] for t, _ in topics}
-        _print_json({"now_ms": now_ms, "topics": logs_of, "readers": readers_of})
+        logs_of = {t.topic.topic: [log_json(log) for log in t.logs] for t in topics}
+        readers_of = {t.topic.topic: [asdict(hold) for hold in t.holds] for t in topics}
+        _print_json({"now_ms": now_ms, "topics": logs_of, "readers": readers_of, "broken": list(broken)})
         return
-    for topic, logs in topics:
+    for of_topic in topics:
+        topic = of_topic.topic
         columns = ("partition", "log start", "checkpoint", "first dirty", "uncleanable", "log end", "records")
         sizes = ("clean", "cleanable", "dirty ratio", "tombstones", "next horizon", "note")
         table = Table(*columns, *sizes, title=escape(f"{topic.topic}  ({topic.table})"), caption=LIVE_BYTES_NOTE)
-        for log in logs:
+        for log in of_topic.logs:
             table.add_row(*(escape(text) for text in _status_row(log)))
-        _console().print(table if logs else escape(f"{topic.topic}: no records yet"))
-        print_holds(holds.get(topic.topic, ()))
+        _console().print(table if of_topic.logs else escape(f"{topic.topic}: no records yet"))
+        print_holds(of_topic.holds)
+    for text in broken:
+        print(f"error: {text}", file=sys.stderr)
 
 
 def print_holds(holds: Sequence[Hold]) -> None:
@@ -138,12 +136,10 @@ def _status_row(log: LogState) -> list[str]:
 
 
 def _note(log: LogState) -> str:
-    if log.warnings:
-        return log.warnings[0]
     held = log.state.quarantine
     branch = f"; branch {held.branch}" if held and held.branch else ""
     word = "quarantined: " if held and held.check_failed else ""
-    return f"{word}{held.reason}{branch}" if held else ""
+    return "; ".join([*([f"{word}{held.reason}{branch}"] if held else []), *log.warnings])
 
 
 def log_json(log: LogState) -> dict[str, Any]:
@@ -167,6 +163,9 @@ def plan(planned: RunPlan, joins: Sequence[str], for_machines: bool) -> None:
     _console().print(table)
     for number, join in enumerate(joins):
         _console().print(f"unit {number}: {join}", markup=False)
+    for row in document["partitions"]:
+        if row["keyless"] and row["keyless"] not in row["warnings"]:
+            _console().print(f"partition {row['partition']}: {row['keyless']}", markup=False)
     _console().print(f"sweep: {planned.sweep_reason}\nreclaim: {planned.reclaim.reason}", markup=False)
     print_holds(planned.holds)
     _print_warnings(planned)

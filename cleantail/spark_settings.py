@@ -52,7 +52,8 @@ def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:
-    """Settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins.
+    """Settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins, but no file can be
+    read by SQL that names its path: that stays switched off.
 
     `records`: how many the application is going to read, where that is known (SMALL_RECORDS).
     """
@@ -83,6 +84,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         **({"spark.driver.host": "127.0.0.1"} if platform.spark.master.startswith("local") else {}),
         **(SMALL_RUN if records is not None and records <= SMALL_RECORDS else {}),
         **platform.spark.conf,
+        "spark.sql.runSQLOnFiles": "false",  # no SQL reads a file by its path, whoever wrote it: always
     }
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -21,13 +21,15 @@ from pyspark.sql import functions as F
 
 from cleantail.config import Platform
 from cleantail.evaluate import log_states, read_facts
+from cleantail.keyless import KEYLESS_RULE, held_logs, held_words
 from cleantail.round_state import COMPACT, EXPIRE
 from cleantail.rules import RULES
 from cleantail.topic_table import KEY, PARTITION, VALUE
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import with_holds
 from spark_jobs.evidence import append_evidence
-from spark_jobs.expectations import Auditor, Finding, preload
+from spark_jobs.expectations import Auditor, preload
+from spark_jobs.findings import Finding
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.measures import measure_unit, rows_by_log
 from spark_jobs.session import grouped_by_log, start_session
@@ -57,15 +59,17 @@ def check_round(
             for measure in measure_unit(table, platform, work, unit["counts"], expiring)
         ]
         auditor = made.result()
-    findings = auditor.check_round(round_id, [_violations(m, rules) for m in measures])
+    held = held_logs(units)
+    measures = [m | _keyless(held, m[PARTITION]) for m in measures]
+    findings = for_keyless(auditor.check_round(round_id, [_violations(m, rules) for m in measures]), held)
     for work in works:
-        judged = [w for w in work.partitions if expiring or not w.only_retention]
+        judged = [w for w in work.partitions if (expiring or not w.only_retention) and w.partition not in held]
         if judged:
             records = as_text(below_end(table.at_branch(work.branch), judged))
             findings += auditor.check_records(round_id, records, [w.partition for w in judged])
     verdicts = [_verdict(m[PARTITION], findings) for m in measures]
     if table.topic.columns is not None:
-        verdicts = all_or_none(verdicts)
+        verdicts = all_or_none(verdicts, held)
     result = {
         "ok": all(v["passed"] for v in verdicts),
         "topic": table.topic.topic,
@@ -123,13 +127,30 @@ def _verdict(partition: int, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def all_or_none(verdicts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def all_or_none(verdicts: Sequence[dict[str, Any]], untouched: Collection[int]) -> list[dict[str, Any]]:
     """Where one log fails the others wait: a file of an adopted table may hold several, and has one delete file.
 
-    The failed one is quarantined, so the next round is without it.
+    The failed one is quarantined, so the next round is without it. Nobody waits for an `untouched` log, from which the
+    round has removed nothing.
     """
-    red = [v["partition"] for v in verdicts if not v["passed"]]
-    return [v if not red or v["partition"] in red else v | {"passed": False, "waits_for": red} for v in verdicts]
+    red = [v["partition"] for v in verdicts if not v["passed"] and v["partition"] not in untouched]
+    waiting = {v["partition"] for v in verdicts if red and v["passed"]}
+    return [v | {"passed": False, "waits_for": red} if v["partition"] in waiting else v for v in verdicts]
+
+
+def _keyless(held: Mapping[int, tuple[int, int]], partition: int) -> dict[str, int]:
+    """The measure of a log that is held back for records without a key: of all below the end that was planned."""
+    return {KEYLESS_RULE: held[partition][0]} if partition in held else {}
+
+
+def for_keyless(findings: Sequence[Finding], held: Mapping[int, tuple[int, int]]) -> list[Finding]:
+    """Of a log that is held back for records without a key the one rule that says so: from it nothing was removed, so
+    the other rules have nothing to judge."""
+    return [
+        replace(f, observed=held_words(*held[f.partition])) if f.partition in held else f
+        for f in findings
+        if f.partition not in held or f.expectation == KEYLESS_RULE
+    ]
 
 
 def _work(job: Job) -> dict[str, Any]:

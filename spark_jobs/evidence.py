@@ -25,7 +25,7 @@ from cleantail.rollback import ROLLBACK, ROUND, RollbackPlan
 from cleantail.rolling_back import LogUndo, LogWithout
 from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo
 from spark_jobs.changes import history
-from spark_jobs.expectations import Finding
+from spark_jobs.findings import Finding
 from spark_jobs.tables import TopicTable
 
 if TYPE_CHECKING:

@@ -11,17 +11,19 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame
 
-from cleantail.errors import ConfigError, Problem
+from cleantail.check import Check
 from cleantail.expectation_names import class_name
 from cleantail.rules import rule_text, severity_of
-from cleantail.topic import Check, Topic
+from cleantail.topic import Topic
 from cleantail.topic_table import PARTITION
+from spark_jobs.evaluation_errors import error_text
+from spark_jobs.findings import Finding, measure_findings, record_finding, unevaluated
 
 logger = logging.getLogger("cleantail.expectations")
 
@@ -30,22 +32,8 @@ RESULT_FORMATS: dict[str, dict[str, Any]] = {
     "records": {"result_format": "SUMMARY", "partial_unexpected_count": 5},
 }
 """The measures are one row a log and tell which; of records a few examples do."""
-OBSERVED_CHARS = 300
 _WRITING: dict[Path, threading.Thread] = {}
 """Who writes Data Docs, by directory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One expectation's result in one log. `observed` is text for people: it may hold data."""
-
-    partition: int
-    expectation: str
-    rule: str
-    severity: str
-    passed: bool
-    observed: str
-    error: bool = False
 
 
 def preload() -> None:
@@ -73,6 +61,7 @@ class Auditor:
         self._root = home / "data_docs" / topic.topic
         self._rules = [self._rule(name) for name in rules]
         self._results: list[Any] = []
+        self._anew = False
         if (before := _WRITING.pop(self._root, None)) is not None:
             before.join()
         try:
@@ -89,7 +78,8 @@ class Auditor:
 
     def _make_anew(self, error: Exception) -> None:
         """A killed run can leave a file of GX's stores half written: they are kept, under another name."""
-        logger.warning("Great Expectations failed, its stores are made anew: %s", error)
+        logger.warning("Great Expectations failed, its stores are made anew: %s", error_text(error))
+        self._anew = True
         if self._root.exists():
             self._root.rename(self._root.with_name(f"{self._root.name}.broken-{time.time_ns()}"))
         self._open()
@@ -105,7 +95,7 @@ class Auditor:
         frame = pd.DataFrame(list(measures))
         results = self._run(lambda: self._of_round, frame, round_id)
         logs = [m[PARTITION] for m in measures]
-        return [finding for result in results for finding in _measure_findings(result, logs)]
+        return [finding for result in results for finding in measure_findings(result, logs)]
 
     def _rule(self, measure: str) -> Any:
         meta = {"rule": rule_text(measure)}
@@ -118,24 +108,31 @@ class Auditor:
         """The topic's own expectations on the records that a round would publish; per log only where one fails."""
         if not self._topic.checks:
             return []
-        together = self._record_results(round_id, records)
-        if all(r.success for r in together) or len(logs) == 1:
-            return [_record_finding(r, p) for p in logs for r in together]
-        alone = ((p, self._record_results(round_id, records.where(f"`{PARTITION}` = {p:d}"))) for p in logs)
-        return [_record_finding(r, p) for p, results in alone for r in results]
+        checks = self._topic.checks
+        together = self._record_findings(round_id, records, checks, logs)
+        if all(f.passed for f in together) or len(logs) == 1:
+            return together
+        alone = ((p, records.where(f"`{PARTITION}` = {p:d}")) for p in logs)
+        return [f for p, of_log in alone for f in self._record_findings(round_id, of_log, checks, [p])]
 
-    def _record_results(self, round_id: str, records: DataFrame) -> list[Any]:
-        suite = [self.own_expectation(check) for check in self._topic.checks]
-        return self._run(lambda: self._checkpoint("spark", "records", suite), records, round_id)
-
-    def own_expectation(self, check: Check) -> Any:
-        """Raises ConfigError where the arguments are not the expectation's."""
+    def _record_findings(
+        self, round_id: str, records: DataFrame, checks: Sequence[Check], logs: Sequence[int]
+    ) -> list[Finding]:
+        """What the checks say of the logs together. One that Great Expectations fails at is no reason to stop the
+        topic: the others are asked alone."""
         try:
-            return self._expectation(class_name(check.expectation), **check.kwargs, severity=check.severity)
-        except (TypeError, ValueError) as e:
-            fact = f"{check.expectation} does not take these arguments"
-            problem = Problem("checks", fact, " ".join(str(e).split())[:300], check.kwargs)
-            raise ConfigError(f"topic {self._topic.topic}", [problem]) from None
+            suite = [self._own_expectation(check) for check in checks]
+            results = self._run(lambda: self._checkpoint("spark", "records", suite), records, round_id)
+        except (OSError, Py4JNetworkError):  # a full disk, a JVM that is gone: nothing that the data has done
+            raise
+        except Exception as e:
+            if len(checks) == 1:
+                return [unevaluated(checks[0], p, e) for p in logs]
+            return [f for check in checks for f in self._record_findings(round_id, records, [check], logs)]
+        return [record_finding(result, p) for p in logs for result in results]
+
+    def _own_expectation(self, check: Check) -> Any:
+        return self._expectation(class_name(check.expectation), **check.kwargs, severity=check.severity)
 
     def _expectation(self, name: str, **kwargs: Any) -> Any:
         return getattr(self._gx.expectations, name)(**kwargs)
@@ -143,7 +140,9 @@ class Auditor:
     def _run(self, checkpoint: Callable[[], Any], frame: Any, round_id: str) -> list[Any]:
         try:
             return self._run_once(checkpoint(), frame, round_id)
-        except Exception as e:  # as above; a second failure is raised
+        except Exception as e:  # as above; what fails with new stores too is raised
+            if self._anew:
+                raise
             self._make_anew(e)
         return self._run_once(checkpoint(), frame, round_id)
 
@@ -189,55 +188,3 @@ class Auditor:
             logger.warning("Data Docs were not written: %s", e)
         except Exception as e:  # as above
             self._make_anew(e)
-
-
-def _measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:
-    """One finding a log."""
-    config = result.expectation_config
-    column, error = config.kwargs["column"], _error(result)
-    wrong = {row[PARTITION]: row[column] for row in (result.result or {}).get("unexpected_index_list") or []}
-    return [
-        Finding(
-            partition=p,
-            expectation=column,
-            rule=rule_text(column),
-            severity=severity_of(column),
-            passed=not error and p not in wrong,
-            observed=error or f"{wrong.get(p, 0)} violations",
-            error=bool(error),
-        )
-        for p in logs
-    ]
-
-
-def _record_finding(result: Any, partition: int) -> Finding:
-    config = result.expectation_config
-    error = _error(result)
-    kwargs = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
-    return Finding(
-        partition=partition,
-        expectation=config.type,
-        rule=", ".join(f"{k}={v}" for k, v in kwargs.items()),
-        severity=str(getattr(config.severity, "value", config.severity) or "critical"),
-        passed=bool(result.success),
-        observed=error or _observed(result.result or {}),
-        error=bool(error),
-    )
-
-
-def _error(result: Any) -> str:
-    """An expectation that could not be evaluated (a missing column, say) does not raise: its info has two shapes."""
-    info = result.exception_info or {}
-    infos = [info] if "raised_exception" in info else [i for i in info.values() if isinstance(i, dict)]
-    raised = [str(i.get("exception_message")) for i in infos if i.get("raised_exception")]
-    return f"could not be evaluated: {raised[0]}"[:OBSERVED_CHARS] if raised else ""
-
-
-def _observed(result: Mapping[str, Any]) -> str:
-    if result.get("observed_value") is not None:
-        return f"observed {result['observed_value']}"[:OBSERVED_CHARS]
-    if result.get("unexpected_count") is None:
-        return ""
-    examples = result.get("partial_unexpected_list") or []
-    text = f"{result['unexpected_count']} of {result.get('element_count')} records, such as {examples}"
-    return text[:OBSERVED_CHARS] if result["unexpected_count"] else "0 records"

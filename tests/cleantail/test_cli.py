@@ -188,8 +188,40 @@ def test_compact_with_nothing_due_starts_no_spark(run, monkeypatch):
 def test_status_without_a_topic_is_that_of_all(run, project):
     (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
     code, out, _ = run("status", "--json", "--now", "7")
-    none = {"bills": [], "orders": []}
-    assert (code, json.loads(out)) == (0, {"now_ms": 7, "topics": none, "readers": none})
+    none: dict[str, list[None]] = {"bills": [], "orders": []}
+    assert (code, json.loads(out)) == (0, {"now_ms": 7, "topics": none, "readers": none, "broken": []})
+
+
+def test_status_of_all_goes_on_past_a_broken_file_and_says_so_at_the_end(run, project, orders_table):
+    (project / "config" / "topics" / "aaa.yaml").write_text("topic: aaa\nconfig: {segment.mss: 1}\n")
+    (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
+    code, out, err = run("status")
+    assert code == 2
+    assert "orders: no records yet" in out and "bills: no records yet" in out
+    assert err.startswith(f"error: {project}/config/topics/aaa.yaml: config.segment.mss: unknown key")
+    code, out, _ = run("status", "--json", "--now", "7")
+    document = json.loads(out)
+    assert (code, document["topics"]) == (2, {"bills": [], "orders": []})
+    [broken] = document["broken"]
+    assert "aaa.yaml: config.segment.mss" in broken
+    assert run("status", "orders")[0] == 0
+
+
+def test_status_of_all_goes_on_past_a_table_that_is_another_topics(run, project, orders_table):
+    (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
+    orders_table.set_properties(**{"cleantail.topic": "other"})
+    code, out, err = run("status")
+    assert (code, "bills: no records yet" in out) == (2, True)
+    assert err.startswith("error: orders: ")
+    assert "belongs to topic other" in err
+
+
+def test_a_broken_defaults_file_is_told_once(run, project):
+    (project / "config" / "defaults.yaml").write_text("topic: {config: {segment.mss: 1}}\n")
+    (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
+    for command in ("status", "check-config"):
+        code, out, err = run(command)
+        assert (code, out, err.count("defaults.yaml: topic.config.segment.mss: unknown key")) == (2, "", 1)
 
 
 def test_reading_before_the_first_ingest_says_what_to_do(run):

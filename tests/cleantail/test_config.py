@@ -118,10 +118,35 @@ def test_the_table_is_in_the_namespace_of_the_catalog(load):
 
 
 def test_an_expectation_may_be_named_by_its_class(load):
-    topic = load("topic: a\nchecks: [{expectation: ExpectColumnToExist, kwargs: {column: key, n: [1, null]}}]")
+    topic = load("topic: a\nchecks: [{expectation: ExpectColumnToExist, kwargs: {column: key, column_index: 4}}]")
     (check,) = topic.checks
     assert (check.expectation, check.severity) == ("expect_column_to_exist", "critical")
-    assert check.kwargs == {"column": "key", "n": [1, None]}
+    assert check.kwargs == {"column": "key", "column_index": 4}
+
+
+def test_everything_that_is_wrong_with_checks_is_told_at_once(problems):
+    told = problems(
+        "topic: a\nchecks:\n"
+        "- {expectation: expect_column_to_exist, kwargs: {colum: key}}\n"
+        "- {expectation: expect_column_values_to_not_be_null, kwargs: {column: keey, mostly: 2}}\n"
+    )
+    assert told == [
+        "checks[0].kwargs.colum: unknown argument: expect_column_to_exist takes column, column_index "
+        "(did you mean column?)",
+        "checks[0].kwargs.column: missing: a column of the records",
+        "checks[1].kwargs.mostly: 2 is not allowed: a number in [0, 1]",
+        'checks[1].kwargs.column: no column "keey": columns: partition, offset, timestamp, timestamp_type, key, value, '
+        "headers (did you mean key?)",
+    ]
+
+
+def test_a_check_of_an_adopted_table_names_a_column_of_the_mapping(problems, load):
+    text = (
+        "topic: a\ntable: s.t\ncolumns: {partition: p, offset: o, key: k}\n"
+        "checks: [{expectation: expect_column_values_to_not_be_null, kwargs: {column: value}}]\n"
+    )
+    assert problems(text) == ['checks[0].kwargs.column: no column "value": columns: partition, offset, key']
+    assert load(text.replace("column: value", "column: key")).checks[0].kwargs == {"column": "key"}
 
 
 def test_alerts_are_told_apart_by_their_type(load):
@@ -318,8 +343,8 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         pytest.param(
             "checks: [{expectation: expect_column_values_not_null}]",
             'checks[0].expectation: "expect_column_values_not_null" is not allowed: a core expectation of '
-            "Great Expectations, as expect_column_values_to_not_be_null "
-            "(did you mean expect_column_values_to_not_be_null?)",
+            "Great Expectations that works on Spark and takes neither SQL nor another table, as "
+            "expect_column_values_to_not_be_null (did you mean expect_column_values_to_not_be_null?)",
             id="expectation",
         ),
         pytest.param(
@@ -455,9 +480,10 @@ def test_a_missing_file_is_an_error(config_dir):
 
 def test_a_date_in_yaml_stays_text(load):
     (check,) = load(
-        "topic: a\nchecks: [{expectation: expect_column_max_to_be_between, kwargs: {max_value: 2024-01-01}}]"
+        "topic: a\nchecks: [{expectation: expect_column_max_to_be_between, "
+        "kwargs: {column: timestamp, max_value: 2024-01-01}}]"
     ).checks
-    assert check.kwargs == {"max_value": "2024-01-01"}
+    assert check.kwargs == {"column": "timestamp", "max_value": "2024-01-01"}
 
 
 @pytest.mark.parametrize(

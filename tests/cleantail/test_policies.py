@@ -175,8 +175,23 @@ def test_a_base_that_is_broken_is_told_and_a_proposal_that_is_broken_is_an_error
     code, out, _ = run("plan", "--diff", base)
     assert code == 0
     assert "In the base, not readable" in out and "segment.ms: 0 is not allowed" in out.replace("\\", "")
+    assert "orders: new" not in out
     (project / "config" / "topics" / "orders.yaml").write_text("topic: orders\nconfig: {segment.ms: -1}\n")
-    assert "segment.ms: -1 is not allowed" in run("plan", "--diff", base)[2]
+    code, _, err = run("plan", "--diff", base)
+    assert (code, "segment.ms: -1 is not allowed" in err) == (2, True)
+
+
+def test_a_proposal_that_is_broken_hides_no_other_topic_and_is_not_taken_for_removed(project, run):
+    base = other(project, "topic: orders\n")
+    (project / "config" / "topics" / "orders.yaml").write_text("topic: orders\nconfig: {segment.mss: 1}\n")
+    (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
+    code, out, err = run("plan", "--diff", base)
+    assert (code, "bills: new" in out, "removed" in out) == (2, True, False)
+    assert "Cannot be used: " in out and "config.segment.mss: unknown key" in out.replace("\\", "")
+    assert "orders.yaml: config.segment.mss: unknown key" in err
+    code, out, _ = run("plan", "--diff", base, "--json")
+    document = json.loads(out)
+    assert (code, document["added"], document["removed"], len(document["broken"])) == (2, ["bills"], [], 1)
 
 
 def test_a_table_that_cannot_be_read_is_told_where_its_topic_is(history, project, run):

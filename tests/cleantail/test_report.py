@@ -55,7 +55,7 @@ def test_status_for_people_has_a_row_for_each_log(capsys):
     ("changes", "note"),
     [
         pytest.param({}, "", id="in order"),
-        pytest.param({"warnings": ("w", "v")}, "w", id="first warning"),
+        pytest.param({"warnings": ("w", "v")}, "w; v", id="warnings"),
         pytest.param(
             {"state": PartitionState(quarantine=Quarantine(1, "compact", "check failed: r", 1, 2))},
             "quarantined: check failed: r",

@@ -75,6 +75,12 @@ def test_a_local_driver_is_not_reachable_from_outside(platform, master, bind, ho
     assert (conf["spark.driver.bindAddress"], conf.get("spark.driver.host")) == (bind, host)
 
 
+def test_no_sql_reads_a_file_by_its_path_whatever_the_platform_says(platform):
+    setting = "spark.sql.runSQLOnFiles"
+    assert spark_conf(platform(), {})[setting] == "false"
+    assert spark_conf(platform(spark={"conf": {setting: "true"}}), {})[setting] == "false"
+
+
 def test_times_are_utc(platform):
     assert spark_conf(platform(), {})["spark.sql.session.timeZone"] == "UTC"
 

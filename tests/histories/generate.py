@@ -89,7 +89,7 @@ def configs(draw: st.DrawFn, family: str) -> dict[str, Any]:
     if drawn.get("retention.ms", -1) >= 0 and not features.BOTH_RETENTIONS:
         drawn["retention.bytes"] = -1
     drawn.setdefault("min.cleanable.dirty.ratio", 0.0)  # what copies and overlapping files weigh is not specified
-    drawn["cleantail.keyless.policy"] = draw(OFTEN(["drop", "drop", "quarantine"]))
+    drawn["cleantail.keyless.policy"] = draw(OFTEN(["drop", "quarantine", "fail"]))
     if features.LATENESS and family in ("offset", "timestamp", "header"):
         drawn["cleantail.tombstone.lateness.ms"] = draw(OFTEN([0, 1000, HOUR]))
     if features.AFTER_MAX and family == "timestamp":

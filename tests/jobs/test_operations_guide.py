@@ -63,6 +63,9 @@ def test_every_command_of_the_guide_does_what_its_section_says(workshop, tmp_pat
     guide.run("released")
     assert offsets(workshop, topic) == [1, 2]
 
+    # a record has no key
+    guide.left &= _keyless(workshop, tmp_path).left
+
     # overdue
     workshop.topic("guide", {"max.compaction.lag.ms": 1, "min.cleanable.dirty.ratio": 1.0})
     ingest(record(3, "a"), record(4, "b"))
@@ -121,6 +124,21 @@ def test_every_command_of_the_guide_does_what_its_section_says(workshop, tmp_pat
     assert json.loads((tmp_path / "positions.json").read_text())
     guide.run("reader-gone")
     assert guide.left == set()
+
+
+def _keyless(workshop, folder):
+    """The section of records without a key, on a topic of its own."""
+    topic = workshop.topic("guide-keyless")
+    guide = Guide(workshop, topic, folder)
+    lines = [record(0, "a"), record(1, None), record(2, "a")]
+    workshop.ok("ingest", topic, "--file", workshop.file("keyless.jsonl", lines))
+    assert workshop.run("compact", topic)[0] == 1
+    looked_at = guide.run("keyless", OFFSET=1)
+    assert '"key":null' in looked_at.replace(" ", "")
+    workshop.topic(topic, {"cleantail.keyless.policy": "drop"})
+    guide.run("keyless-policy")
+    assert offsets(workshop, topic) == [2]
+    return guide
 
 
 def offsets(workshop, topic):
