@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleantail.words import counted
+
 _VALUE_CHARS = 80
 
 
@@ -119,7 +121,7 @@ class KeylessRecordError(CleantailError):
 
     def __str__(self) -> str:
         return (
-            f"{self.topic}: partition {self.partition} has {self.count} records without a key, the first at "
+            f"{self.topic}: partition {self.partition} has {counted(self.count, 'record')} without a key, the first at "
             f"offset {self.offset}: compaction needs keys; nothing was changed. Set cleantail.keyless.policy "
             "to quarantine (move them to a side table) or drop (remove and count them)."
         )

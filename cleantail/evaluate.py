@@ -18,6 +18,7 @@ from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
 from cleantail.retention import Retention, resolve_retention
 from cleantail.table_metadata import TableFacts, require_partition, table_facts
 from cleantail.triggers import Decision, decide, due_tombstones, held_tombstones, in_order_of_work, quarantine_pause
+from cleantail.words import be, counted, instant
 from cleantail.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
 
 
@@ -223,9 +224,10 @@ def round_name(now_ms: int, sequence_number: int) -> str:
 
 def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], decisions: tuple[Decision, ...]) -> str:
     if works:
-        return f"{len(works)} of {len(logs)} partitions are due"
+        return f"{len(works)} of {counted(len(logs), 'partition')} {be(len(works))} due"
     reasons = sorted({d.reason for d in decisions})
-    return f"nothing is due: {reasons[0]}" + (f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else "")
+    more = f" (and {counted(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
+    return f"nothing is due: {reasons[0]}{more}"
 
 
 def _held_back(count: int) -> str:
@@ -234,10 +236,12 @@ def _held_back(count: int) -> str:
 
 def _sweep_reason(logs: Sequence[LogState], due: dict[int, int]) -> str:
     if sum(due.values()):
-        return f"{sum(due.values())} tombstones are past their horizon"
+        count = sum(due.values())
+        return f"{counted(count, 'tombstone')} {be(count)} past {'its' if count == 1 else 'their'} horizon"
     if guards := sum(s.state.guards for s in logs):
-        return f"{guards} tombstones past their horizon stay: they beat records that no round has cleaned yet"
+        stay = "tombstone past its horizon stays: it beats", "tombstones past their horizon stay: they beat"
+        return f"{counted(guards, *stay)} records that no round has cleaned yet"
     horizons = [s.next_horizon_ms for s in logs if s.next_horizon_ms is not None]
     if horizons:
-        return f"no tombstone is due before {min(horizons)} ms"
+        return f"no tombstone is due before {instant(min(horizons))} UTC (delete.retention.ms)"
     return "no tombstone waits for a horizon"

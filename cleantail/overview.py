@@ -11,7 +11,7 @@ from cleantail.history import Saved
 from cleantail.log_state import LogState
 from cleantail.topic import Topic
 from cleantail.triggers import Decision, decide, due_tombstones
-from cleantail.words import duration, in_words
+from cleantail.words import be, counted, duration, in_words
 
 
 class State(StrEnum):
@@ -40,7 +40,7 @@ MEANING = {
     State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
     State.DUE: "the next run has something to do",
     State.WAITING: "dirty, but not above the limit or not yet cleanable",
-    State.CLEAN: "clean up to the log end",
+    State.CLEAN: "nothing is dirty: the log is clean up to its end",
     State.RETAINED: "cleanup.policy has no compact",
     State.EMPTY: "nothing was ingested yet",
     State.READING: "its metadata is being read",
@@ -141,7 +141,7 @@ def _state(topic: Topic, logs: Sequence[LogState], decisions: Sequence[Decision]
         worst = max(due, key=lambda d: d.dirty_ratio)
         return State.DUE, _of(worst.partition, worst.reason)
     if tombstones := sum(due_tombstones(log, now_ms) for log in logs):
-        return State.DUE, f"{tombstones} tombstones are past their horizon"
+        return State.DUE, f"{counted(tombstones, 'tombstone')} {be(tombstones)} past their horizon"
     dirty = [d for d, log in zip(decisions, logs, strict=True) if log.first_dirty_offset < log.log_end_offset]
     if dirty:
         worst = max(dirty, key=lambda d: d.dirty_ratio)
