@@ -94,7 +94,8 @@ def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int
     if not (configs.compacts and late):
         return None
     count, first_ms = sum(h.tombstones for h in late), min(_due_ms(h, hold, configs) for h in late)
-    text = f"partition {log.partition}: up to {counted(count, 'tombstone')} {be(count)} still there, due since {instant(first_ms)} UTC"
+    still = f"up to {counted(count, 'tombstone')} {be(count)} still there"
+    text = f"partition {log.partition}: {still}, due since {instant(first_ms)} UTC"
     return Condition(Event.ERASURE, f"partition {log.partition}", text, partition=log.partition)
 
 

@@ -148,7 +148,9 @@ def _claimed(file: Path, topic: Topic, owners: dict[tuple[str, str], Path]) -> T
 
 def _require_directory(config_dir: Path) -> None:
     if not config_dir.is_dir():
-        raise ConfigError(config_dir, [Problem("", "no such directory", f"give it with --config DIR or {CONFIG_VARIABLE}")])
+        raise ConfigError(
+            config_dir, [Problem("", "no such directory", f"give it with --config DIR or {CONFIG_VARIABLE}")]
+        )
 
 
 def _defaults(config_dir: Path) -> tuple[DefaultsFile, dict[str, Any]]:

@@ -27,7 +27,10 @@ _SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|(password|secret|token)=", re.IGNORECASE)
-_SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; write its id here"
+_SECRET_HINT = (
+    "use the environment (CLEANTAIL_CATALOG_USER and …_PASSWORD, CLEANTAIL_CATALOG_TOKEN or …_CREDENTIAL, "
+    "CLEANTAIL_S3_ACCESS_KEY_ID and CLEANTAIL_S3_SECRET_ACCESS_KEY) or an Airflow connection; write its id here"
+)
 _SECRET_FACT = "a secret has no place in YAML"
 
 
@@ -72,6 +75,31 @@ def read_yaml(file: Path) -> dict[str, Any]:
     if data is not None and not isinstance(data, dict):
         raise ConfigError(file, [Problem("", "not a mapping", "the file needs lines of the form key: value")])
     return data or {}
+
+
+def key_lines(file: Path) -> dict[Place, int]:
+    """Where each key of a file is, by its place; lines count from 1. Empty for what is no file that can be read."""
+    try:
+        root = yaml.compose(file.read_bytes(), Loader=_SafeLoader)
+    except (OSError, yaml.YAMLError, ValueError):
+        return {}
+    return dict(_lines(root, ()))
+
+
+def _lines(node: yaml.Node | None, place: Place) -> Iterator[tuple[Place, int]]:
+    inner: list[tuple[str | int, yaml.Node, yaml.Node]] = []
+    if isinstance(node, yaml.MappingNode):
+        inner = [(str(key.value), key, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        inner = [(index, value, value) for index, value in enumerate(node.value)]
+    for part, key, value in inner:
+        yield (*place, part), key.start_mark.line + 1
+        yield from _lines(value, (*place, part))
+
+
+def line_of(place: Place, lines: dict[Place, int]) -> int | None:
+    """The line of a place, or of the mapping that it is missing in; None for what is not in the file at all."""
+    return next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
 
 
 def _require_plain(text: bytes) -> None:

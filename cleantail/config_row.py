@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
+
+from cleantail.units import plain_number
 
 LONG_MAX = 2**63 - 1  # Kafka's LONG
 INT_MAX = 2**31 - 1  # Kafka's INT
@@ -23,6 +25,15 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
 
+class Configs(Model):
+    """Base of the tables of configs: times and sizes may have a unit."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_units(cls, data: Any) -> Any:
+        return {k: plain_number(k, v) for k, v in data.items()} if isinstance(data, dict) else data
+
+
 def config(
     name: str, default: object, doc: str, source: str, *, low: float | None = None, high: float | None = None
 ) -> Any:
@@ -31,6 +42,8 @@ def config(
     return Field(default, alias=name, description=doc, ge=low, le=high, json_schema_extra=extra)
 
 
-def cross_field_error(key: str, value: object, allowed: str) -> PydanticCustomError:
-    """The error of a rule that joins several keys; `key` is the one that a reader should look at."""
-    return PydanticCustomError("cross_field", "{allowed}", {"key": key, "value": value, "allowed": allowed})
+def cross_field_error(key: str, value: object, allowed: str, fact: str = "") -> PydanticCustomError:
+    """The error of a rule that joins several keys; `key` is the one that a reader should look at. `fact` is what is
+    wrong with it, where that is not its value."""
+    context = {"key": key, "value": value, "allowed": allowed, "fact": fact}
+    return PydanticCustomError("cross_field", "{allowed}", context)

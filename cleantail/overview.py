@@ -40,7 +40,7 @@ MEANING = {
     State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
     State.DUE: "the next run has something to do",
     State.WAITING: "dirty, but not above the limit or not yet cleanable",
-    State.CLEAN: "nothing is dirty: the log is clean up to its end",
+    State.CLEAN: "the log is clean up to its end",
     State.RETAINED: "cleanup.policy has no compact",
     State.EMPTY: "nothing was ingested yet",
     State.READING: "its metadata is being read",

@@ -102,7 +102,9 @@ def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         return
     for log in result["partitions"]:
         keys, end, twice = log["keys"], log["end_offset"], log["duplicate_keys"]
-        found = f"keys that are there more than once: {twice} of {keys}" if twice else f"no key is there twice, of {keys}"
+        found = (
+            f"keys that are there more than once: {twice} of {keys}" if twice else f"no key is there twice, of {keys}"
+        )
         print(f"{topic.topic}: partition {log['partition']}: {found} below {end}")
 
 

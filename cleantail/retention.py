@@ -10,7 +10,6 @@ from cleantail.log_state import LogState
 from cleantail.segments import NO_TIMESTAMP_MS, Segment
 from cleantail.words import be, counted, setting, size, until
 
-
 NO_DELETE = "cleanup.policy has no delete"
 
 

@@ -15,6 +15,10 @@ from cleantail.platform_config import Platform
 
 CATALOG_USER = "CLEANTAIL_CATALOG_USER"
 CATALOG_PASSWORD = "CLEANTAIL_CATALOG_PASSWORD"
+CATALOG_TOKEN = "CLEANTAIL_CATALOG_TOKEN"
+"""Of a REST catalog: the bearer token that every request shows."""
+CATALOG_CREDENTIAL = "CLEANTAIL_CATALOG_CREDENTIAL"
+"""Of a REST catalog: client id and secret (`id:secret`), for which it gives a token (OAuth2)."""
 S3_ACCESS_KEY = "CLEANTAIL_S3_ACCESS_KEY_ID"
 S3_SECRET_KEY = "CLEANTAIL_S3_SECRET_ACCESS_KEY"
 SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
@@ -134,8 +138,14 @@ def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
     names = {f"{prefix}.s3.access-key-id": S3_ACCESS_KEY, f"{prefix}.s3.secret-access-key": S3_SECRET_KEY}
     if platform.catalog.type == "postgres":
         names |= {f"{prefix}.jdbc.user": CATALOG_USER, f"{prefix}.jdbc.password": CATALOG_PASSWORD}
+    names |= {f"{prefix}.{key}": variable for key, variable in _rest_login(platform).items()}
     names |= {"spark.authenticate.secret": SPARK_SECRET}
     return {key: env[variable] for key, variable in names.items() if env.get(variable)}
+
+
+def _rest_login(platform: Platform) -> dict[str, str]:
+    """Property of a REST catalog, the same for both clients -> the variable that has its value."""
+    return {"token": CATALOG_TOKEN, "credential": CATALOG_CREDENTIAL} if platform.catalog.type == "rest" else {}
 
 
 def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
@@ -143,7 +153,7 @@ def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str
     catalog = platform.catalog
     uris = {"sqlite": f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}", "rest": catalog.uri or ""}
     uri = uris.get(catalog.type) or _with_login(_plain(catalog.uri), env)
-    keys = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY}
+    keys = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY} | _rest_login(platform)
     secrets = {key: env[variable] for key, variable in keys.items() if env.get(variable)}
     kind = "rest" if catalog.type == "rest" else "sql"
     region = {"s3.region": catalog.properties["client.region"]} if "client.region" in catalog.properties else {}

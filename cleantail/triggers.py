@@ -15,7 +15,6 @@ from cleantail.round_state import due_spans, passed
 from cleantail.waiting import nothing_cleanable, pause
 from cleantail.words import duration, instant, interval, setting
 
-
 RATIO = "min.cleanable.dirty.ratio"
 
 

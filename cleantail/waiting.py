@@ -24,7 +24,7 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
     if not log.segments:
         return "the log is empty"
     if log.first_dirty_offset >= log.log_end_offset:
-        return f"nothing is dirty: the log is clean up to its end, offset {log.log_end_offset}"
+        return f"the log is clean up to its end, offset {log.log_end_offset}"
     if log.active_base_offset is not None and log.first_uncleanable_offset >= log.active_base_offset:
         return _in_active_segment(log, configs)
     young = [s for s in log.segments if s.end_offset_exclusive > log.first_uncleanable_offset]

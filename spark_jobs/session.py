@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 from cleantail.config import Platform
 from cleantail.errors import CleantailError
 from cleantail.spark_settings import jars, spark_conf, spark_secrets
-
-SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which has started the JVM and knows its settings."""
+from spark_jobs import quiet_jvm
+from spark_jobs.quiet_jvm import SUBMITTED
 
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
@@ -35,9 +34,11 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
     logging.getLogger("py4j").setLevel(logging.WARNING)
     platform.home.mkdir(parents=True, exist_ok=True)
+    settings = spark_conf(platform, os.environ, records)
+    quiet_jvm.start(settings)
     given = SparkConf() if SUBMITTED in os.environ else None
     builder = SparkSession.builder.appName(app_name)
-    for key, value in (spark_conf(platform, os.environ, records) | spark_secrets(platform, os.environ)).items():
+    for key, value in (settings | spark_secrets(platform, os.environ)).items():
         if given is None or not given.contains(key):
             builder = builder.config(key, value)
     session = builder.getOrCreate()
