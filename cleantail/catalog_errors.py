@@ -55,7 +55,7 @@ def cause(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came of; urllib3 has that in `reason`, SQLAlchemy in `orig`, requests among the arguments."""
+    """The error and what it came of: urllib3 has that in `reason`, SQLAlchemy in `orig`, requests in the arguments."""
     waiting, seen = [error], set[int]()
     while waiting:
         each = waiting.pop(0)

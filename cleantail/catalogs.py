@@ -24,7 +24,7 @@ CATALOG_ONLY = ("type", "uri", "warehouse", "token", "credential")
 
 
 def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
-    """Raises OutsideError, without credentials in it, when the catalog cannot be reached, TableError when it is none."""
+    """Raises OutsideError, without credentials in it, when the catalog is out of reach, TableError when it is none."""
     from pyiceberg.catalog import load_catalog
 
     try:
@@ -59,6 +59,8 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
         return None
     except FileNotFoundError as e:
         raise TableError(f"table {topic.table} is broken: its metadata is missing: {e}") from None
+    except ValueError as e:  # what pydantic and JSON raise; it has the whole text in it
+        raise TableError(f"table {topic.table} is broken: its metadata cannot be read: {type(e).__name__}") from None
     except Exception as e:
         raise unreachable(platform, e) from None
     require_ours(table.properties, topic)

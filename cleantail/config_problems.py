@@ -97,7 +97,7 @@ def _found(error: ValidationError, schema: Schema) -> Iterator[Found]:
 def _wrong(place: Place, value: object, node: Schema) -> Problem:
     members = [node, *node.get("anyOf", ())]
     choices = [str(choice) for member in members for choice in member.get("enum", ()) if choice]
-    allowed = allowed_text(node) + hint(str(place[-1]) if place else "")
+    allowed = allowed_text(node) + (hint(str(place[-1])) if place and isinstance(value, str) else "")
     return Problem(key_text(place), not_allowed(value), allowed, value, nearest(value, choices))
 
 

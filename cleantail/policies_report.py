@@ -12,7 +12,7 @@ from typing import Any
 
 from cleantail.policies import Comparison, Difference, Policy
 from cleantail.what_if import Basis
-from cleantail.words import counted, duration, in_words, instant, size
+from cleantail.words import counted, duration, in_words, instant, interval, size
 
 ROWS = (
     "rounds",
@@ -104,7 +104,8 @@ def headline(compared: Comparison) -> str:
         return compared.note
     since = f"{instant(compared.start_ms)} UTC"
     span = duration(round(compared.days * 86_400_000))
-    text = f"replayed: {span} of appends since {since}; really published in it: {counted(compared.observed_rounds, 'round')}"
+    rounds = counted(compared.observed_rounds, "round")
+    text = f"replayed: {span} of appends since {since}; really published in it: {rounds}"
     return f"{text}; {compared.note}" if compared.note else text
 
 
@@ -114,7 +115,10 @@ def print_comparison(compared: Comparison) -> None:
 
     from cleantail.console import console, folding_table
 
-    changes = ", ".join(f"{key}: {b} -> {a}" for key, (b, a) in compared.changes.items()) or "nothing changes"
+    changes = (
+        ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())
+        or "nothing changes"
+    )
     print(f"{compared.topic}: {changes}")
     table = folding_table("", "now", "changed", "known", caption=_BASES)
     for row in rows(compared):
@@ -145,14 +149,17 @@ def markdown(found: Difference) -> str:
 def _section(compared: Comparison) -> str:
     changes = _markdown_table(
         ("setting", "before", "after"),
-        ((_code(key), _code(_text(b)), _code(_text(a))) for key, (b, a) in compared.changes.items()),
+        ((_code(key), _code(_text(key, b)), _code(_text(key, a))) for key, (b, a) in compared.changes.items()),
     )
     cells = _markdown_table(("", "before", "after", "known"), (tuple(map(plain, row)) for row in rows(compared)))
     body = f"{changes}\n\n{cells}" if compared.before is not None else changes
     return f"#### {plain(compared.topic)}\n\n{body}\n\n{plain(headline(compared))}"
 
 
-def _text(value: object) -> str:
+def _text(key: str, value: object) -> str:
+    """A setting's value; of a time also in words."""
+    if key.endswith(".ms") and isinstance(value, int) and value > 0:
+        return f"{value} ({interval(value)})"
     return "none" if value is None or value == "" else str(value)
 
 

@@ -7,7 +7,7 @@ from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState
 from cleantail.partition_state import Quarantine
 from cleantail.segments import NO_TIMESTAMP_MS
-from cleantail.words import counted, setting, size, until
+from cleantail.words import setting, size, until
 
 
 def pause(quarantine: Quarantine) -> str:
@@ -15,8 +15,7 @@ def pause(quarantine: Quarantine) -> str:
     when = until(quarantine.retry_at_ms)
     if not quarantine.check_failed:
         return f"paused {when} (cleantail.approval.pause.ms): {quarantine.reason}"
-    tries = counted(quarantine.attempts, "try", "tries")
-    return f"quarantined {when} (log.cleaner.backoff.ms, doubled; {tries} so far): {quarantine.reason}"
+    return f"quarantined {when} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
 
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:

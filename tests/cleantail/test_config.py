@@ -54,7 +54,7 @@ def problems(load, config_dir):
     """The lines of the error that a topic's text gives, without the file's name."""
 
     def lines(text, defaults=None):
-        with pytest.raises(ConfigError, match=r"\.yaml: ") as caught:
+        with pytest.raises(ConfigError, match=r"\.yaml(:\d+)?: ") as caught:
             load(text, defaults)
         return [str(problem) for problem in caught.value.problems]
 
@@ -236,7 +236,7 @@ def test_an_error_in_the_defaults_names_that_file(config_dir, section, expected)
     file.write_text(f"platform: {{{section}}}")
     with pytest.raises(ConfigError, match="defaults.yaml") as caught:
         load_platform(config_dir, {})
-    assert str(caught.value) == f"{file}: {expected}"
+    assert str(caught.value) == f"{file}:1: {expected}"
 
 
 def test_a_missing_config_directory_is_an_error(tmp_path):

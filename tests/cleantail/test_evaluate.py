@@ -58,14 +58,14 @@ def test_without_records_nothing_is_due(table):
 
 def test_one_reason_for_all_logs_is_said_once():
     table = facts(log(0) + log(1), {p: PartitionState(checkpoint=30) for p in (0, 1)})
-    assert planned(table).reason == "nothing is due: clean up to the log end 30"
+    assert planned(table).reason == "nothing is due: the log is clean up to its end, offset 30"
 
 
 def test_more_reasons_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: PartitionState(checkpoint=30), 1: PartitionState(checkpoint=20)})
     assert (
         planned(table, min_cleanable_dirty_ratio=1.0).reason
-        == "nothing is due: clean up to the log end 30 (and 2 more reasons)"
+        == "nothing is due: the log is clean up to its end, offset 30 (and 2 more reasons)"
     )
 
 
@@ -73,7 +73,7 @@ def test_two_reasons_are_one_and_one_more():
     table = facts(log(0) + log(1), {0: PartitionState(checkpoint=30)})
     assert (
         planned(table, min_cleanable_dirty_ratio=1.0).reason
-        == "nothing is due: clean up to the log end 30 (and 1 more reasons)"
+        == "nothing is due: the log is clean up to its end, offset 30 (and 1 more reason)"
     )
 
 
@@ -178,7 +178,12 @@ SWEPT = PartitionState(checkpoint=30, horizons=(Horizon(30, NOW_MS, 4),))
 @pytest.mark.parametrize(
     ("now_ms", "sweep", "reason"),
     [
-        pytest.param(NOW_MS - 1, (), "no tombstone is due before 10000 ms", id="before the horizon"),
+        pytest.param(
+            NOW_MS - 1,
+            (),
+            "no tombstone is due before 1970-01-01 00:00:10 UTC (delete.retention.ms)",
+            id="before the horizon",
+        ),
         pytest.param(NOW_MS, (0,), "4 tombstones are past their horizon", id="now == horizon"),
     ],
 )
@@ -196,7 +201,8 @@ def test_due_tombstones_of_all_logs_are_counted():
 def test_the_soonest_horizon_of_all_logs_is_named():
     later = replace(SWEPT, horizons=(Horizon(30, NOW_MS + 5, 1),))
     assert (
-        planned(facts(log(0) + log(1), {0: later, 1: SWEPT}), 0).sweep_reason == "no tombstone is due before 10000 ms"
+        planned(facts(log(0) + log(1), {0: later, 1: SWEPT}), 0).sweep_reason
+        == "no tombstone is due before 1970-01-01 00:00:10 UTC (delete.retention.ms)"
     )
 
 
@@ -225,7 +231,12 @@ def test_without_retention_the_run_says_which_horizons_are_its_own(retention_ms,
 @pytest.mark.parametrize(
     ("now_ms", "sweep", "reason"),
     [
-        pytest.param(NOW_MS - 1, (), "no tombstone is due before 10000 ms", id="before the horizon"),
+        pytest.param(
+            NOW_MS - 1,
+            (),
+            "no tombstone is due before 1970-01-01 00:00:10 UTC (delete.retention.ms)",
+            id="before the horizon",
+        ),
         pytest.param(
             NOW_MS,
             (1,),
@@ -261,7 +272,10 @@ def test_a_quarantined_log_is_retained_but_not_swept_before_its_next_try():
     """Unlike Kafka, whose uncleanable partitions are left out of deletion too."""
     plan = quarantined()
     assert ([w.partition for w in works(plan)], plan.sweep) == ([0, 1], (1,))
-    assert plan.decisions[0].reason == "quarantined until 10001 ms: check failed: x"
+    assert (
+        plan.decisions[0].reason
+        == "quarantined until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
+    )
     assert (plan.retentions[0].log_start_offset, actions(plan)) == (20, ["retain", "retain"])
     assert all(work.only_retention for work in works(plan))
 
@@ -292,7 +306,10 @@ def test_at_its_next_try_a_quarantined_log_is_like_any_other(changes):
 
 def test_a_quarantined_log_is_not_compacted_before_its_next_try():
     table = facts(log(0), {0: PartitionState(quarantine=HELD)})
-    assert planned(table).reason == "nothing is due: quarantined until 10001 ms: check failed: x"
+    assert (
+        planned(table).reason
+        == "nothing is due: quarantined until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
+    )
     assert planned(table, how={"retry_quarantined": True}).units
 
 

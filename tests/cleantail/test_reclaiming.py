@@ -164,4 +164,4 @@ def test_a_failed_branch_makes_reclaim_due_when_its_time_is_over(now_ms, due):
     table = replace(facts(), branches=("ct_r_u0_1", "failed_r_u0_2"))
     plan = resolve_reclaim(table, configs(cleantail_failed_branch_retention_ms=5_000), now_ms)
     assert (plan.due, plan.branches) == (due, ("failed_r_u0_2",) if due else ())
-    assert ("1 branches of failed rounds are past cleantail.failed.branch.retention.ms" in plan.reason) is due
+    assert ("1 branch of failed rounds is past cleantail.failed.branch.retention.ms" in plan.reason) is due

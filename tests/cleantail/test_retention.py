@@ -105,7 +105,7 @@ def test_the_oldest_segments_go_while_the_log_stays_at_or_above_retention_bytes(
 
 
 def test_the_reason_names_the_limit_of_size():
-    assert retained(THREE, retention_bytes=200).reason == "1 segments below offset 10 are past retention.bytes"
+    assert retained(THREE, retention_bytes=200).reason == "1 segment below offset 10 is past retention.bytes"
 
 
 def test_the_active_segment_counts_in_the_size_of_the_log():
