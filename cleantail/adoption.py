@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cleantail.columns import Columns
 from cleantail.topic_table import RETRIES, VALUE
-from cleantail.words import be, counted
+from cleantail.words import counted
 
 VECTORS_VERSION = 3
 """The first format version with deletion vectors."""
@@ -156,7 +156,7 @@ def describe(found: Found, columns: Mapping[str, str]) -> list[str]:
     ]
     in_order = found.files - found.files_out_of_order
     lines.append(
-        f"{in_order} of {counted(found.files, 'file')} {be(in_order)} in offset order; {_nulls(found, columns)}"
+        f"files in offset order: {in_order} of {found.files}; {_nulls(found, columns)}"
     )
     return lines
 

@@ -51,7 +51,7 @@ def unreachable(platform: Platform, error: Exception) -> CleantailError:
 def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | None:
     """The topic's table, or None where there is none yet. Raises TableError where it is not this topic's, OutsideError
     where the catalog is out of reach."""
-    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.exceptions import NoSuchTableError, ValidationError
 
     try:
         table = catalog.load_table(topic.table)
@@ -59,7 +59,7 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
         return None
     except FileNotFoundError as e:
         raise TableError(f"table {topic.table} is broken: its metadata is missing: {e}") from None
-    except ValueError as e:  # what pydantic and JSON raise; it has the whole text in it
+    except (ValueError, ValidationError) as e:  # JSON's and PyIceberg's, with the whole text in it
         raise TableError(f"table {topic.table} is broken: its metadata cannot be read: {type(e).__name__}") from None
     except Exception as e:
         raise unreachable(platform, e) from None

@@ -27,10 +27,7 @@ _SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|(password|secret|token)=", re.IGNORECASE)
-_SECRET_HINT = (
-    "use the environment (CLEANTAIL_CATALOG_USER and …_PASSWORD, CLEANTAIL_CATALOG_TOKEN or …_CREDENTIAL, "
-    "CLEANTAIL_S3_ACCESS_KEY_ID and CLEANTAIL_S3_SECRET_ACCESS_KEY) or an Airflow connection; write its id here"
-)
+_SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; write its id here"
 _SECRET_FACT = "a secret has no place in YAML"
 
 

@@ -24,7 +24,8 @@ S3_SECRET_KEY = "CLEANTAIL_S3_SECRET_ACCESS_KEY"
 SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
 """What a Spark cluster with spark.authenticate=true asks of a driver."""
 JARS_VARIABLE = "CLEANTAIL_JARS"
-"""Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME."""
+"""Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME, else those that `make setup` fetched."""
+CHECKOUT_JARS = Path(__file__).resolve().parents[1] / ".cleantail" / "jars"
 
 LOCK_WAIT_S = 30
 """How long a client waits for SQLite's lock: the defaults (3 s and 5 s) are shorter than a busy commit."""
@@ -52,7 +53,10 @@ def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
 
 
 def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
-    return Path(env.get(JARS_VARIABLE) or platform.home / "jars")
+    if env.get(JARS_VARIABLE):
+        return Path(env[JARS_VARIABLE])
+    own = platform.home / "jars"
+    return CHECKOUT_JARS if CHECKOUT_JARS.is_dir() and not own.is_dir() else own
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.config import Platform
 from cleantail.errors import CleantailError
-from cleantail.spark_settings import jars, spark_conf, spark_secrets
+from cleantail.spark_settings import jars, jars_directory, spark_conf, spark_secrets
 from spark_jobs import quiet_jvm
 from spark_jobs.quiet_jvm import SUBMITTED
 
@@ -27,7 +27,7 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     """
     if not jars(platform, os.environ) and SUBMITTED not in os.environ:
         raise CleantailError(
-            f"no Spark jars in {platform.home / 'jars'}: run `make setup`, or name them in CLEANTAIL_JARS"
+            f"no Spark jars in {jars_directory(platform, os.environ)}: run `make setup`, or name them in CLEANTAIL_JARS"
         )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if platform.spark.master.startswith("local"):

@@ -65,7 +65,8 @@ def test_more_reasons_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: PartitionState(checkpoint=30), 1: PartitionState(checkpoint=20)})
     assert (
         planned(table, min_cleanable_dirty_ratio=1.0).reason
-        == "nothing is due: the log is clean up to its end, offset 30 (and 2 more reasons)"
+        == "nothing is due: dirty ratio 0.3333 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue "
+        "(and 2 more reasons)"
     )
 
 
@@ -73,7 +74,8 @@ def test_two_reasons_are_one_and_one_more():
     table = facts(log(0) + log(1), {0: PartitionState(checkpoint=30)})
     assert (
         planned(table, min_cleanable_dirty_ratio=1.0).reason
-        == "nothing is due: the log is clean up to its end, offset 30 (and 1 more reason)"
+        == "nothing is due: dirty ratio 1.0000 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue "
+        "(and 1 more reason)"
     )
 
 
@@ -83,7 +85,7 @@ def test_two_reasons_are_one_and_one_more():
 def test_a_dirty_log_is_one_work():
     plan = planned(facts(log(0)))
     assert works(plan) == [PartitionWork(0, 0, 30, 0, 30, 300, 30, dirty_bytes=300, read_bytes=300)]
-    assert (plan.reason, plan.due, actions(plan)) == ("1 of 1 partitions are due", True, ["compact"])
+    assert (plan.reason, plan.due, actions(plan)) == ("1 of 1 partition is due", True, ["compact"])
     assert (plan.units[0].base_snapshot_id, plan.units[0].round, plan.units[0].now_ms) == (77, plan.round, NOW_MS)
 
 
@@ -144,7 +146,7 @@ def test_a_log_of_which_only_retention_is_due_gets_no_compaction():
     state = PartitionState(checkpoint=30, log_start_offset=0)
     plan = planned(facts(log(0), {0: state}), cleanup_policy="compact,delete", retention_bytes=100, retention_ms=-1)
     assert works(plan) == [PartitionWork(0, 30, 30, 20, 30, 300, read_bytes=100)]
-    assert (actions(plan), plan.reason) == (["retain"], "1 of 1 partitions are due")
+    assert (actions(plan), plan.reason) == (["retain"], "1 of 1 partition is due")
 
 
 def test_retention_beyond_the_clean_point_takes_it_along():
@@ -284,7 +286,10 @@ def test_after_a_rejection_a_log_rests_from_retention_too():
     """The next run would ask the same again."""
     plan = quarantined(replace(HELD, reason="rejected by anna"))
     assert ([w.partition for w in works(plan)], plan.sweep) == ([1], (1,))
-    assert plan.decisions[0].reason == "paused until 10001 ms: rejected by anna"
+    assert (
+        plan.decisions[0].reason
+        == "paused until 1970-01-01 00:00:10 UTC (cleantail.approval.pause.ms): rejected by anna"
+    )
     assert [w.partition for w in works(quarantined(replace(HELD, reason="rejected by anna"), now_ms=NOW_MS + 1))] == [
         0,
         1,
@@ -372,7 +377,9 @@ def test_without_a_sweep_there_is_none_to_pass_on():
 def test_the_table_has_a_line_for_each_log_and_warning():
     lines = planned(facts(log(0) + log(1), {0: PartitionState(checkpoint=200)})).table().splitlines()
     assert lines[0] == "orders: 2 of 2 partitions are due"
-    assert re.fullmatch(r"  partition   0  compact  \[0, 30\) +dirty ratio 1\.0000 is above 0\.5", lines[1])
+    assert re.fullmatch(
+        r"  partition   0  compact  \[0, 30\) +dirty ratio 1\.0000 is above min\.cleanable\.dirty\.ratio 0\.5", lines[1]
+    )
     assert lines[2] == "  partition   0  warning  checkpoint 200 is above the log end 30: reset to the log start 0"
     assert lines[-2:] == [
         "  sweep: no tombstone waits for a horizon",

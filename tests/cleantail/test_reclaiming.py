@@ -126,7 +126,7 @@ def test_the_reason_names_files_and_snapshots():
     [
         pytest.param(facts(FILES, KNOWN), "4 files to rewrite into 1", id="only files"),
         pytest.param(
-            facts(snapshots=[(7, 0)]), "1 snapshots are past cleantail.snapshot.retention.ms", id="only snapshots"
+            facts(snapshots=[(7, 0)]), "1 snapshot is past cleantail.snapshot.retention.ms", id="only snapshots"
         ),
         pytest.param(
             facts(), "no file is over the deleted share, nothing to merge, no snapshot to expire", id="nothing"

@@ -49,7 +49,7 @@ def test_a_limit_of_1_switches_the_ratio_off():
     log = log_state(clean_bytes=0, cleanable_bytes=100)
     assert verdict(log, configs(min_cleanable_dirty_ratio=1.0)) == (
         False,
-        "dirty ratio 1.0000 is not above 1.0, and no record is overdue",
+        "dirty ratio 1.0000 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue",
     )
 
 
