@@ -155,9 +155,7 @@ def describe(found: Found, columns: Mapping[str, str]) -> list[str]:
         for log in found.logs
     ]
     in_order = found.files - found.files_out_of_order
-    lines.append(
-        f"files in offset order: {in_order} of {found.files}; {_nulls(found, columns)}"
-    )
+    lines.append(f"files in offset order: {in_order} of {found.files}; {_nulls(found, columns)}")
     return lines
 
 

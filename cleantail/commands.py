@@ -24,15 +24,20 @@ def _now(arguments: argparse.Namespace) -> int:
 
 
 def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Every problem of every file; exit code 2 if there is one."""
+    """Every problem of every file; exit code 2 if there is one. What has no effect is a warning."""
     from cleantail import report
     from cleantail.config import scan_topics
+    from cleantail.config_file import read_yaml
+    from cleantail.config_warnings import warnings_of
 
     if not (arguments.config / "topics").is_dir():
         missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
         raise ConfigError(arguments.config / "topics", [missing])
     found = list(scan_topics(arguments.config, os.environ))
-    report.configuration(found, arguments.json)
+    topics = [(file, topic) for file, topic in found if isinstance(topic, Topic)]
+    names = {topic.topic for _, topic in topics}
+    warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read_yaml(file), names)]
+    report.configuration(found, warnings, arguments.json)
     return 0 if all(isinstance(topic, Topic) for _, topic in found) else 2
 
 

@@ -35,13 +35,17 @@ RECLAIMED = (
 """Counts of a reclaim, as its job names them."""
 
 
-def configuration(found: Sequence[tuple[Path, Topic | ConfigError]], for_machines: bool) -> None:
-    """One row a topic file; the problems below."""
+def configuration(
+    found: Sequence[tuple[Path, Topic | ConfigError]], warnings: Sequence[str], for_machines: bool
+) -> None:
+    """One row a topic file; problems and warnings below, on stderr."""
     errors = [error for _, error in found if isinstance(error, ConfigError)]
     if for_machines:
         topics = [{"file": str(f), "topic": t.topic, "table": t.table} for f, t in found if isinstance(t, Topic)]
-        problems = [{"file": str(e.file), "key": p.key, "problem": str(p)} for e in errors for p in e.problems]
-        print_json({"ok": not errors, "topics": topics, "problems": problems})
+        problems = [
+            {"file": str(e.file), "key": p.key, "problem": str(p), "line": p.line} for e in errors for p in e.problems
+        ]
+        print_json({"ok": not errors, "topics": topics, "problems": problems, "warnings": list(warnings)})
         return
     title = counted(len(found), "topic file")
     table = folding_table("file", "topic", "table", "policy", "strategy", "schedule", title=title)
@@ -56,6 +60,8 @@ def configuration(found: Sequence[tuple[Path, Topic | ConfigError]], for_machine
     console().print(table)
     for error in errors:
         print(error, file=sys.stderr)
+    for text in warnings:
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def ingested(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:

@@ -268,8 +268,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "config: {compaction.strategy: header}",
-            'config.compaction.strategy.header: "" is not allowed: the key of the version header, '
-            "as compaction.strategy is header",
+            "config.compaction.strategy.header: required with compaction.strategy: header: the key of the version header",
             id="header",
         ),
         pytest.param(
