@@ -1,4 +1,4 @@
-"""What a topic's YAML says without effect, or that is likely meant otherwise: right as configuration, told all the same.
+"""What a topic's YAML says without effect: right as configuration, and yet likely not what was meant. Pure.
 
 Only what the topic's own file says counts: defaults.yaml is for topics of all kinds.
 """
