@@ -78,7 +78,9 @@ def problems(found: Found, topic: str, columns: Columns | None, upgrade: bool) -
     if found.deletes:
         said.append(found.deletes)
     if len(found.topics) > 1:
-        said.append(f"it holds {len(found.topics)} topics ({', '.join(found.topics[:5])}): a table is one topic's")
+        said.append(
+            f"it holds {counted(len(found.topics), 'topic')} ({', '.join(found.topics[:5])}): a table is one topic's"
+        )
     if found.other_formats:
         said.append(f"it has data files of format {', '.join(found.other_formats)}: only Parquet can be read in place")
     return said

@@ -108,7 +108,7 @@ def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations
     assert (
         "partition 0 is in quarantine since 2027-01-15 08:00:00 UTC, tried again by" in texts["partition_quarantined"]
     )
-    assert "up to 1 tombstones are still there, due since 2027-01-15 08:00:01 UTC" in texts["erasure_overdue"]
+    assert "up to 1 tombstone is still there, due since 2027-01-15 08:00:01 UTC" in texts["erasure_overdue"]
     assert "partition 0 is 9 s past max.compaction.lag.ms" in texts["deadline_missed"]
 
 

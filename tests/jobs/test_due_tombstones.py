@@ -44,7 +44,7 @@ def test_a_tombstone_stays_while_a_lower_version_of_its_key_is_not_cleaned(works
     assert (swept["expired"]["expired"], offsets(workshop, topic)) == (1, [1, 3, 4])
     assert latest(workshop, topic) == ["y"]
     waiting = workshop.json("plan", topic, "--now", NOW + 1_001)
-    assert (waiting["sweep"], waiting["sweep_reason"].split(":")[0]) == (None, "1 tombstones past their horizon stay")
+    assert (waiting["sweep"], waiting["sweep_reason"].split(":")[0]) == (None, "1 tombstone past its horizon stays")
     workshop.ok("compact", topic, "--now", NOW + 1_002, "--force")
     assert (offsets(workshop, topic), latest(workshop, topic)) == ([4], ["y"])
 
