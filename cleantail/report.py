@@ -106,6 +106,8 @@ def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
     if for_machines:
         print_json({"topic": topic.topic, **result})
         return
+    if not result["partitions"]:
+        print(f"{topic.topic}: nothing to prove: no round has cleaned a partition yet")
     for log in result["partitions"]:
         keys, end, twice = log["keys"], log["end_offset"], log["duplicate_keys"]
         found = (

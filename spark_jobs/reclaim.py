@@ -122,7 +122,8 @@ def swap_group(table: TopicTable, group: Sequence[DataFile], rewritten: Rewritte
         written, expected = table.added_records(branch), sum(f.live_records for f in group)
         if written != expected:
             raise TableError(
-                f"rewriting {counted(len(group), 'file')} gave {counted(written, 'record')} for {expected}; nothing was changed"
+                f"rewriting {counted(len(group), 'file')} gave {counted(written, 'record')} for {expected}; "
+                "nothing was changed"
             )
         sequence_number, paths = max(f.data_sequence_number for f in group), {f.path for f in group}
         return replace_files(table, branch, paths, base, sequence_number, {"cleantail.operation": "reclaim"})
