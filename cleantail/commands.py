@@ -142,7 +142,7 @@ def _run(
 def check(arguments: argparse.Namespace, platform: Platform) -> int:
     """A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice.
 
-    Spark is started only where a log has a clean part. Raises CleantailError where there is no table: nothing is proven.
+    Spark is started only where a log has a clean part. Raises CleantailError where there is no table.
     """
     from cleantail import report
     from cleantail.evaluate import log_states, read_facts

@@ -77,7 +77,7 @@ def _refuse_taken(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise CleantailError(
-                f"port {port}: {error.strerror}; choose another: make up PORT=8081, or --port 8081"
+                f"port {port}: {error.strerror}; choose another with --port, or make up PORT=8081"
             ) from None
 
 
