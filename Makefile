@@ -3,14 +3,19 @@
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
+CLEANTAIL_JARS ?= $(CLEANTAIL_HOME)/jars
+PORT ?=
 BIN := .venv/bin
 export CLEANTAIL_HOME
+export CLEANTAIL_JARS
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-setup: .venv/.complete $(CLEANTAIL_HOME)/jars/.complete-embedded $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka $(CLEANTAIL_HOME)/jars/classes.jsa ## Python environment, Spark jars and a broker's, once
+RUNTIME := .venv/.complete $(CLEANTAIL_JARS)/.complete-embedded $(CLEANTAIL_JARS)/classes.jsa
+
+setup: $(RUNTIME) $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka ## Python environment, Spark jars and a broker's, once
 
 .venv/.complete: pyproject.toml constraints.txt
 	@command -v java > /dev/null || { echo "Java 17 or newer is needed: no java on PATH"; exit 1; }
@@ -20,13 +25,13 @@ setup: .venv/.complete $(CLEANTAIL_HOME)/jars/.complete-embedded $(CLEANTAIL_HOM
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt -e '.[dev]'
 	touch $@
 
-$(CLEANTAIL_HOME)/jars/.complete-embedded: .venv/.complete bin/fetch-jars
-	bin/fetch-jars $(CLEANTAIL_HOME)/jars
+$(CLEANTAIL_JARS)/.complete-embedded: .venv/.complete bin/fetch-jars
+	bin/fetch-jars $(CLEANTAIL_JARS)
 	touch $@
 
-$(CLEANTAIL_HOME)/jars/classes.jsa: $(CLEANTAIL_HOME)/jars/.complete-embedded spark_jobs/class_archive.py
+$(CLEANTAIL_JARS)/classes.jsa: $(CLEANTAIL_JARS)/.complete-embedded spark_jobs/class_archive.py
 	@# every JVM starts without it as well, only slower
-	-$(BIN)/python -m spark_jobs.class_archive --jars $(CLEANTAIL_HOME)/jars
+	-$(BIN)/python -m spark_jobs.class_archive --jars $(CLEANTAIL_JARS)
 
 $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars-kafka kafka
@@ -67,8 +72,8 @@ lint: setup ## ruff
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-up: setup ## Airflow with its UI on 127.0.0.1, kept running
-	bin/cleantail-airflow up
+up: $(RUNTIME) ## Airflow with its UI on 127.0.0.1, kept running; PORT=8081 where 8080 is taken
+	bin/cleantail-airflow up $(if $(PORT),--port $(PORT))
 
 down: ## stops it
 	bin/cleantail-airflow down

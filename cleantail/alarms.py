@@ -14,7 +14,7 @@ from cleantail.readers import Reader, hold_offset
 from cleantail.round_state import red_since_and_retry
 from cleantail.ticks import run_before
 from cleantail.triggers import decide
-from cleantail.words import duration, in_words, instant
+from cleantail.words import be, counted, duration, in_words, instant
 
 
 def log_alarms(
@@ -117,8 +117,8 @@ def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int
     if not (configs.compacts and late):
         return None
     count, first_ms = sum(h.tombstones for h in late), min(_due_ms(h, hold, configs) for h in late)
-    there = "1 tombstone is" if count == 1 else f"{count} tombstones are"
-    text = f"partition {log.partition}: up to {there} still there, due since {instant(first_ms)} UTC"
+    still = f"up to {counted(count, 'tombstone')} {be(count)} still there"
+    text = f"partition {log.partition}: {still}, due since {instant(first_ms)} UTC"
     return Condition(Event.ERASURE, partition_subject(log.partition), text, partition=log.partition)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cleantail.approval import removed
-from cleantail.words import instant
+from cleantail.words import counted, instant
 
 KEY_CHARS, VALUE_CHARS = 60, 100
 FENCE = "```"
@@ -39,7 +39,7 @@ def body(checked: Mapping[str, Any]) -> str:
             _fenced([f"partition {h['partition']}: {h['reason']}" for h in checked["holds"]]),
             "**What would go**",
             _fenced(count_lines(checked)),
-            f"**A sample of it** ({len(checked['sample'])} records)",
+            f"**A sample of it** ({counted(len(checked['sample']), 'record')})",
             _fenced(sample_lines(checked["sample"]) or ["nothing would go"]),
             "Approve publishes exactly this. Reject drops it, and the partitions rest for cleantail.approval.pause.ms "
             "or until they are released.",

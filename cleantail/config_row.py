@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from cleantail.errors import Problem
+from cleantail.units import plain_number
 
 LONG_MAX = 2**63 - 1  # Kafka's LONG
 INT_MAX = 2**31 - 1  # Kafka's INT
@@ -26,6 +27,15 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
 
+class Configs(Model):
+    """Base of the tables of configs: times and sizes may have a unit."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_units(cls, data: Any) -> Any:
+        return {k: plain_number(k, v) for k, v in data.items()} if isinstance(data, dict) else data
+
+
 def config(
     name: str, default: object, doc: str, source: str, *, low: float | None = None, high: float | None = None
 ) -> Any:
@@ -39,6 +49,8 @@ def problems_error(problems: Sequence[tuple[tuple[str | int, ...], Problem]]) ->
     return PydanticCustomError("problems", "problems", {"problems": tuple(problems)})
 
 
-def cross_field_error(key: str, value: object, allowed: str) -> PydanticCustomError:
-    """The error of a rule that joins several keys; `key` is the one that a reader should look at."""
-    return PydanticCustomError("cross_field", "{allowed}", {"key": key, "value": value, "allowed": allowed})
+def cross_field_error(key: str, value: object, allowed: str, fact: str = "") -> PydanticCustomError:
+    """The error of a rule that joins several keys; `key` is the one that a reader should look at. `fact` is what is
+    wrong with it, where that is not its value."""
+    context = {"key": key, "value": value, "allowed": allowed, "fact": fact}
+    return PydanticCustomError("cross_field", "{allowed}", context)

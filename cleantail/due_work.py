@@ -115,7 +115,11 @@ def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[Hold], no
         wait = _counted(past, "past its horizon waits", "past their horizon wait")
         texts = [f"{wait} for a round over the records that arrived below the clean point"]
     else:
-        texts = [f"no tombstone is due before {coming[0]}" if coming else "no tombstone waits for a horizon"]
+        texts = [
+            f"no tombstone is due before {coming[0]} (delete.retention.ms)"
+            if coming
+            else "no tombstone waits for a horizon"
+        ]
     return "; ".join(text for text in texts if text)
 
 

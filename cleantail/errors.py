@@ -29,6 +29,7 @@ class Problem:
     value   the offending value; None for a missing or secret key
     allowed what would be right
     nearest the closest name or value that would be right, if there is one
+    line    where the key is in the file, counted from 1; None where it is not written there
     """
 
     key: str
@@ -36,6 +37,7 @@ class Problem:
     allowed: str
     value: object = None
     nearest: str | None = None
+    line: int | None = None
 
     def __str__(self) -> str:
         text = ": ".join(part for part in (self.key, self.fact, self.allowed) if part)
@@ -81,7 +83,7 @@ class ConfigError(CleantailError):
         return self.problems[0].nearest
 
     def __str__(self) -> str:
-        return "\n".join(f"{self.file}: {problem}" for problem in self.problems)
+        return "\n".join(f"{self.file}{f':{p.line}' if p.line else ''}: {p}" for p in self.problems)
 
 
 class BadLineError(CleantailError):
@@ -101,7 +103,7 @@ class BadLineError(CleantailError):
 
 
 class TableError(CleantailError):
-    """A catalog that cannot be reached, or a table that is missing, broken or not Cleantail's."""
+    """A table that is missing, broken or not Cleantail's, or a catalog that is none."""
 
 
 class ConflictError(CleantailError):
@@ -117,6 +119,6 @@ class HeldError(CleantailError):
 
 
 class OutsideError(CleantailError):
-    """Something that Cleantail needs failed: a disk, a network, Java. The same may work at another time."""
+    """Something that Cleantail needs failed: a catalog, a disk, a network, Java. It may work at another time."""
 
     exit_code = 4

@@ -20,6 +20,7 @@ from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
 from cleantail.retention import Retention
 from cleantail.table_metadata import TableFacts, require_partition, table_facts
 from cleantail.triggers import Decision
+from cleantail.words import be, counted
 from cleantail.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
 
 
@@ -210,8 +211,9 @@ def round_name(now_ms: int, sequence_number: int) -> str:
 
 def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWork) -> str:
     if works:
-        return f"{len(works)} of {len(logs)} partitions are due"
+        return f"{len(works)} of {counted(len(logs), 'partition')} {be(len(works))} due"
     if work.sweep:
-        return f"tombstones of {len(work.sweep)} of {len(logs)} partitions are due, and nothing else"
+        return f"tombstones of {len(work.sweep)} of {counted(len(logs), 'partition')} are due, and nothing else"
     reasons = sorted({d.reason for d in work.decisions})
-    return f"nothing is due: {reasons[0]}" + (f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else "")
+    more = f" (and {counted(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
+    return f"nothing is due: {reasons[0]}{more}"

@@ -62,6 +62,17 @@ class LogState:
         return sum(s.bytes for s in self.segments)
 
     @property
+    def active_bytes(self) -> int:
+        """Of the newest segment while it is active, which no round touches."""
+        return self.segments[-1].bytes if self.segments and self.active_base_offset is not None else 0
+
+    @property
+    def young_bytes(self) -> int:
+        """Of uncleanable segments that are not active: they hold records younger than min.compaction.lag.ms."""
+        rolled = self.segments[:-1] if self.active_base_offset is not None else self.segments
+        return sum(s.bytes for s in rolled if s.end_offset_exclusive > self.first_uncleanable_offset)
+
+    @property
     def pending_tombstones(self) -> int:
         return self.tombstones_without_horizon + sum(h.tombstones for h in self.horizons)
 

@@ -14,9 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from cleantail.catalog_errors import cause
 from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import Platform, Topic
-from cleantail.errors import CleantailError, TableError
+from cleantail.errors import CleantailError, OutsideError
 from cleantail.evidence_totals import EvidenceTotals
 from cleantail.history import SizePoint, size_point
 from cleantail.log_metrics import Totals
@@ -65,7 +66,7 @@ class MetadataCache:
         self._totals = EvidenceTotals(lambda: _load_or_none(self._open(), self._evidence_name))
 
     def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, Observed | None]:
-        """Topic name -> what its table says, None for those that `within_s` was too short for. Raises TableError
+        """Topic name -> what its table says, None for those that `within_s` was too short for. Raises OutsideError
         where the catalog cannot be reached."""
         locations = self._current_locations()
         with self._lock:
@@ -106,7 +107,7 @@ class MetadataCache:
         return found
 
     def totals(self, within_s: float) -> Totals | None:
-        """Counters over the whole evidence table; None while it is read for the first time. Raises TableError where
+        """Counters over the whole evidence table; None while it is read for the first time. Raises OutsideError where
         the catalog cannot be reached."""
         return self._totals.current(self._current_locations().get(self._evidence_name, ""), within_s)
 
@@ -192,7 +193,7 @@ def metadata_locations(catalog: Catalog) -> dict[str, str]:
         with Session(catalog.engine) as session:
             rows = session.execute(select(*columns).where(IcebergTables.catalog_name == catalog.name)).all()
     except SQLAlchemyError as e:
-        raise TableError(f"catalog {catalog.name} cannot be reached: {type(e).__name__}") from None
+        raise OutsideError(f"catalog {catalog.name} cannot be reached: {cause(e)}") from None
     return {f"{namespace}.{name}": location or "" for namespace, name, location in rows}
 
 

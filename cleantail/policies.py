@@ -12,7 +12,7 @@ from typing import Any
 from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import ConfigError, Platform, Topic, scan_topics
 from cleantail.config_problems import validate
-from cleantail.errors import CleantailError, Problem
+from cleantail.errors import CleantailError, OutsideError, Problem
 from cleantail.evaluate import log_states
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.past_rounds import EVIDENCE, Round, read_evidence
@@ -50,6 +50,7 @@ class Comparison:
     after: Policy | None = None
     start_ms: int = 0
     days: float = 0.0
+    whole_days: int = 0
     observed_rounds: int = 0
     note: str = ""
 
@@ -92,7 +93,9 @@ def compare(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Com
     facts = table_facts(table)
     old, new = (_policy(topic, history, log_states(topic, facts, now_ms), now_ms) for topic in (before, after))
     real = sum(r.at_ms >= history.start_ms for r in history.rounds)
-    return Comparison(before.topic, changes, old, new, history.start_ms, history.days, real, _note(history))
+    return Comparison(
+        before.topic, changes, old, new, history.start_ms, history.days, history.whole_days, real, _note(history)
+    )
 
 
 def _rounds(catalog: Any, platform: Platform, topic: Topic) -> list[Round]:
@@ -117,7 +120,7 @@ def _policy(topic: Topic, history: History, logs: Sequence[Any], now_ms: int) ->
 def _note(history: History) -> str:
     if not history.rounds:
         return "no round was published yet: how many records a round drops is not known"
-    return "" if history.days >= 1 else "the history is shorter than a day: rates a day are extrapolated"
+    return "" if history.whole_days else "the history is shorter than a day: too short for a rate a day"
 
 
 def changes_between(before: Topic, after: Topic) -> dict[str, tuple[object, object]]:
@@ -177,8 +180,11 @@ def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, C
 
 
 def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
-    """A table that cannot be read is told where its topic is, and hides none of the others."""
+    """A table that cannot be read is told where its topic is, and hides none of the others; a catalog out of reach is
+    an error of all."""
     try:
         return compare(before, after, platform, now_ms)
+    except OutsideError:
+        raise
     except CleantailError as e:
         return Comparison(before.topic, changes_between(before, after), note=str(e))

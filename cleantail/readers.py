@@ -37,15 +37,25 @@ class Reader:
 
 
 def set_position(
-    catalog: Catalog, topic: Topic, name: str, partition: int, offset: int, now_ms: int | None = None
+    catalog: Catalog,
+    topic: Topic,
+    name: str,
+    partition: int,
+    offset: int,
+    now_ms: int | None = None,
+    *,
+    back: bool = False,
 ) -> Reader:
-    """Registers the reader, or moves its position, also backwards.
+    """Registers the reader, or moves its position: backwards only with `back`.
 
-    Raises CleantailError for a name that cannot be, and TableError for a partition that the topic does not have, where
-    the position would hold nothing. A topic without records has none yet, and any may come.
+    Raises CleantailError for a name that cannot be, for an offset outside the log (beyond its end the position would
+    hold nothing, ever), and for one below the reader's own; TableError for a partition that the topic does not have. A
+    topic without records has none yet, and any may come.
     """
     _require_name(name)
-    _require_partition(catalog, topic, partition)
+    _require_in_log(catalog, topic, partition, offset)
+    if not back:
+        _require_ahead(registered(catalog, topic), name, partition, offset)
     at_ms = int(time.time() * 1000) if now_ms is None else now_ms
     reader = Reader(topic.topic, name, partition, offset, at_ms)
     catalog.create_namespace_if_not_exists(namespace_of(topic))
@@ -101,16 +111,33 @@ def namespace_of(topic: Topic) -> str:
     return topic.table.rpartition(".")[0]
 
 
-def _require_partition(catalog: Catalog, topic: Topic, partition: int) -> None:
+def _require_in_log(catalog: Catalog, topic: Topic, partition: int, offset: int) -> None:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-    from cleantail.table_metadata import log_ends, require_partition
+    from cleantail.evaluate import log_states
+    from cleantail.table_metadata import require_partition, table_facts
 
     try:
         table = catalog.load_table(topic.table)
     except (NoSuchTableError, NoSuchNamespaceError):
         return
-    require_partition(topic, partition, log_ends(table))
+    logs = {log.partition: log for log in log_states(topic, table_facts(table), 0)}
+    require_partition(topic, partition, logs)
+    log = logs.get(partition)
+    if log is not None and not log.log_start_offset <= offset <= log.log_end_offset:
+        raise CleantailError(
+            f"offset {offset} is not in partition {partition} of topic {topic.topic}; nothing was changed. A reader's "
+            f"next offset is from {log.log_start_offset} (log start) to {log.log_end_offset} (log end: all is read)"
+        )
+
+
+def _require_ahead(readers: Iterable[Reader], name: str, partition: int, offset: int) -> None:
+    own = next((r for r in readers if (r.name, r.partition) == (name, partition)), None)
+    if own is not None and offset < own.offset:
+        raise CleantailError(
+            f"reader {name} is at offset {own.offset} of partition {partition}: {offset} would move it back, and "
+            "tombstones in between may be gone; nothing was changed. --back (back=True) does it"
+        )
 
 
 def _require_name(name: str) -> None:

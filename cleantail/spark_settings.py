@@ -15,12 +15,17 @@ from cleantail.platform_config import Platform
 
 CATALOG_USER = "CLEANTAIL_CATALOG_USER"
 CATALOG_PASSWORD = "CLEANTAIL_CATALOG_PASSWORD"
+CATALOG_TOKEN = "CLEANTAIL_CATALOG_TOKEN"
+"""Of a REST catalog: the bearer token that every request shows."""
+CATALOG_CREDENTIAL = "CLEANTAIL_CATALOG_CREDENTIAL"
+"""Of a REST catalog: client id and secret (`id:secret`), for which it gives a token (OAuth2)."""
 S3_ACCESS_KEY = "CLEANTAIL_S3_ACCESS_KEY_ID"
 S3_SECRET_KEY = "CLEANTAIL_S3_SECRET_ACCESS_KEY"
 SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
 """What a Spark cluster with spark.authenticate=true asks of a driver."""
 JARS_VARIABLE = "CLEANTAIL_JARS"
-"""Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME."""
+"""Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME, else those that `make setup` fetched."""
+CHECKOUT_JARS = Path(__file__).resolve().parents[1] / ".cleantail" / "jars"
 
 LOCK_WAIT_S = 30
 """How long a client waits for SQLite's lock: the defaults (3 s and 5 s) are shorter than a busy commit."""
@@ -48,7 +53,10 @@ def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
 
 
 def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
-    return Path(env.get(JARS_VARIABLE) or platform.home / "jars")
+    if env.get(JARS_VARIABLE):
+        return Path(env[JARS_VARIABLE])
+    own = platform.home / "jars"
+    return CHECKOUT_JARS if CHECKOUT_JARS.is_dir() and not own.is_dir() else own
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:
@@ -136,8 +144,14 @@ def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
     names = {f"{prefix}.s3.access-key-id": S3_ACCESS_KEY, f"{prefix}.s3.secret-access-key": S3_SECRET_KEY}
     if platform.catalog.type == "postgres":
         names |= {f"{prefix}.jdbc.user": CATALOG_USER, f"{prefix}.jdbc.password": CATALOG_PASSWORD}
+    names |= {f"{prefix}.{key}": variable for key, variable in _rest_login(platform).items()}
     names |= {"spark.authenticate.secret": SPARK_SECRET}
     return {key: env[variable] for key, variable in names.items() if env.get(variable)}
+
+
+def _rest_login(platform: Platform) -> dict[str, str]:
+    """Property of a REST catalog, the same for both clients -> the variable that has its value."""
+    return {"token": CATALOG_TOKEN, "credential": CATALOG_CREDENTIAL} if platform.catalog.type == "rest" else {}
 
 
 def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
@@ -145,7 +159,7 @@ def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str
     catalog = platform.catalog
     uris = {"sqlite": f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}", "rest": catalog.uri or ""}
     uri = uris.get(catalog.type) or _with_login(_plain(catalog.uri), env)
-    keys = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY}
+    keys = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY} | _rest_login(platform)
     secrets = {key: env[variable] for key, variable in keys.items() if env.get(variable)}
     kind = "rest" if catalog.type == "rest" else "sql"
     region = {"s3.region": catalog.properties["client.region"]} if "client.region" in catalog.properties else {}

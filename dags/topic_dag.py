@@ -118,7 +118,13 @@ FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off: a schedule only 
 PARAMS = {
     "force": Param(False, type="boolean", description="Pass over the dirty ratio; never over the bounds."),
     "partition": Param(None, type=["null", "integer"], minimum=0, description="Only this partition; empty is all."),
-    "now_ms": Param(None, type=["null", "integer"], minimum=0, description="Unix ms; empty is the clock."),
+    "now_ms": Param(
+        None,
+        type=["null", "integer"],
+        minimum=0,
+        description="Empty: now. Else the clock of every decision, in milliseconds since 1970 (Unix ms): "
+        "`date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
+    ),
     ROLLBACK_TO: Param(
         None,
         type=["null", "string"],

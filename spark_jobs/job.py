@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.catalogs import require_usable
-from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail.config import Platform, Topic, config_place, find_topic, load_platform
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
 
@@ -42,7 +42,8 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     plain = argparse.RawDescriptionHelpFormatter
     # @FILE stands for an argument that is longer than the system takes
     made = argparse.ArgumentParser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
-    made.add_argument("--config", type=Path, default=Path("config"), help="directory of the configuration")
+    where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
+    made.add_argument("--config", type=Path, default=config_place(os.environ), help=where)
     made.add_argument("--topic", required=True)
     made.add_argument("--now", type=int, help="Unix ms; default: the clock")
     made.add_argument("--result", type=Path, help="file for the result, one JSON object")

@@ -248,8 +248,8 @@ def test_a_table_is_told_and_an_upgrade_is_asked_for(sinks, project):
     code, out, err = run("sinks.orders")
     assert code == 2
     assert "sinks.orders: plain columns" in out
-    assert "partition 0: 3 records, offsets 1 to 3, 1 duplicates" in out
-    assert "0 of 1 files are in offset order" in out
+    assert "partition 0: 3 records, offsets 1 to 3, 1 duplicate" in out
+    assert "files in offset order: 0 of 1" in out
     assert "note: no timestamp: the newest segment stays active" in out
     assert "sinks.orders cannot be adopted; nothing was changed:\n- its format version is 1" in err
     assert list((project / "config" / "topics").iterdir()) == []

@@ -62,7 +62,7 @@ def usage(capsys):
         ),
         pytest.param(["plan", "orders", "--now", "soon"], "'soon' is not an integer", id="clock in words"),
         pytest.param(["plan", "orders", "--now", ""], "'' is not an integer", id="empty clock"),
-        pytest.param(["plan", "orders", "--now", "²"], "argument --now: invalid", id="superscript"),
+        pytest.param(["plan", "orders", "--now", "²"], "argument --now: '²' is not an integer", id="superscript"),
         pytest.param(["plan", "orders", "--now", str(1 << 63)], f"'{1 << 63}' is not an integer", id="clock too large"),
         pytest.param(
             ["compact", "orders", "--partition", "x"], "argument --partition: 'x' is not", id="partition in words"
@@ -152,7 +152,10 @@ def test_an_unknown_topic_is_named_with_the_nearest_one(run):
 
 def test_a_missing_folder_names_the_option(capsys, tmp_path):
     assert main(["plan", "orders", "--config", str(tmp_path / "absent")]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}/absent: no such directory: give it with --config DIR\n"
+    assert (
+        capsys.readouterr().err
+        == f"error: {tmp_path}/absent: no such directory: give it with --config DIR or CLEANTAIL_CONFIG\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["status", "ingest --file f", "plan", "compact", "reclaim", "read"])
@@ -236,8 +239,9 @@ def test_a_catalog_on_a_closed_port_is_one_plain_message(run, project, command, 
     monkeypatch.setenv("CLEANTAIL_CATALOG_USER", "me")
     monkeypatch.setenv("CLEANTAIL_CATALOG_PASSWORD", "hunter2")
     code, out, err = run(command, "orders")
-    assert code == 2
-    assert "error: catalog cleantail (postgres) at postgresql://127.0.0.1:1/iceberg cannot be reached: " in err
+    assert code == 4
+    where = "catalog cleantail (postgres) at postgresql://127.0.0.1:1/iceberg"
+    assert f"error: {where} cannot be reached: the connection was refused: nothing listens there\n" in err
     assert "hunter2" not in out + err
     assert "Traceback" not in err
 
@@ -249,7 +253,8 @@ def test_a_broken_catalog_file_is_one_plain_message(run, project, command):
     code, _, err = run(command, "orders")
     assert code == 2
     assert err.splitlines()[-1] == (
-        f"error: catalog cleantail (sqlite) at sqlite:///{project}/home/catalog.db cannot be reached: DatabaseError"
+        f"error: catalog cleantail (sqlite) at sqlite:///{project}/home/catalog.db cannot be opened: "
+        "the file is not a SQLite database"
     )
 
 

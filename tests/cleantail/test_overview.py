@@ -38,7 +38,11 @@ def row_of(*logs, asking="", readers=(), dag=None, **changes):
             id="overdue",
         ),
         pytest.param(
-            {}, {"min_cleanable_dirty_ratio": 0.4}, State.DUE, "partition 0: dirty ratio 0.5000 is above 0.4", id="due"
+            {},
+            {"min_cleanable_dirty_ratio": 0.4},
+            State.DUE,
+            "partition 0: dirty ratio 0.5000 is above min.cleanable.dirty.ratio 0.4",
+            id="due",
         ),
         pytest.param(
             {"horizons": (Horizon(5, NOW_MS, 3),)}, {}, State.DUE, "3 tombstones are past their horizon", id="sweep"
@@ -47,7 +51,7 @@ def row_of(*logs, asking="", readers=(), dag=None, **changes):
             {},
             {},
             State.WAITING,
-            "partition 0: dirty ratio 0.5000 is not above 0.5, and no record is overdue",
+            "partition 0: dirty ratio 0.5000 is not above min.cleanable.dirty.ratio 0.5, and no record is overdue",
             id="waiting",
         ),
         pytest.param(CLEAN, {}, State.CLEAN, MEANING[State.CLEAN], id="clean"),
