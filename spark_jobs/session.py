@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark import SparkConf
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from cleantail.config import Platform
@@ -35,7 +36,7 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
     logging.getLogger("py4j").setLevel(logging.WARNING)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # they quote values of records; the error is told anyway
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)  # they quote values of records; the error is told anyway
     platform.home.mkdir(parents=True, exist_ok=True)
     given = SparkConf() if SUBMITTED in os.environ else None
     builder = SparkSession.builder.appName(app_name)
