@@ -35,8 +35,8 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     if platform.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)  # they quote values of records; the error is told anyway
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they quote values of records
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     platform.home.mkdir(parents=True, exist_ok=True)
     given = SparkConf() if SUBMITTED in os.environ else None
     builder = SparkSession.builder.appName(app_name)
