@@ -46,6 +46,8 @@ def _gx() -> Any:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     import great_expectations
 
+    # its log quotes what Spark says, which quotes values of records; what matters is in the results
+    logging.getLogger("great_expectations").setLevel(logging.CRITICAL)
     return great_expectations
 
 

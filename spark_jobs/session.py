@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark import SparkConf
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from cleantail.config import Platform
@@ -33,6 +34,8 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     if platform.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they quote values of records
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     platform.home.mkdir(parents=True, exist_ok=True)
     settings = spark_conf(platform, os.environ, records)
     quiet_jvm.start(settings)

@@ -37,7 +37,7 @@ def _two_logs(workshop, topic, values):
     ("check", "reason"),
     [
         pytest.param(SUM, "[CAST_INVALID_INPUT]", id="a value that is no number"),
-        pytest.param(IN_SCHEMA, "PythonException", id="a value that is no JSON"),
+        pytest.param(IN_SCHEMA, "JSONDecodeError", id="a value that is no JSON"),
     ],
 )
 def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(workshop, tmp_path, check, reason):
