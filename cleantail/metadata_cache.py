@@ -84,7 +84,7 @@ class MetadataCache:
         for namespace, of_namespace in _by_namespace(topics).items():
             try:
                 readers = registered_in(self._open(), namespace)
-            except TableError as e:
+            except CleantailError as e:
                 found |= {t.topic: Observed(error=str(e)) for t in of_namespace if found.get(t.topic)}
                 continue
             for topic in of_namespace:

@@ -40,7 +40,7 @@ LABEL_WIDTH = 12
 
 
 def status(topics: Sequence[TopicStatus], now_ms: int, for_machines: bool, broken: Sequence[str] = ()) -> None:
-    """Every log of the topics with what it waits for, and a line a reader; what is `broken` on stderr, after the rest."""
+    """Every log of the topics with what it waits for, and its readers; what is `broken` on stderr, after the rest."""
     if for_machines:
         logs_of = {t.topic.topic: [log_json(log, t.topic, now_ms) for log in t.logs] for t in topics}
         readers_of = {t.topic.topic: [asdict(hold) for hold in t.holds] for t in topics}
