@@ -133,7 +133,8 @@ def _run(
 
 
 def check(arguments: argparse.Namespace, platform: Platform) -> int:
-    """A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice."""
+    """A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice, or two different
+    records are at one offset."""
     from cleantail import report
     from spark_jobs.check_quality import prove_topic
 

@@ -264,7 +264,7 @@ def rollback(
 
 
 def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
-    """The keys below every clean point, and how many of them are there more than once."""
+    """The keys below every clean point, how many of them are there more than once, and which offsets are."""
     if for_machines:
         _print_json({"topic": topic.topic, **result})
         return
@@ -272,6 +272,10 @@ def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         keys, end, twice = log["keys"], log["end_offset"], log["duplicate_keys"]
         found = f"{twice} of {keys} keys are there more than once" if twice else f"all {keys} keys are unique"
         print(f"{topic.topic}: partition {log['partition']}: {found} below {end}")
+    for log in result["contradictions"]:
+        print(f"{topic.topic}: partition {log['partition']}: {log['text']}")
+    if not result["contradictions"]:
+        print(f"{topic.topic}: no offset has two different records")
 
 
 def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:

@@ -1,0 +1,80 @@
+"""A round never changes the state that readers see, whatever others have written: copies, and contradictions of them.
+
+`latest` before and after is the same, for retention drops nothing here; a log is held back if and only if one of its
+offsets has ever had two different records. `make test-deep` draws CLEANTAIL_HISTORIES of each strategy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed
+from hypothesis import settings as profile
+
+from tests.histories.generate import disputed_histories, disputes
+from tests.histories.history import Append, Compact, Configure, kcat_lines
+from tests.jobs.test_histories import DEEP, EXAMPLES, SEED
+
+STRATEGIES = ["offset", "timestamp", "header"]
+BY_COLUMNS = {"offset": "auto", "timestamp": "never", "header": "never"}
+NUMBERS = itertools.count()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_latest_state_is_the_same_before_and_after_any_round(workshop, spark, strategy):
+    workshop.by_columns(BY_COLUMNS[strategy])
+
+    @seed(SEED * 1000 + STRATEGIES.index(strategy))
+    @profile(
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(disputed_histories(strategy, runs=3 if DEEP else 2).filter(disputes))
+    def check(steps):
+        play(workshop, spark, f"disputed-{strategy}-{next(NUMBERS)}", steps)
+
+    check()
+
+
+def play(workshop, spark, topic, steps):
+    for n, step in enumerate(steps):
+        if isinstance(step, Configure):
+            workshop.topic(topic, step.config)
+            workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}.jsonl", []))
+        elif isinstance(step, Append):
+            append(spark, topic, workshop.file(f"{topic}-{n}.jsonl", kcat_lines(step.records)))
+        elif isinstance(step, Compact):
+            before = latest(workshop, topic, step.now)
+            held_back, published = run(workshop, topic, step)
+            assert latest(workshop, topic, step.now) == before
+            assert held_back == set(disputes(steps[:n]))
+            assert published == logs(steps[:n]) - held_back
+
+
+def append(spark, topic, file):
+    """Past ingestion, which would refuse it."""
+    from spark_jobs.ingest import parsed_records
+
+    parsed_records(spark, [file], "text").writeTo(f"cleantail.cleantail.`{topic}`").append()
+
+
+def latest(workshop, topic, now):
+    return sorted(workshop.ok("latest", topic, "--now", now).splitlines())
+
+
+def run(workshop, topic, step):
+    """(logs that were held back, logs that were published)."""
+    _, out, err = workshop.run("compact", topic, *step.argv, "--json")
+    result = json.loads(out or "null")
+    assert result, err
+    stages = [result["compacted"], result["expired"]]
+    return {p for s in stages for p in s["held_back"]}, set(result["compacted"]["published"])
+
+
+def logs(steps):
+    return {p for step in steps if isinstance(step, Append) for p in step.records}
