@@ -53,7 +53,8 @@ class Contradiction:
     def difference(self) -> str:
         """`key differs`, `key, value and headers differ`."""
         *others, last = self.differing
-        return f"{', '.join(others)} and {last} differ" if others else f"{last} differs"
+        subject = f"{', '.join(others)} and {last}" if others else last
+        return f"{subject} {'differ' if others or last == HEADERS else 'differs'}"
 
     @property
     def text(self) -> str:
