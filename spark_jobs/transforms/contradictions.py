@@ -20,10 +20,14 @@ COLUMNS = (PARTITION, OFFSET, *COMPARED, PART)
 
 
 def spans_twice(records: DataFrame) -> DataFrame:
-    """(partition, low, high): of each log the lowest and the highest offset that occurs more than once, one of them
-    asked about. Reads neither keys nor values."""
-    twice = _twice(records)
-    return twice.groupBy(PARTITION).agg(F.min(OFFSET).alias("low"), F.max(OFFSET).alias("high"))
+    """(partition, low, high): of each log the range, to the next 64 offsets, outside of which none occurs more than
+    once, as far as it is asked about. Reads neither keys nor values."""
+    bits = F.bit_or(F.expr(f"shiftleft(1L, cast(`{OFFSET}` & 63 AS int))")).alias("bits")
+    words = records.groupBy(PARTITION, F.shiftright(OFFSET, 6).alias("word")).agg(
+        F.count("*").alias("records"), bits, F.min(PART).alias(PART)
+    )
+    twice = words.where(f"records > bit_count(bits) AND {PART} = {ASKED}").groupBy(PARTITION)
+    return twice.agg((F.min("word") * 64).alias("low"), (F.max("word") * 64 + 63).alias("high"))
 
 
 def _twice(records: DataFrame) -> DataFrame:

@@ -217,3 +217,36 @@ def test_a_sinks_table_is_held_back_until_the_wrong_rows_are_gone(workshop, redp
     spark.sql(f"DELETE FROM cleantail.{table} WHERE redpanda.key = CAST('x' AS BINARY)")
     assert workshop.run("compact", topic, "--now", NOW, "--force")[0] == 0
     assert "no offset has two different records" in workshop.ok("check", topic)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differing"),
+    [
+        pytest.param("null", "array()", (), id="no headers and none of them are the same"),
+        pytest.param(
+            "array(named_struct('key', 'h', 'value', X''))", "null", ("headers",), id="an empty header is one"
+        ),
+        pytest.param(
+            "array(named_struct('key', 'h', 'value', X''))",
+            "array(named_struct('key', 'h', 'value', CAST(null AS BINARY)))",
+            ("headers",),
+            id="an empty value is not none",
+        ),
+        pytest.param(
+            "array(named_struct('key', 'h', 'value', X'01'), named_struct('key', 'h', 'value', X'02'))",
+            "array(named_struct('key', 'h', 'value', X'02'), named_struct('key', 'h', 'value', X'01'))",
+            ("headers",),
+            id="headers have an order",
+        ),
+    ],
+)
+def test_headers_are_compared_as_kafka_has_them(spark, first, second, differing):
+    from spark_jobs.contradictions import all_asked, contradictions_in
+
+    rows = " UNION ALL ".join(
+        "SELECT 0 AS partition, 5L AS offset, X'61' AS key, X'' AS value, timestamp_millis(7) AS timestamp, "
+        f"CAST({headers} AS array<struct<key: string, value: binary>>) AS headers"
+        for headers in (first, second)
+    )
+    found = contradictions_in(all_asked(spark.sql(rows)))
+    assert [c.differing for c in found] == ([differing] if differing else [])
