@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from spark_jobs.contradictions import all_asked, contradictions_in
+from spark_jobs.ingest import parsed_records
+from spark_jobs.tables import TopicTable
 from tests.jobs.conftest import settings
 from tests.jobs.test_rounds import HOUR, NOW, offsets, record
 
@@ -43,28 +46,31 @@ def test_a_topic_made_anew_is_refused_and_nothing_is_appended(workshop, ingest, 
     assert list(table_of(topic).load().refs().keySet()) == ["main"]
 
 
-@pytest.mark.parametrize(
-    ("change", "differing"),
-    [
-        pytest.param({"key": "z"}, "key differs", id="key"),
-        pytest.param({"key": None}, "key differs", id="no key"),
-        pytest.param({"payload": ""}, "value differs", id="value"),
-        pytest.param({"payload": None}, "value differs", id="no value"),
-        pytest.param({"ts": 7}, "timestamp differs", id="timestamp"),
-        pytest.param({"ts": -1}, "timestamp differs", id="no timestamp"),
-        pytest.param({"headers": ["h", "w"]}, "headers differ", id="headers"),
-        pytest.param({"headers": []}, "headers differ", id="no headers"),
-        pytest.param({"payload": "w", "headers": ["h", None]}, "value and headers differ", id="two of them"),
-    ],
-)
-def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, ingest, change, differing, spark):
-    topic = workshop.topic("differing")
-    spark.sql("DROP TABLE IF EXISTS cleantail.cleantail.differing PURGE")
-    first = record(4, "a", "v", headers=["h", "v"])
-    assert ingest(topic, [first])[0] == 0
-    code, message = ingest(topic, [record(5, "b", "x"), first | change])
-    assert code == 2 and f"offset 4: the table has another record there: {differing};" in message
-    assert offsets(workshop.read(topic)) == [4]
+DIFFERENCES = [
+    ({"key": "z"}, "key differs"),
+    ({"key": None}, "key differs"),
+    ({"payload": ""}, "value differs"),
+    ({"payload": None}, "value differs"),
+    ({"ts": 7}, "timestamp differs"),
+    ({"ts": -1}, "timestamp differs"),
+    ({"headers": ["h", "w"]}, "headers differ"),
+    ({"headers": ["h", "v", "h", "v"]}, "headers differ"),
+    ({"headers": ["h", None]}, "headers differ"),
+    ({"headers": []}, "headers differ"),
+    ({"payload": "w", "headers": None}, "value and headers differ"),
+    ({"tstype": "unknown"}, None),
+    ({}, None),
+]
+
+
+def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, spark):
+    lines = []
+    for partition, (change, _) in enumerate(DIFFERENCES):
+        first = record(4, "a", "v", partition, headers=["h", "v"])
+        lines += [first, record(5, "b", "v", partition), first | change]
+    records = parsed_records(spark, [workshop.file("differences.jsonl", lines)], "text")
+    found = {c.partition: c.difference for c in contradictions_in(all_asked(records))}
+    assert found == {p: text for p, (_, text) in enumerate(DIFFERENCES) if text}
 
 
 def test_copies_are_taken_as_ever_and_one_of_them_survives(workshop, ingest):
@@ -92,8 +98,6 @@ def test_files_of_one_command_and_lines_of_one_file_may_not_contradict_each_othe
 
 
 def test_where_records_only_follow_no_record_of_the_table_is_read(workshop, ingest, monkeypatch):
-    from spark_jobs.tables import TopicTable
-
     topic = workshop.topic("follow")
     assert ingest(topic, OLD)[0] == 0
     with monkeypatch.context() as patch:
@@ -114,8 +118,6 @@ def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, in
 
 def appended(workshop, spark, topic, records):
     """Past ingestion, as two processes at once or another program would."""
-    from spark_jobs.ingest import parsed_records
-
     file = workshop.file(f"past-{records[0]['offset']}-{len(records)}.jsonl", records)
     parsed_records(spark, [file], "text").writeTo(f"cleantail.cleantail.`{topic}`").append()
 
@@ -219,34 +221,22 @@ def test_a_sinks_table_is_held_back_until_the_wrong_rows_are_gone(workshop, redp
     assert "no offset has two different records" in workshop.ok("check", topic)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "differing"),
-    [
-        pytest.param("null", "array()", (), id="no headers and none of them are the same"),
-        pytest.param(
-            "array(named_struct('key', 'h', 'value', X''))", "null", ("headers",), id="an empty header is one"
-        ),
-        pytest.param(
-            "array(named_struct('key', 'h', 'value', X''))",
-            "array(named_struct('key', 'h', 'value', CAST(null AS BINARY)))",
-            ("headers",),
-            id="an empty value is not none",
-        ),
-        pytest.param(
-            "array(named_struct('key', 'h', 'value', X'01'), named_struct('key', 'h', 'value', X'02'))",
-            "array(named_struct('key', 'h', 'value', X'02'), named_struct('key', 'h', 'value', X'01'))",
-            ("headers",),
-            id="headers have an order",
-        ),
-    ],
-)
-def test_headers_are_compared_as_kafka_has_them(spark, first, second, differing):
-    from spark_jobs.contradictions import all_asked, contradictions_in
+ONE, TWO = (f"named_struct('key', 'h', 'value', {value})" for value in ("X''", "CAST(null AS BINARY)"))
+HEADERS = [
+    ("null", "array()", False),
+    (f"array({ONE})", "null", True),
+    (f"array({ONE})", f"array({TWO})", True),
+    (f"array({ONE}, {TWO})", f"array({TWO}, {ONE})", True),
+]
+"""What sinks write of a record's headers, twice, and whether that is not the same: Kafka has them in their order, and no
+list of them where there are none."""
 
-    rows = " UNION ALL ".join(
-        "SELECT 0 AS partition, 5L AS offset, X'61' AS key, X'' AS value, timestamp_millis(7) AS timestamp, "
-        f"CAST({headers} AS array<struct<key: string, value: binary>>) AS headers"
-        for headers in (first, second)
-    )
-    found = contradictions_in(all_asked(spark.sql(rows)))
-    assert [c.differing for c in found] == ([differing] if differing else [])
+
+def test_headers_are_compared_as_kafka_has_them(spark):
+    row = "SELECT {} AS partition, 5L AS offset, X'61' AS key, X'' AS value, timestamp_millis(7) AS timestamp, "
+    row += "CAST({} AS array<struct<key: string, value: binary>>) AS headers"
+    rows = [row.format(p, headers) for p, (*both, _) in enumerate(HEADERS) for headers in both]
+    found = contradictions_in(all_asked(spark.sql(" UNION ALL ".join(rows))))
+    assert {c.partition: c.differing for c in found} == {
+        p: ("headers",) for p, (*_, differ) in enumerate(HEADERS) if differ
+    }
