@@ -119,7 +119,7 @@ def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, in
 def appended(workshop, spark, topic, records):
     """Past ingestion, as two processes at once or another program would."""
     file = workshop.file(f"past-{records[0]['offset']}-{len(records)}.jsonl", records)
-    parsed_records(spark, [file], "text").writeTo(f"cleantail.cleantail.`{topic}`").append()
+    parsed_records(spark, [file], "text").writeTo(f"cleantail.{workshop.find(topic).table}").append()
 
 
 @pytest.mark.parametrize("columnar", ["auto", "never"], ids=["by columns", "by Spark's joins"])

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as profile
 
+from spark_jobs.ingest import parsed_records
 from tests.histories.generate import disputed_histories, disputes
 from tests.histories.history import Append, Compact, Configure, kcat_lines
 from tests.jobs.test_histories import DEEP, EXAMPLES, SEED
@@ -48,7 +49,7 @@ def play(workshop, spark, topic, steps):
             workshop.topic(topic, step.config)
             workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}.jsonl", []))
         elif isinstance(step, Append):
-            append(spark, topic, workshop.file(f"{topic}-{n}.jsonl", kcat_lines(step.records)))
+            append(workshop, spark, topic, workshop.file(f"{topic}-{n}.jsonl", kcat_lines(step.records)))
         elif isinstance(step, Compact):
             before = latest(workshop, topic, step.now)
             spans, held_back, published = run(workshop, topic, step)
@@ -61,11 +62,9 @@ def play(workshop, spark, topic, steps):
     assert held
 
 
-def append(spark, topic, file):
+def append(workshop, spark, topic, file):
     """Past ingestion, which would refuse it."""
-    from spark_jobs.ingest import parsed_records
-
-    parsed_records(spark, [file], "text").writeTo(f"cleantail.cleantail.`{topic}`").append()
+    parsed_records(spark, [file], "text").writeTo(f"cleantail.{workshop.find(topic).table}").append()
 
 
 def latest(workshop, topic, now):
