@@ -88,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     _topic(
         add(
-            "check", commands.check, "prove that all keys below the clean points are unique, whatever was proven before"
+            "check",
+            commands.check,
+            "prove that all keys below the clean points are unique, and that no offset has two different records",
         )
     )
     _clock(_topic(add("reclaim", commands.reclaim, "rewrite files, expire snapshots, remove orphans, where due")))

@@ -102,6 +102,17 @@ class BadLineError(CleantailError):
         return f"{self.file}:{self.line_number}: {self.reason}"
 
 
+class ContradictionError(CleantailError):
+    """Two different records at one (partition, offset), of which ingestion would append one; nothing was appended.
+
+    `found` has one Contradiction (cleantail.contradictions) a log; the message has neither keys nor values.
+    """
+
+    def __init__(self, message: str, found: Sequence[object]) -> None:
+        super().__init__(message)
+        self.found = tuple(found)
+
+
 class TableError(CleantailError):
     """A table that is missing, broken or not Cleantail's, or a catalog that is none."""
 

@@ -102,7 +102,7 @@ def rollback(
 
 
 def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
-    """The keys below every clean point, and how many of them are there more than once."""
+    """The keys below every clean point, how many of them are there more than once, and which offsets are."""
     if for_machines:
         print_json({"topic": topic.topic, **result})
         return
@@ -114,6 +114,10 @@ def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
             f"keys that are there more than once: {twice} of {keys}" if twice else f"no key is there twice, of {keys}"
         )
         print(f"{topic.topic}: partition {log['partition']}: {found} below {end}")
+    for log in result["contradictions"]:
+        print(f"{topic.topic}: partition {log['partition']}: {log['text']}")
+    if not result["contradictions"]:
+        print(f"{topic.topic}: no offset has two different records")
 
 
 def reclaimed(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:

@@ -5,7 +5,8 @@
 A file is known by the SHA-256 of its content, which becomes a table property in the commit that appends its
 records: the same content again adds nothing, and a run that was killed can be repeated. A line that is not a
 record, or that names another topic (source.topic), stops the run with file and line number, and nothing of the run is
-appended.
+appended. So does a record that differs from another one at its offset, in the table or in the files: Kafka gives an
+offset once.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from spark_jobs.commits import append_files
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.session import start_session
+from spark_jobs.staged_records import require_one_record_an_offset
 from spark_jobs.tables import TopicTable, branch_name
 
 BATCH_RECORDS = 20_000
@@ -53,8 +55,9 @@ def ingest_files(
     progress: Progress,
     any_topic: bool = False,
 ) -> dict[str, Any]:
-    """Appends the files that are not in the table yet, in one commit. Raises BadLineError; then nothing is appended.
-    `any_topic`: lines may name whatever topic they like."""
+    """Appends the files that are not in the table yet, in one commit. Raises BadLineError, and ContradictionError where
+    a record differs from another one of its offset; then nothing is appended. `any_topic`: lines may name whatever
+    topic they like."""
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
     progress("reading")
@@ -85,6 +88,8 @@ def _append(
     try:
         progress("reading and writing records")
         _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding, line_topic))
+        progress("comparing with what is there")
+        require_one_record_an_offset(table, branch, list(fresh.values()), encoding)
         progress("committing")
         records = table.added_records(branch)
         marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}

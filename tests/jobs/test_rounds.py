@@ -119,6 +119,7 @@ def test_of_the_same_offset_twice_one_copy_survives(workshop):
     assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("copies_may_differ")
 def test_a_late_copy_does_not_beat_the_known_one_whose_file_was_rewritten_while_it_waited(workshop):
     topic = workshop.topic("late-copies", {"cleantail.reclaim.min.merge.files": 2})
     for n in range(2):
