@@ -50,7 +50,8 @@ MEANING = {
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """What the page of all topics shows of one. The ratio and the lag are those of its worst log."""
+    """What the page of all topics shows of one. The ratio and the lag are those of its worst log. The last round by its
+    own clock, and by the wall's, which is None where its snapshot is not kept."""
 
     name: str
     state: State
@@ -68,6 +69,7 @@ class TopicRow:
     next_horizon_ms: int | None = None
     quarantined: tuple[int, ...] = ()
     last_round_ms: int | None = None
+    last_round_at_ms: int | None = None
     saved: Saved = Saved(0, 0)
 
     @property
@@ -76,7 +78,14 @@ class TopicRow:
         return self.state not in (State.BROKEN, State.UNREADABLE, State.READING, State.EMPTY)
 
 
-def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int, asking: str = "") -> TopicRow:
+def topic_row(
+    topic: Topic,
+    logs: Sequence[LogState],
+    saved: Saved,
+    now_ms: int,
+    asking: str = "",
+    last_round_at_ms: int | None = None,
+) -> TopicRow:
     """The row of a topic whose table was read. `asking`: the task that waits for a person's answer, if any."""
     configs = topic.config
     decisions = [decide(log, configs, now_ms) for log in logs]
@@ -101,6 +110,7 @@ def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int,
         next_horizon_ms=min(horizons, default=None),
         quarantined=quarantined(logs),
         last_round_ms=max(rounds, default=None),
+        last_round_at_ms=last_round_at_ms,
         saved=saved,
     )
 

@@ -129,6 +129,10 @@ class Round:
         """Whether what passed is neither published nor dropped, as far as is known."""
         return self._any(CHECKED)
 
+    @property
+    def published_logs(self) -> tuple[LogRound, ...]:
+        return tuple(log for log in self.logs if log.outcome == PUBLISHED and self.kind != ROLLBACK)
+
     def _any(self, outcome: str) -> bool:
         return any(log.outcome == outcome for log in self.logs)
 

@@ -19,9 +19,11 @@ from pyspark.sql import DataFrame
 
 from cleantail.errors import ConfigError, Problem
 from cleantail.expectation_names import class_name
+from cleantail.round_state import COMPACT
 from cleantail.rules import rule_text, severity_of
 from cleantail.topic import Check, Topic
 from cleantail.topic_table import PARTITION
+from spark_jobs.data_docs_pages import SITE, apart, build, error_of, subject
 
 logger = logging.getLogger("cleantail.expectations")
 
@@ -67,11 +69,12 @@ class Auditor:
     Directory: CLEANTAIL_HOME/data_docs/<topic>.
     """
 
-    def __init__(self, home: Path, topic: Topic, rules: Sequence[str]) -> None:
+    def __init__(self, home: Path, topic: Topic, rules: Sequence[str], kind: str = COMPACT) -> None:
         self._gx = _gx()
+        self._kind = kind
         self._topic = topic
         self._root = home / "data_docs" / topic.topic
-        self._rules = [self._rule(name) for name in rules]
+        self._rules = list(rules)
         self._results: list[Any] = []
         if (before := _WRITING.pop(self._root, None)) is not None:
             before.join()
@@ -84,8 +87,8 @@ class Auditor:
         self._root.mkdir(parents=True, exist_ok=True)
         context = self._gx.get_context(mode="file", project_root_dir=str(self._root))
         context.variables.progress_bars = {"globally": False}
+        context.update_data_docs_site("local_site", SITE)
         self._context = context
-        self._of_round = self._checkpoint("pandas", "round", self._rules)
 
     def _make_anew(self, error: Exception) -> None:
         """A killed run can leave a file of GX's stores half written: they are kept, under another name."""
@@ -102,10 +105,19 @@ class Auditor:
         """The rules of a round on its measures, one mapping a log with `partition` and the counts of violations."""
         import pandas as pd
 
-        frame = pd.DataFrame(list(measures))
-        results = self._run(lambda: self._of_round, frame, round_id)
         logs = [m[PARTITION] for m in measures]
-        return [finding for result in results for finding in _measure_findings(result, logs)]
+
+        def validate(some: Sequence[int]) -> list[Any]:
+            frame = pd.DataFrame([m for m in measures if m[PARTITION] in some])
+            rules = [self._rule(name) for name in self._rules]
+            return self._run(lambda: self._checkpoint("pandas", "round", rules, some), frame, round_id)
+
+        findings = [finding for result in validate(logs) for finding in _measure_findings(result, logs)]
+        if len(logs) > 1 and (red := sorted({f.partition for f in findings if not f.passed})):
+            self._forget_last()
+            for some in apart(red, logs):
+                validate(some)
+        return findings
 
     def _rule(self, measure: str) -> Any:
         meta = {"rule": rule_text(measure)}
@@ -118,15 +130,16 @@ class Auditor:
         """The topic's own expectations on the records that a round would publish; per log only where one fails."""
         if not self._topic.checks:
             return []
-        together = self._record_results(round_id, records)
+        together = self._record_results(round_id, records, logs)
         if all(r.success for r in together) or len(logs) == 1:
             return [_record_finding(r, p) for p in logs for r in together]
-        alone = ((p, self._record_results(round_id, records.where(f"`{PARTITION}` = {p:d}"))) for p in logs)
+        self._forget_last()
+        alone = ((p, self._record_results(round_id, records.where(f"`{PARTITION}` = {p:d}"), [p])) for p in logs)
         return [_record_finding(r, p) for p, results in alone for r in results]
 
-    def _record_results(self, round_id: str, records: DataFrame) -> list[Any]:
+    def _record_results(self, round_id: str, records: DataFrame, logs: Sequence[int]) -> list[Any]:
         suite = [self.own_expectation(check) for check in self._topic.checks]
-        return self._run(lambda: self._checkpoint("spark", "records", suite), records, round_id)
+        return self._run(lambda: self._checkpoint("spark", "records", suite, logs), records, round_id)
 
     def own_expectation(self, check: Check) -> Any:
         """Raises ConfigError where the arguments are not the expectation's."""
@@ -153,13 +166,20 @@ class Auditor:
         self._results += run.run_results
         return [result for validated in run.run_results.values() for result in validated.results]
 
-    def _checkpoint(self, source: str, name: str, expectations: list[Any]) -> Any:
+    def _forget_last(self) -> None:
+        """A validation of several logs of which one failed: each has one of its own, and Data Docs show those."""
+        self._context.validation_results_store.remove_key(self._results.pop())
+
+    def _checkpoint(self, source: str, name: str, expectations: list[Any], logs: Sequence[int]) -> Any:
+        """Names are always the same, since GX keeps what refers to them; of what a validation is, its results say."""
         gx, context = self._gx, self._context
         sources = context.data_sources
         pandas = source == "pandas"
         made = sources.add_or_update_pandas(name) if pandas else sources.add_or_update_spark(name, persist=False)
         asset = made.add_dataframe_asset(name)
         whole = asset.add_batch_definition_whole_dataframe("whole")
+        for expectation in expectations:
+            expectation.meta = (expectation.meta or {}) | subject(self._kind, logs)
         suite = context.suites.add_or_update(gx.ExpectationSuite(name=name, expectations=expectations))
         validation = context.validation_definitions.add_or_update(
             gx.ValidationDefinition(name=name, data=whole, suite=suite)
@@ -177,14 +197,8 @@ class Auditor:
     def _write_data_docs(self) -> None:
         """Not a reason for a round to fail: the results are in the evidence table too. What a full disk stops goes
         again at the next round; any other failure would come back with the same stores."""
-        from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier
-
-        suites = [
-            ExpectationSuiteIdentifier(name)
-            for name in sorted({r.expectation_suite_identifier.name for r in self._results})
-        ]
         try:
-            self._context.build_data_docs(resource_identifiers=[*self._results, *suites])
+            build(self._context, Path(self.data_docs), self._results)
         except OSError as e:
             logger.warning("Data Docs were not written: %s", e)
         except Exception as e:  # as above
@@ -194,7 +208,7 @@ class Auditor:
 def _measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:
     """One finding a log."""
     config = result.expectation_config
-    column, error = config.kwargs["column"], _error(result)
+    column, error = config.kwargs["column"], error_of(result)[:OBSERVED_CHARS]
     wrong = {row[PARTITION]: row[column] for row in (result.result or {}).get("unexpected_index_list") or []}
     return [
         Finding(
@@ -212,7 +226,7 @@ def _measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:
 
 def _record_finding(result: Any, partition: int) -> Finding:
     config = result.expectation_config
-    error = _error(result)
+    error = error_of(result)[:OBSERVED_CHARS]
     kwargs = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
     return Finding(
         partition=partition,
@@ -223,14 +237,6 @@ def _record_finding(result: Any, partition: int) -> Finding:
         observed=error or _observed(result.result or {}),
         error=bool(error),
     )
-
-
-def _error(result: Any) -> str:
-    """An expectation that could not be evaluated (a missing column, say) does not raise: its info has two shapes."""
-    info = result.exception_info or {}
-    infos = [info] if "raised_exception" in info else [i for i in info.values() if isinstance(i, dict)]
-    raised = [str(i.get("exception_message")) for i in infos if i.get("raised_exception")]
-    return f"could not be evaluated: {raised[0]}"[:OBSERVED_CHARS] if raised else ""
 
 
 def _observed(result: Mapping[str, Any]) -> str:
