@@ -175,9 +175,12 @@ def _columns(
         return None
     ordered = sorted(stacks, key=lambda each: _time(each[0]))
     values = scale(max(sum(stack.values()) for _, stack in ordered), frame.top, frame.inner_height, write)
-    pitch = min(frame.inner_width / len(ordered), WIDEST_COLUMN * 1.25)
+    pitch = frame.inner_width / len(ordered)
+    width = min(pitch * 0.8, WIDEST_COLUMN)
     columns = tuple(
-        Column(r, frame.left + (i + 0.1) * pitch, pitch * 0.8, _stacked(stack, values), write(sum(stack.values())))
+        Column(
+            r, frame.left + (i + 0.5) * pitch - width / 2, width, _stacked(stack, values), write(sum(stack.values()))
+        )
         for i, (r, stack) in enumerate(ordered)
     )
     return ColumnChart(frame, columns, values, _some_moments(columns, frame))
