@@ -21,7 +21,11 @@
   by the task that saw it; a deadline that the run before was to keep, by `evaluate`; and where a round can wait for a
   person `alert_early` tells the rest before it waits.
 
-Nothing due: the run is green and all tasks after `evaluate` are skipped, but for `alert` where there is something to
+The grid shows the tasks in groups, which open by a click: `round` (compact to publish), `upkeep` (tombstones, space) and
+`special` (rollback, outcome, alert). Tasks keep their names without the group's.
+
+Skipped is calm: what has nothing to do is skipped by `evaluate`, without a process. Nothing due at all: the run is green
+and says so in its note, and all tasks after `evaluate` are skipped, but for `alert` where there is something to
 tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped
 task.
 
@@ -50,10 +54,11 @@ A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Ad
 applications run at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml` says.
 
 ## A round waits for approval
-**Browse → Required Actions**, or the tab of the task `approve`: why, the counts by partition, a sample of the records
-that would go. **Approve** publishes exactly what was shown; what was appended meanwhile is untouched. **Reject**, and
-no answer in time, drops it; the partitions rest for `cleantail.approval.pause.ms` or until they are released. The
-topic's next runs wait behind it, other topics do not.
+**Browse → Required Actions**, or the tab of the task `approve`: until when an answer is awaited, why, the counts by
+partition, a sample of the records that would go with the offset that stays in their place, links to page and Data Docs.
+**Approve** publishes exactly what was shown; what was appended meanwhile is untouched. **Reject**, and no answer in
+time, drops it; the partitions rest for `cleantail.approval.pause.ms` or until they are released. The topic's next runs
+wait behind it, other topics do not. Where nothing had to be asked the task is skipped, never green.
 
 ## By hand
 **Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one), `now_ms`

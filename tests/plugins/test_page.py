@@ -591,6 +591,8 @@ def test_data_docs_are_served_without_their_scripts_and_only_those_of_the_topic(
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "script-src" not in policy
+    assert policy.endswith("form-action 'none'")
+    assert "sandbox allow-same-origin;" in policy
     assert "/cleantail/static/data_docs.css" in answer.text
     up = "%2e%2e/" * 6
     for path in (f"{up}secret.html", "..%2f" * 6 + "secret.html", "absent.html"):
