@@ -21,11 +21,11 @@
   by the task that saw it; a deadline that the run before was to keep, by `evaluate`; and where a round can wait for a
   person `alert_early` tells the rest before it waits.
 
-The grid shows the tasks in groups, which open by a click: `round` (compact to publish), `upkeep` (tombstones, space) and
-`special` (rollback, outcome, alert). Tasks keep their names without the group's.
+The grid shows the tasks in groups, which open by a click: `round` (compact to publish), `upkeep` (tombstones, space)
+and `special` (rollback, outcome, alert). Tasks keep their names without the group's.
 
-Skipped is calm: what has nothing to do is skipped by `evaluate`, without a process. Nothing due at all: the run is green
-and says so in its note, and all tasks after `evaluate` are skipped, but for `alert` where there is something to
+Skipped is calm: what has nothing to do is skipped by `evaluate`, without a process. Nothing due at all: the run is
+green and says so in its note, and all tasks after `evaluate` are skipped, but for `alert` where there is something to
 tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped
 task.
 

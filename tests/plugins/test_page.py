@@ -334,8 +334,8 @@ def test_bytes_that_reclaims_freed_stay_saved_when_their_snapshots_have_expired(
 ) -> None:
     tell(orders, evidence_row(kind="reclaim", round="", outcome="published", freed_bytes=3 << 20, partition=0))
     page.FASTAPI_APPS[0]["app"].app.state.content.cache.totals(20)  # type: ignore[attr-defined]  # a page waits less
-    assert "3.0 MiB freed by rewrites" in shown_of(browser, orders, "/cleantail/topics")
-    assert "3.0 MiB reclaimed)" in shown_of(browser, orders)
+    assert "freed by rewrites: 3.0 MiB" in shown_of(browser, orders, "/cleantail/topics")
+    assert "rewrites have freed 3.0 MiB" in shown_of(browser, orders)
 
 
 def test_a_topic_whose_round_a_person_has_rejected_is_paused(browser: Any, orders: OrdersTable) -> None:
