@@ -16,7 +16,7 @@ body { font: 14px/1.5 system-ui, sans-serif; margin: 16px; max-width: 1200px; }
 h1 { font-size: 20px; } a { color: var(--link); }
 table { border-collapse: collapse; margin: 12px 0; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: 5px 10px; text-align: left; vertical-align: top; }
-td { overflow-wrap: anywhere; } ul { margin: 4px 0; padding-left: 18px; }
+table.facts { width: auto; } td { overflow-wrap: anywhere; } ul { margin: 4px 0; padding-left: 18px; }
 .failed { color: var(--red); font-weight: 600; } .passed { color: var(--green); }
 """
 _PAGE = (
@@ -36,7 +36,7 @@ _PAGE = (
 <body>
 {% if up %}<p><a href="{{ up }}">All validations of {{ topic }}</a></p>{% endif %}
 <h1>{{ heading }}</h1>
-{% if facts %}<table>
+{% if facts %}<table class="facts">
 {% for name, value in facts %}
 <tr><th scope="row">{{ name }}</th><td{% if name == "Status" %} class="{{ value }}"{% endif %}>{{ value }}</td></tr>
 {% endfor %}

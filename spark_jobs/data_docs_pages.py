@@ -196,7 +196,10 @@ def _observed(result: Any) -> dict[str, Any]:
         return {"text": _short(found["observed_value"])}
     if (rows := found.get("unexpected_index_list")) is not None:
         column = result.expectation_config.kwargs.get("column")
-        return {"text": "", "points": [f"partition {r['partition']}: {r.get(column)} violations" for r in rows]}
+        return {
+            "text": "" if rows else "0 violations",
+            "points": [f"partition {r['partition']}: {r.get(column)} violations" for r in rows],
+        }
     if found.get("unexpected_count") is None:
         return {"text": "–"}
     if not found["unexpected_count"] or not found.get("partial_unexpected_list"):
