@@ -6,7 +6,6 @@ makes it the run's note when the run has ended well.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,8 +14,6 @@ from airflow.listeners import hookimpl
 from cleantail.run_schedule import schedule_words
 from cleantail.topic import Topic
 from cleantail.words import in_words
-
-logger = logging.getLogger("cleantail.idle")
 
 NOTE = "run_note"
 """XCom of `evaluate`: what its run says of itself when it has ended."""
@@ -46,13 +43,24 @@ def idle_note(topic: Topic, reason: str) -> str:
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:
-    """Makes what evaluate has left the run's note; one that a person wrote stays."""
-    from airflow.models.xcom import XComModel
+    """Makes what evaluate has left the run's note. In the scheduler's own transaction, where the run is part of one:
+    a second one would wait for it."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
     from sqlalchemy.orm import object_session
 
-    session = object_session(dag_run)
-    if session is None:
+    if (session := object_session(dag_run)) is not None:
+        _write_note(dag_run, session)
         return
+    with create_session() as own:
+        if (run := own.get(DagRun, dag_run.id)) is not None:
+            _write_note(run, own)
+
+
+def _write_note(dag_run: Any, session: Any) -> None:
+    """What a person has written stays."""
+    from airflow.models.xcom import XComModel
+
     where = {"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, "task_id": "evaluate", "key": NOTE}
     with session.no_autoflush:
         row = session.query(XComModel).filter_by(**where).first()
