@@ -18,11 +18,12 @@ from cleantail.catalog_errors import cause
 from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, OutsideError
+from cleantail.evidence_rows import read_evidence
 from cleantail.evidence_totals import EvidenceTotals
 from cleantail.history import SizePoint, size_point
 from cleantail.log_metrics import Totals
 from cleantail.outside import explained
-from cleantail.past_rounds import EVIDENCE, Round, read_evidence
+from cleantail.past_rounds import EVIDENCE, Round
 from cleantail.readers import Reader, namespace_of, registered_in
 from cleantail.rollback import UndoneRound, published_rounds, rollbacks
 from cleantail.rolling_back import history_of

@@ -226,6 +226,17 @@ DROPPED = _metric(
 )
 RECLAIMED = _metric("bytes-reclaimed", "counter", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim")
 
+SAVED = _metric(
+    "bytes-saved",
+    "counter",
+    _TOPIC,
+    "Bytes of the records that published rounds hid from readers: files' bytes by the share of their records, an "
+    "estimate. Rounds of versions that did not record it are not counted.",
+)
+PUT_BACK = _metric(
+    "bytes-put-back", "counter", _TOPIC, "What of bytes-saved is read again, since a rollback undid its round."
+)
+
 METRICS: tuple[Metric, ...] = tuple(_ALL)
 
 

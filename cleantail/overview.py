@@ -18,7 +18,8 @@ from cleantail.words import duration
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """What the page of all topics shows of one. The ratio and the lag are those of its worst log."""
+    """What the page of all topics shows of one. The ratio and the lag are those of its worst log. The last round by its
+    own clock, and by the wall's, which is None where its snapshot is not kept."""
 
     name: str
     state: State
@@ -37,6 +38,7 @@ class TopicRow:
     quarantined: tuple[int, ...] = ()
     last_round_ms: int | None = None
     sweeps: bool = False
+    last_round_at_ms: int | None = None
     saved: Saved = Saved(0, 0)
     dag: DagState | None = None
 
@@ -67,6 +69,7 @@ def topic_row(
     asking: str = "",
     readers: Sequence[Reader] = (),
     dag: DagState | None = None,
+    last_round_at_ms: int | None = None,
 ) -> TopicRow:
     """The row of a topic whose table was read. `asking`: the task that waits for a person's answer, if any; `dag`: what
     Airflow says of its DAG, None where nobody has asked."""
@@ -94,6 +97,7 @@ def topic_row(
         quarantined=quarantined(logs),
         last_round_ms=max(rounds, default=None),
         sweeps=bool(work.sweep),
+        last_round_at_ms=last_round_at_ms,
         saved=saved,
         dag=dag,
     )

@@ -14,8 +14,9 @@ from cleantail.config import ConfigError, Platform, Topic, scan_topics
 from cleantail.config_problems import validate
 from cleantail.errors import CleantailError, OutsideError, Problem
 from cleantail.evaluate import log_states
+from cleantail.evidence_rows import read_evidence
 from cleantail.kafka_configs import KafkaConfigs
-from cleantail.past_rounds import EVIDENCE, Round, read_evidence
+from cleantail.past_rounds import EVIDENCE, Round
 from cleantail.run_schedule import parts_of
 from cleantail.table_metadata import table_facts
 from cleantail.ticks import run_times

@@ -54,7 +54,7 @@ def check_round(
     warnings = STRATEGY_WARNINGS[table.topic.config.compaction_strategy]
     rules = EXPIRE_RULES if expiring else [*COMPACT_RULES, *warnings]
     with ThreadPoolExecutor(1) as beside:
-        made = beside.submit(Auditor, platform.home, table.topic, rules)
+        made = beside.submit(Auditor, platform.home, table.topic, rules, EXPIRE if expiring else COMPACT)
         measures = [
             measure
             for unit, work in zip(units, works, strict=True)

@@ -51,7 +51,7 @@ from spark_jobs.vectors import FilesOf, Found, count_by_log, together, with_plac
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
     """The unit with its counts by partition. Nothing is removed from a log that `cleantail.keyless.policy` holds back:
     the counts name it, and its check is red."""
-    began_s = time.monotonic()
+    began_s, began_ms = time.monotonic(), int(time.time() * 1000)
     files = table.files_at(unit.base_snapshot_id)
     logs = {w.partition for w in unit.partitions}
     # up to the end that was planned: nothing is begun that must fail later
@@ -66,13 +66,16 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
     table.delete_positions(unit.branch, files, together(found.values()))
     deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
     hidden_bytes = files.bytes_by_log(gone for reason, gone in found.items() if reason != "retention")
+    saved_bytes = files.bytes_by_log(found.values())
     return unit.as_json() | {
         "counts": {
             "deleted": deleted,
             "hidden_bytes": _as_text(hidden_bytes),
+            "saved_bytes": _as_text(saved_bytes),
             "plan": plan.reason,
             KEYLESS: {str(p): list(counted) for p, counted in sorted(held.items())},
         },
+        "began_ms": began_ms,
         "clean_ms": int((time.monotonic() - began_s) * 1000),
         "map_slots": map_slots(platform.cleaner, table.topic.config),
     }

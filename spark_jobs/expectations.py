@@ -19,9 +19,11 @@ from pyspark.sql import DataFrame
 
 from cleantail.check import Check
 from cleantail.expectation_names import class_name
+from cleantail.round_state import COMPACT
 from cleantail.rules import rule_text, severity_of
 from cleantail.topic import Topic
 from cleantail.topic_table import PARTITION
+from spark_jobs.data_docs_pages import SITE, apart, build, subject
 from spark_jobs.evaluation_errors import error_text
 from spark_jobs.findings import Finding, measure_findings, record_finding, unevaluated
 
@@ -57,11 +59,12 @@ class Auditor:
     Directory: CLEANTAIL_HOME/data_docs/<topic>.
     """
 
-    def __init__(self, home: Path, topic: Topic, rules: Sequence[str]) -> None:
+    def __init__(self, home: Path, topic: Topic, rules: Sequence[str], kind: str = COMPACT) -> None:
         self._gx = _gx()
+        self._kind = kind
         self._topic = topic
         self._root = home / "data_docs" / topic.topic
-        self._rules = [self._rule(name) for name in rules]
+        self._rules = list(rules)
         self._results: list[Any] = []
         self._anew = False
         if (before := _WRITING.pop(self._root, None)) is not None:
@@ -75,8 +78,8 @@ class Auditor:
         self._root.mkdir(parents=True, exist_ok=True)
         context = self._gx.get_context(mode="file", project_root_dir=str(self._root))
         context.variables.progress_bars = {"globally": False}
+        context.update_data_docs_site("local_site", SITE)
         self._context = context
-        self._of_round = self._checkpoint("pandas", "round", self._rules)
 
     def _make_anew(self, error: Exception) -> None:
         """A killed run can leave a file of GX's stores half written: they are kept, under another name."""
@@ -94,10 +97,19 @@ class Auditor:
         """The rules of a round on its measures, one mapping a log with `partition` and the counts of violations."""
         import pandas as pd
 
-        frame = pd.DataFrame(list(measures))
-        results = self._run(lambda: self._of_round, frame, round_id)
         logs = [m[PARTITION] for m in measures]
-        return [finding for result in results for finding in measure_findings(result, logs)]
+
+        def validate(some: Sequence[int]) -> list[Any]:
+            frame = pd.DataFrame([m for m in measures if m[PARTITION] in some])
+            rules = [self._rule(name) for name in self._rules]
+            return self._run(lambda: self._checkpoint("pandas", "round", rules, some), frame, round_id)
+
+        findings = [finding for result in validate(logs) for finding in measure_findings(result, logs)]
+        if len(logs) > 1 and (red := sorted({f.partition for f in findings if not f.passed})):
+            self._forget_all_after(len(self._results) - 1)
+            for some in apart(red, logs):
+                validate(some)
+        return findings
 
     def _rule(self, measure: str) -> Any:
         meta = {"rule": rule_text(measure)}
@@ -110,10 +122,11 @@ class Auditor:
         """The topic's own expectations on the records that a round would publish; per log only where one fails."""
         if not self._topic.checks:
             return []
-        checks = self._topic.checks
+        checks, before = self._topic.checks, len(self._results)
         together = self._record_findings(round_id, records, checks, logs)
         if all(f.passed for f in together) or len(logs) == 1:
             return together
+        self._forget_all_after(before)
         alone = ((p, records.where(f"`{PARTITION}` = {p:d}")) for p in logs)
         return [f for p, of_log in alone for f in self._record_findings(round_id, of_log, checks, [p])]
 
@@ -124,7 +137,7 @@ class Auditor:
         topic: the others are asked alone."""
         try:
             suite = [self._own_expectation(check) for check in checks]
-            results = self._run(lambda: self._checkpoint("spark", "records", suite), records, round_id)
+            results = self._run(lambda: self._checkpoint("spark", "records", suite, logs), records, round_id)
         except (OSError, Py4JNetworkError):  # a full disk, a JVM that is gone: nothing that the data has done
             raise
         except Exception as e:
@@ -154,13 +167,21 @@ class Auditor:
         self._results += run.run_results
         return [result for validated in run.run_results.values() for result in validated.results]
 
-    def _checkpoint(self, source: str, name: str, expectations: list[Any]) -> Any:
+    def _forget_all_after(self, count: int) -> None:
+        """Validations of several logs of which one failed: each has one of its own, and Data Docs show those."""
+        while len(self._results) > count:
+            self._context.validation_results_store.remove_key(self._results.pop())
+
+    def _checkpoint(self, source: str, name: str, expectations: list[Any], logs: Sequence[int]) -> Any:
+        """Names are always the same, since GX keeps what refers to them; of what a validation is, its results say."""
         gx, context = self._gx, self._context
         sources = context.data_sources
         pandas = source == "pandas"
         made = sources.add_or_update_pandas(name) if pandas else sources.add_or_update_spark(name, persist=False)
         asset = made.add_dataframe_asset(name)
         whole = asset.add_batch_definition_whole_dataframe("whole")
+        for expectation in expectations:
+            expectation.meta = (expectation.meta or {}) | subject(self._kind, logs)
         suite = context.suites.add_or_update(gx.ExpectationSuite(name=name, expectations=expectations))
         validation = context.validation_definitions.add_or_update(
             gx.ValidationDefinition(name=name, data=whole, suite=suite)
@@ -178,14 +199,8 @@ class Auditor:
     def _write_data_docs(self) -> None:
         """Not a reason for a round to fail: the results are in the evidence table too. What a full disk stops goes
         again at the next round; any other failure would come back with the same stores."""
-        from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier
-
-        suites = [
-            ExpectationSuiteIdentifier(name)
-            for name in sorted({r.expectation_suite_identifier.name for r in self._results})
-        ]
         try:
-            self._context.build_data_docs(resource_identifiers=[*self._results, *suites])
+            build(self._context, Path(self.data_docs), self._results)
         except OSError as e:
             logger.warning("Data Docs were not written: %s", e)
         except Exception as e:  # as above

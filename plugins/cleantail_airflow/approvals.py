@@ -8,11 +8,12 @@ What a person is shown holds data, so it is set in `execute` and never rendered 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
 
 from cleantail import approval_text
 from cleantail.approval import heads_of
@@ -21,6 +22,7 @@ from cleantail_airflow.asking import tell_that_it_waits, tell_that_it_was_answer
 from cleantail_airflow.operators import topic_and_platform
 
 APPROVE, REJECT = "Approve", "Reject"
+NOBODY_ASKED = "nothing waits for approval: nobody was asked"
 ASKED = "asked"
 """XCom of a task that waits: the snapshots that were shown. Only they may be published by its answer."""
 ROLLBACK_TO = "rollback_to"
@@ -28,10 +30,10 @@ ROLLBACK_TO = "rollback_to"
 
 
 class ApproveOperator(HITLOperator):
-    """Asks whether what `source` has checked may be published; goes on at once where nothing has to be asked.
+    """Asks whether what `source` has checked may be published.
 
-    The answer is the task's XCom: {"approved", "by" (None: nobody in time), "at_ms", "heads"}, None where nothing was
-    asked.
+    The answer is the task's XCom: {"approved", "by" (None: nobody in time), "at_ms", "heads"}. Where nothing has to be
+    asked the task is skipped: green would say that somebody had approved.
     """
 
     template_fields: Sequence[str] = ("topic", "source")
@@ -52,14 +54,22 @@ class ApproveOperator(HITLOperator):
     def execute(self, context: Context) -> None:
         checked = checked_of(context, self.source)
         if not checked or not checked.get("holds"):
-            self.log.info("nothing waits for approval")
-            return
+            self.log.info("%s", NOBODY_ASKED)
+            raise AirflowSkipException(NOBODY_ASKED)
         self.subject = approval_text.subject(checked)
-        self.body = approval_text.body(checked)
+        self.body = approval_text.body(checked, self._question(context))
         context["ti"].xcom_push(ASKED, heads_of(checked))
         self.log.info("%s", self.body)
         tell_that_it_waits(*topic_and_platform(self.topic, self.config_dir), checked, context)
         super().execute(context)
+
+    def _question(self, context: Context) -> approval_text.Question:
+        """Airflow counts the time to answer from now on."""
+        from cleantail_airflow.alerting import place_of
+
+        place, timeout = place_of(self.topic, context), self.response_timeout or timedelta()
+        until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
+        return approval_text.Question(until_ms, place.page(), place.data_docs)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         answer = super().execute_complete(context, event)

@@ -35,6 +35,11 @@ class Place:
         anchor = "" if partition is None else f"#log-{partition}"
         return f"{self.base}/cleantail/topics/{self.topic}{anchor}"
 
+    @property
+    def data_docs(self) -> str:
+        """The index of the topic's Data Docs."""
+        return f"{self.base}/cleantail/topics/{self.topic}/docs/index.html"
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

@@ -28,6 +28,7 @@ from cleantail import words
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
 from cleantail.releasing import release
+from cleantail.round_work import clocks_differ
 from cleantail.run_schedule import schedule_words
 from cleantail_airflow import data_docs
 from cleantail_airflow.asking import asking_tasks
@@ -54,7 +55,11 @@ STATIC = HERE / "static"
 STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'"
-DOCS_POLICY = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'"
+DOCS_POLICY = (
+    "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
+    "sandbox allow-same-origin"
+)
+"""Of pages that show data: nothing in them runs, is sent, or opens another window; links within the frame work."""
 HEADERS = {
     "Content-Security-Policy": f"{POLICY}; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -220,6 +225,7 @@ def _templates() -> Environment:
         "count": "{:,}".format,
         "ratio": "{:.2f}".format,
         "px": "{:.1f}".format,
+        "clocks_differ": clocks_differ,
     }
     return made
 

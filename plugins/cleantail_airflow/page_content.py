@@ -12,19 +12,19 @@ from typing import Any
 from cleantail.config import ConfigError, Platform, Topic, load_platform, scan_topics
 from cleantail.config_origin import settings, written
 from cleantail.dag_state import DagState
-from cleantail.drawing import Bar, log_bar, round_columns, size_plot
+from cleantail.drawing import Bar, log_bar
 from cleantail.errors import CleantailError
 from cleantail.evaluate import RunPlan, log_states, plan_run
 from cleantail.failed_branches import KeptBranch, kept_branch
-from cleantail.history import saved
+from cleantail.history import last_round_at_ms, saved
 from cleantail.log_state import LogState
 from cleantail.metadata_cache import MetadataCache, Observed
-from cleantail.metrics import RECLAIMED
 from cleantail.overview import TopicRow, counts, in_order, lag_limits, topic_row
 from cleantail.past_rounds import Round, with_undone
 from cleantail.topic_states import MEANING, State, ingestion_words
 from cleantail.triggers import Decision
 from cleantail_airflow.data_docs import pages_of, site_of
+from cleantail_airflow.page_charts import PARTITIONS_SHOWN, Charts, Counted, counted_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,6 @@ the kept snapshots say it."""
 ONE_WITHIN_S = 30.0
 ROUNDS_SHOWN = 30
 BAR_WIDTH = 1000.0
-PLOT_SIZE = (600, 120)
 
 NO_DAGS: Mapping[str, DagState] = {}
 """Where nobody has asked Airflow."""
@@ -134,9 +133,9 @@ class Content:
         if topics:
             self.cache.totals(0)  # begins to read the evidence, beside the tables
         seen = self.observe(topics, ALL_WITHIN_S)
-        freed = self._freed_bytes() if topics else {}
+        counted = self._counted() if topics else {}
         of_all = (
-            row_of(name, topic, seen.get(name), now_ms, asking.get(name, ""), freed.get(name, 0), dags.get(name))
+            row_of(name, topic, seen.get(name), now_ms, asking.get(name, ""), counted.get(name), dags.get(name))
             for name, topic in found.items()
         )
         rows = in_order(of_all)
@@ -155,7 +154,7 @@ class Content:
         plan = plan_run(topic, facts, now_ms=now_ms)
         return {
             "topic": topic,
-            "row": row_of(name, topic, observed, now_ms, asking, self._freed_bytes().get(name, 0), dag),
+            "row": row_of(name, topic, observed, now_ms, asking, self._counted().get(name), dag),
             "ingestion": ingestion_words(topic),
             "dag": dag or DagState(),
             "asking": asking,
@@ -164,7 +163,8 @@ class Content:
             "limits": lag_limits(topic),
             "plan": plan,
             "logs": _log_views(plan, topic, self.platform, facts.branches if facts else ()),
-            "plot": size_plot(observed.sizes, *PLOT_SIZE),
+            "charts": Charts.of(observed.sizes, rounds[:ROUNDS_SHOWN]),
+            "charts_shown": PARTITIONS_SHOWN,
             **self._rounds(topic, rounds),
             "undoable": {(u.round, u.kind): u for u in observed.undoable},
             "newest": observed.undoable[0] if observed.undoable else None,
@@ -172,18 +172,14 @@ class Content:
             "now_ms": now_ms,
         }
 
-    def _freed_bytes(self) -> dict[str, int]:
-        """Topic -> bytes that all its reclaims have freed, as far as the evidence is read."""
-        totals = self.cache.totals(FREED_WITHIN_S) or {}
-        return {labels[0]: int(number) for (metric, labels), number in totals.items() if metric == RECLAIMED}
+    def _counted(self) -> dict[str, Counted]:
+        """Topic -> bytes by what the evidence says of all its rounds and reclaims, as far as it is read."""
+        return counted_bytes(self.cache.totals(FREED_WITHIN_S), self.topics())
 
     def _rounds(self, topic: Topic, rounds: list[Round]) -> dict[str, Any]:
         shown = rounds[:ROUNDS_SHOWN]
         docs = pages_of(site_of(self.platform.home, topic.topic), [r.name for r in shown])
-        columns = round_columns(shown, PLOT_SIZE[0], PLOT_SIZE[1])
-        reasons = dict.fromkeys(reason for column in columns for reason, _, _ in column.parts)
-        more = {"more_rounds": len(rounds) - len(shown), "reasons": list(reasons)}
-        return {"rounds": shown, "docs": docs, "columns": columns, **more}
+        return {"rounds": shown, "docs": docs, "more_rounds": len(rounds) - len(shown)}
 
 
 def row_of(
@@ -192,11 +188,11 @@ def row_of(
     observed: Observed | None,
     now_ms: int,
     asking: str = "",
-    freed_bytes: int = 0,
+    counted: Counted | None = None,
     dag: DagState | None = None,
 ) -> TopicRow:
     """One topic at a glance, whatever is wrong with it. `asking`: the task that waits for a person's answer;
-    `freed_bytes`: what the evidence says of all its reclaims; `dag`: what Airflow says of its DAG."""
+    `counted`: what the evidence says of all its rounds and reclaims; `dag`: what Airflow says of its DAG."""
     if isinstance(topic, ConfigError):
         return TopicRow(name, State.BROKEN, str(topic.problems[0]), dag=dag)
     if observed is None:
@@ -208,7 +204,9 @@ def row_of(
     except CleantailError as e:
         return TopicRow(name, State.UNREADABLE, str(e), topic.description, dag=dag)
     files, readers = (observed.facts.files, observed.facts.readers) if observed.facts else ((), ())
-    return topic_row(topic, logs, saved(files, observed.sizes, freed_bytes), now_ms, asking, readers, dag)
+    known = counted or Counted()
+    total = saved(files, observed.sizes, known.freed_bytes, known.so_far_bytes)
+    return topic_row(topic, logs, total, now_ms, asking, readers, dag, last_round_at_ms(observed.sizes))
 
 
 def _log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:

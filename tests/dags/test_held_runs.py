@@ -112,7 +112,9 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     [(task, pool, subject, body, users)] = asked
     assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would go from 1 partition")
     assert [user["id"] for user in users] == ["anna"]
-    assert json.dumps(HOSTILE) in body and "49" not in body
+    assert "script>alert" in body and "49" not in body
+    assert "**Answer until 20" in body and "No answer by then is a Reject" in body
+    assert "/cleantail/topics/orders)" in body and "/cleantail/topics/orders/docs/index.html)" in body
     alert, end = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
     assert "waits for approval" in alert["text"] and "8 of 9 records" in alert["text"]
     assert [(a["event"], a["state"]) for a in (alert, end)] == [("approval_waits", "open"), ("approval_waits", "over")]
@@ -133,7 +135,7 @@ def test_a_round_within_the_limit_is_published_without_a_question(run: Run, jobs
     jobs.answer("check_quality", HELD | {"holds": [], "sample": []})
     jobs.answer("publish", PUBLISHED)
     states = run(plan(units=1))
-    assert (states["approve"], states["publish"]) == ("success", "success")
+    assert (states["approve"], states["publish"], states["approve_expiry"]) == ("skipped", "success", "skipped")
     assert not [a for a in jobs.calls[-1]["arguments"] if a.startswith(("--approved-by", "--rejected"))]
 
 
