@@ -107,7 +107,7 @@ def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         print_json({"topic": topic.topic, **result})
         return
     if not result["partitions"]:
-        print(f"{topic.topic}: nothing to prove: no round has cleaned a partition yet")
+        print(f"{topic.topic}: no record is below a clean point yet, so no key is proven")
     for log in result["partitions"]:
         keys, end, twice = log["keys"], log["end_offset"], log["duplicate_keys"]
         found = (

@@ -75,10 +75,6 @@ def test_check_without_a_table_proves_nothing_and_says_so(run):
     assert run("check", "orders") == (2, "", message)
 
 
-def test_check_before_the_first_round_says_that_nothing_is_proven(run, filled):
-    assert run("check", "orders") == (0, "orders: nothing to prove: no round has cleaned a partition yet\n", "")
-
-
 def test_reclaim_without_a_table_says_so(run):
     code, out, err = run("reclaim", "orders")
     assert (code, out.splitlines()[0], err) == (0, "orders: there is no table yet", "")
