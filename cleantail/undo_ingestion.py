@@ -162,7 +162,7 @@ def _the_one(history: Sequence[Commit], known: Sequence[Ingestion], wanted: Want
     if wanted.snapshot_id is None and len(one.files) > 1:
         raise CleantailError(
             f"{topic}: {wanted.text} came in one commit with others, and can only go with them ({one.names}): "
-            f"--ingestion {one.snapshot_id} takes back all {len(one.files)} files; nothing was changed"
+            f"--ingestion {one.snapshot_id} takes back all of them; nothing was changed"
         )
     return one
 

@@ -130,7 +130,7 @@ def test_what_something_was_built_on_is_refused_with_its_reason(history, wanted,
         pytest.param(HISTORY, by_id(99), "in the table's kept history is 99: it never was", id="unknown snapshot"),
         pytest.param(HISTORY, named("e"), "in the table's kept history is e: it never was", id="unknown file"),
         pytest.param(
-            HISTORY, named("c"), r"only go with them \(c, d\): --ingestion 6 takes back all 2", id="one of two"
+            HISTORY, named("c"), r"only go with them \(c, d\): --ingestion 6 takes back all of them", id="one of two"
         ),
         pytest.param(
             newest_first(ingest(1, "a"), ingest(2, "a")), named("a"), "ingested 2 times: .* one of 2, 1", id="ambiguous"
