@@ -137,7 +137,8 @@ def _approve_argument(made: argparse.ArgumentParser) -> None:
 
 def _rollback_arguments(made: argparse.ArgumentParser) -> None:
     what = made.add_mutually_exclusive_group()
-    made.set_defaults(to=None)  # and no default of the option's own: argparse would take `last`, also None, for not given
+    # not as the option's own default: argparse would take `last`, which is None as well, for not given
+    made.set_defaults(to=None)
     what.add_argument(
         "--to",
         type=_rollback_target,
