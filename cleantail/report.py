@@ -146,7 +146,8 @@ def positions(topic: Topic, state: Latest, file: Path | None, quiet: bool) -> No
         file.write_text(json.dumps(document) + "\n")
     if not quiet:
         found = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
-        print(f"snapshot {state.snapshot_id}; go on from: partition {found}", file=sys.stderr)
+        where = f"partition {found}" if found else "the start of every partition, the table has no records yet"
+        print(f"snapshot {state.snapshot_id}; go on from: {where}", file=sys.stderr)
 
 
 def readers(topic: Topic, found: Sequence[Reader], for_machines: bool) -> None:
