@@ -10,6 +10,7 @@ from spark_jobs.contradictions import all_asked, contradictions_in
 from spark_jobs.ingest import parsed_records
 from spark_jobs.tables import TopicTable
 from tests.jobs.conftest import settings
+from tests.jobs.test_format_2 import full
 from tests.jobs.test_rounds import HOUR, NOW, offsets, record
 
 OLD = [record(0, "a", "old-a"), record(1, "b", "old-b"), record(2, "a", "old-a2")]
@@ -104,6 +105,14 @@ def test_where_records_only_follow_no_record_of_the_table_is_read(workshop, inge
         patch.delattr(TopicTable, "with_hidden_at")
         assert ingest(topic, [record(3, "a", "v"), record(0, "a", "v", 1)])[0] == 0
     assert ingest(topic, [record(1, "b", "old-b", 1)])[0] == 0
+
+
+def test_an_ingestion_is_not_refused_for_what_others_have_written_elsewhere(workshop, ingest, spark):
+    topic = workshop.topic("elsewhere")
+    assert ingest(topic, OLD)[0] == 0
+    appended(workshop, spark, topic, ANEW[:1])
+    assert ingest(topic, [record(3, "a", "v"), OLD[2]])[0] == 0
+    assert ingest(topic, OLD[:1])[0] == 2
 
 
 def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, ingest):
@@ -207,16 +216,16 @@ def test_a_sinks_table_is_held_back_until_the_wrong_rows_are_gone(workshop, redp
     struct = "named_struct('partition', 0, 'offset', {}L, 'timestamp', timestamp_millis({}L), 'headers', {}, "
     struct += "'key', CAST('{}' AS BINARY), 'timestamp_type', 0), CAST('{}' AS BINARY)"
     same = "array(named_struct('key', 'h', 'value', X'01'))"
-    spark.sql(f"INSERT INTO cleantail.{table} SELECT {struct.format(1, ms + 1, same, 'b', 'b1')}")
+    spark.sql(f"INSERT INTO {full(table)} SELECT {struct.format(1, ms + 1, same, 'b', 'b1')}")
     assert workshop.json("compact", topic, "--now", NOW, "--force")["compacted"]["published"] == [0, 1]
-    spark.sql(f"INSERT INTO cleantail.{table} SELECT {struct.format(0, ms, same, 'x', 'new')}")
+    spark.sql(f"INSERT INTO {full(table)} SELECT {struct.format(0, ms, same, 'x', 'new')}")
     before = workshop.ok("latest", topic)
     code, out, _ = workshop.run("compact", topic, "--now", NOW, "--force", "--json")
     compacted = json.loads(out)["compacted"]
     assert code == 1 and compacted["published"] == []
     assert [f["expectation"] for f in compacted["verdicts"][0]["failures"]] == ["contradicting_offsets"]
     assert workshop.ok("latest", topic) == before
-    spark.sql(f"DELETE FROM cleantail.{table} WHERE redpanda.key = CAST('x' AS BINARY)")
+    spark.sql(f"DELETE FROM {full(table)} WHERE redpanda.key = CAST('x' AS BINARY)")
     assert workshop.run("compact", topic, "--now", NOW, "--force")[0] == 0
     assert "no offset has two different records" in workshop.ok("check", topic)
 
