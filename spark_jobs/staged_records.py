@@ -57,6 +57,12 @@ def _staged(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
     return table.spark.read.options(**span).table(table.name)
 
 
+def lowest_offsets(table: TopicTable, branch: str) -> dict[int, int]:
+    """Partition -> the lowest offset that is staged on the branch."""
+    iceberg = table.load()
+    return {p: low for p, (low, _) in _ranges(table, iceberg, added_data_files(iceberg, branch)).items()}
+
+
 def _overlaps(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
     """Where the table has files with offsets between those that are staged: Iceberg prunes by its manifests."""
     if iceberg.currentSnapshot() is None or not staged:
