@@ -131,10 +131,15 @@ def test_a_plan_for_people_has_its_reasons(capsys):
 
 
 def test_ingested_files_are_listed(capsys):
-    result = {"records": 3, "files": [{"file": "a", "skipped": False}, {"file": "b", "skipped": True}]}
+    result = {
+        "records": 3,
+        "files": [{"file": "a", "skipped": False}, {"file": "b", "skipped": True}],
+        "warnings": ["w"],
+    }
     report.ingested(TOPIC, result, for_machines=False)
     assert (
-        capsys.readouterr().out == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n"
+        capsys.readouterr().out
+        == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n  warning: w\n"
     )
     report.ingested(TOPIC, result, for_machines=True)
     assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}
