@@ -37,7 +37,7 @@ def not_due(plan: Mapping[str, Any]) -> dict[str, str]:
 def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
     """Of a run in which nothing was due: why, what is held back all the same, and when somebody looks again."""
     return (
-        f"Nothing was due, so nothing was done: {in_words(reason)}. {_standing(logs)} "
+        f"Nothing was due, so nothing was done: {in_words(reason.removeprefix('nothing is due: '))}. {_standing(logs)} "
         f"Skipped tasks are work that was not needed. Looks again: {schedule_words(topic.schedule)}."
     )
 
