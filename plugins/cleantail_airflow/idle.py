@@ -35,9 +35,11 @@ def not_due(plan: Mapping[str, Any]) -> dict[str, str]:
 
 
 def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
-    """Of a run in which nothing was due: why, what is held back all the same, and when somebody looks again."""
+    """Of a run in which nothing was due: what is held back all the same, why nothing was due, and when somebody looks
+    again. The UI shows the beginning alone, and the rest by a click."""
+    why = in_words(reason.removeprefix("nothing is due: "))
     return (
-        f"Nothing was due, so nothing was done: {in_words(reason.removeprefix('nothing is due: '))}. {_standing(logs)} "
+        f"Nothing was due, {_standing(logs)}: {why}. "
         f"Skipped tasks are work that was not needed. Looks again: {schedule_words(topic.schedule)}."
     )
 
@@ -46,9 +48,9 @@ def _standing(logs: Iterable[LogState]) -> str:
     """A calm run is no reason to call a topic well that a red check, or a person's no, holds back."""
     held = [str(log.partition) for log in logs if log.state.quarantine is not None]
     if not held:
-        return "All is well."
+        return "all is well"
     which = f"partition{'' if len(held) == 1 else 's'} {', '.join(held)}"
-    return f"But {which} {be(len(held))} held back: why, until when, and Release are on the tab Compaction."
+    return f"but {which} {be(len(held))} held back (more and Release on the tab Compaction)"
 
 
 @hookimpl
