@@ -118,7 +118,7 @@ def test_an_ingestion_is_not_refused_for_what_others_have_written_elsewhere(work
 
 
 def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, ingest):
-    topic = workshop.topic("rewritten", REWRITTEN)
+    topic = workshop.topic("anew-rewritten", REWRITTEN)
     assert ingest(topic, OLD)[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
     assert ingest(topic, ANEW[:1])[0] == 2
@@ -130,7 +130,7 @@ def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, in
 
 
 def test_a_topic_made_anew_below_what_retention_has_left_is_told_that_nothing_of_it_will_stay(workshop, ingest):
-    topic = workshop.topic("retained", REWRITTEN | {"cleanup.policy": "compact,delete", "retention.ms": HOUR})
+    topic = workshop.topic("anew-retained", REWRITTEN | {"cleanup.policy": "compact,delete", "retention.ms": HOUR})
     old = [record(i, f"k{i}", "v", ts=NOW - (5 * HOUR if i < 4 else 1) + i) for i in range(6)]
     assert [ingest(topic, part)[0] for part in (old[:4], old[4:])] == [0, 0]
     workshop.ok("compact", topic, "--now", NOW)
