@@ -18,6 +18,7 @@ _BROKEN_IN_EVERY_DIALECT = (
     "nothing to repeat",
     "min repeat greater than max repeat",
     "bad character range",
+    "bad escape (end of pattern)",
 )
 """Of Python's complaints about a regular expression those that Java, whose patterns they are, has as well."""
 _OF_PYTHON = re.compile(r"(?<!\\)(?:\\\\)*\(\?P[<=>]")

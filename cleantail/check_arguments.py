@@ -39,6 +39,7 @@ NUMBERS_OR_TIMES = frozenset(
 NOT_OF_TIMES = NUMBERS_ONLY | {
     "expect_column_stdev_to_be_between",
     "expect_column_value_z_scores_to_be_less_than",
+    "expect_column_values_to_match_json_schema",
     "expect_column_values_to_match_strftime_format",
     "expect_column_values_to_not_be_outliers",
 }

@@ -298,7 +298,7 @@ def test_what_can_be_asked_of_times_and_headers_is_taken(expectation, arguments)
     assert column_problems(expectation, arguments, tuple(COLUMNS)) == []
 
 
-@pytest.mark.parametrize("pattern", ["a{2,1}", "[z-a]", "(?P<year>[0-9]+)", "(?P=year)"])
+@pytest.mark.parametrize("pattern", ["a{2,1}", "[z-a]", "a\\", "(?P<year>[0-9]+)", "(?P=year)"])
 def test_a_pattern_that_java_does_not_take_is_refused(pattern):
     assert _told(REGEX, {"column": "key", "regex": pattern})
 

@@ -182,7 +182,7 @@ def test_what_check_config_refuses_of_a_column_cannot_be_evaluated_and_what_it_t
     assert broken - refused == set()
 
 
-@pytest.mark.parametrize("pattern", ["a{2,1}", "[z-a]", "(?P<x>a)", "(?P=x)"])
+@pytest.mark.parametrize("pattern", ["a{2,1}", "[z-a]", "a\\", "(?P<x>a)", "(?P=x)"])
 def test_a_pattern_that_check_config_refuses_is_none_for_java(validate, pattern):
     arguments = {"column": "key", "regex": pattern}
     assert argument_problems("expect_column_values_to_match_regex", arguments)
