@@ -341,6 +341,8 @@ def test_a_round_that_waits_for_a_person_says_so_and_where_to_answer(
     assert "The task <code>approve</code> asks" in shown
     assert f'<span class="state asking">{WAITS}</span>' in shown
     assert "would be dropped: 90 superseded" in shown
+    assert "The topic's next run begins after the answer." in shown
+    assert "to trigger a run" not in shown
     states = {s.labels["state"]: s.value for s in scraped(browser("ann").get(METRICS))["cleantail_topics"]}
     assert states[WAITS] == 1
     with create_session() as session:
