@@ -223,7 +223,8 @@ def test_a_process_says_what_is_its_own_and_no_library_does(filled, project, arg
 
 def test_check_of_a_table_without_records_proves_nothing_and_says_so(run, orders_table):
     nothing = (
-        "orders: nothing to prove: no round has cleaned a partition yet\norders: no offset has two different records\n"
+        "orders: no record is below a clean point yet, so no key is proven\n"
+        "orders: no offset has two different records\n"
     )
     assert run("check", "orders") == (0, nothing, "")
     assert json.loads(run("check", "orders", "--json")[1]) == {

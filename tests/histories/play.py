@@ -183,8 +183,11 @@ class Player:
 
     def reader(self, step: Reader) -> None:
         if step.partition in self.logs:
-            self.ok("reader", "set", self.topic, step.name, "--partition", step.partition, "--offset", step.offset)
-            self.logs[step.partition].readers[step.name] = step.offset
+            log = self.logs[step.partition]
+            offset = min(max(step.offset, log.start or 0), log.end)  # elsewhere no reader can be
+            where = ("--partition", step.partition, "--offset", offset, "--back")
+            self.ok("reader", "set", self.topic, step.name, *where)
+            log.readers[step.name] = offset
 
     # ---- what the engine has
 

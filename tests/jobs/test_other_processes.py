@@ -25,7 +25,7 @@ spark = start_session(platform, "appender")
 print("ready", flush=True)
 sys.stdin.readline()
 for file in files:
-    ingest_files(spark, topic, platform, [Path(file)], "text", lambda _: None)
+    ingest_files(spark, topic, platform, [Path(file)], "text", lambda _: None, any_topic=True)
     print("appended", flush=True)
 """
 
@@ -39,7 +39,7 @@ def test_appends_of_another_process_are_neither_lost_nor_doubled_and_the_checkpo
     records = changelog(2_100, 2, 150, 100, seed=5)
     parts = [records[i : i + 300] for i in range(0, 2_100, 300)]
     files = [workshop.file(f"{n}.jsonl", part) for n, part in enumerate(parts)]
-    workshop.ok("ingest", topic, "--file", files[0])
+    workshop.ok("ingest", topic, "--file", files[0], "--any-topic")
     command = [sys.executable, "-c", APPENDER, str(workshop.config), topic, *map(str, files[1:])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as appender:
         assert appender.stdout is not None and appender.stdin is not None
@@ -59,7 +59,7 @@ def test_a_killed_round_is_simply_run_again(workshop):
     """The process, its JVM and all; the histories die between any two commits."""
     topic = workshop.topic("killed")
     records = changelog(2_000, 2, 100, 80, seed=6)
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", records))
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", records), "--any-topic")
     before = workshop.read(topic)
     kill_at("publishing", ["compact", topic, "--now", str(NOW), "--config", str(workshop.config)])
     assert rows(workshop.read(topic)) in (rows(before), rows(compacted(records)))

@@ -173,7 +173,7 @@ def dag_row(name: str, **more: Any) -> None:
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        session.add(
+        session.merge(
             DagModel(dag_id=name, bundle_name=BUNDLE, fileloc="", **{"is_stale": False, "is_paused": False, **more})
         )
 
