@@ -66,6 +66,11 @@ class PlatformSettings(Model):
     catalog: Catalog = Field(default=Catalog(), description="Where the Iceberg tables are listed and stored.")
     cleaner: CleanerConfigs = Field(default=CleanerConfigs(), description="Bounds over all topics.")
     spark: Spark = Field(default=Spark(), description="How Spark applications start.")
+    allow_clock: bool = Field(
+        default=False,
+        description="Whether a run from Airflow may go by a clock ahead of the real one, and snapshots and branches "
+        "expire by it. For trials.",
+    )
 
 
 class DefaultsFile(Model):
