@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 LONG_MAX = 2**63 - 1  # Kafka's LONG
@@ -21,6 +21,21 @@ class Model(BaseModel):
     """Base of everything read from YAML: immutable, strictly typed, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable() or len(text) > NAME_CHARS:
+        raise ValueError("not on one printable line")
+    return text
+
+
+NAME_CHARS = 250
+PrintableText = Annotated[
+    str,
+    AfterValidator(_printable),
+    Field(json_schema_extra={"x-allowed": f"text on one line, at most {NAME_CHARS} characters, all printable"}),
+]
+"""What is shown in Airflow: a line break in it would begin Markdown of its own."""
 
 
 def config(

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, TableError
 from cleantail.topic import Topic
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+logger = logging.getLogger("cleantail.readers")
 
 PROPERTY_READER = "cleantail.reader."
 """+ a hash of topic, name and partition: catalogs bound the length of a property's name."""
@@ -63,24 +66,48 @@ def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = No
 
 
 def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
-    """The topic's readers by partition and name. Raises TableError for a property that is not a position."""
+    """The topic's readers by partition and name. Raises TableError for a property of this topic that is not a position;
+    one that says no topic, or another's, is passed over with a warning."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     try:
         properties = catalog.load_namespace_properties(_namespace(topic))
     except NoSuchNamespaceError:
         return ()
-    found = [reader for reader in _parsed(properties) if reader.topic == topic.topic]
+    found = [reader for reader in _parsed(properties, topic.topic) if reader.topic == topic.topic]
     return tuple(sorted(found, key=lambda r: (r.partition, r.name)))
 
 
-def _parsed(properties: Mapping[str, str]) -> Iterable[Reader]:
+def _parsed(properties: Mapping[str, str], topic: str) -> Iterable[Reader]:
+    """The positions; those of other topics may be there or not."""
     for name, text in properties.items():
-        if name.startswith(PROPERTY_READER):
-            try:
-                yield Reader(**json.loads(text))
-            except (ValueError, TypeError) as e:
-                raise TableError(f"namespace property {name} is not a reader's position: {e}: {text[:200]!r}") from e
+        if not name.startswith(PROPERTY_READER):
+            continue
+        document = _document(text)
+        if _is_reader(document):
+            yield Reader(**document)
+        elif document.get("topic") == topic:
+            raise TableError(f"namespace property {name} is not a reader's position: {text[:200]!r}")
+        else:
+            logger.warning("namespace property %s is not a reader's position, and is passed over", name)
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _is_reader(document: Mapping[str, Any]) -> bool:
+    """Whether there is all of a Reader and nothing else, each of its type. A bool is no number."""
+    numbers, texts = ("partition", "offset", "at_ms"), ("topic", "name")
+    return (
+        document.keys() == {*numbers, *texts}
+        and all(type(document[key]) is int and document[key] >= 0 for key in numbers)
+        and all(type(document[key]) is str for key in texts)
+    )
 
 
 def _property(reader: Reader) -> str:

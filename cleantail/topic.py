@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from cleantail.columns import Columns
-from cleantail.config_row import Model, cross_field_error
+from cleantail.config_row import Model, PrintableText, cross_field_error
 from cleantail.events import Event
 from cleantail.expectation_names import EXPECTATION_NAMES, expectation_name
 from cleantail.kafka_configs import KafkaConfigs
@@ -195,7 +195,7 @@ class TopicDefaults(Model):
         default=DEFAULT_SCHEDULE,
         description="When the DAG runs: cron, a preset, or a mapping of cron and assets; null is only by hand.",
     )
-    owner: str = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
+    owner: PrintableText = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
     config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
     publish: Literal["auto", "approve"] = Field(
         default="auto", description="approve: every round waits for a person before it is published."

@@ -11,6 +11,11 @@ _DURATION = re.compile(r"\b(\d{4,}) ms")
 _CONFIG = re.compile(r"(\.ms is) (\d{4,})\b")
 
 
+def one_line(text: str) -> str:
+    """Text without line breaks, and without characters that are not seen or turn the order of letters round."""
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())
+
+
 def size(count: int) -> str:
     """Bytes as people write them."""
     value = float(count)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-_BODY = re.compile("<body[^>]*>")
+_BODY = re.compile("<body[^<>]*>")
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
