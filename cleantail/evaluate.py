@@ -111,8 +111,8 @@ def evaluate_topic(
     partition: int | None = None,
     retry_quarantined: bool = False,
 ) -> RunPlan:
-    """The plan of one topic at `now_ms`. Snapshots and branches expire by the real clock, where `now_ms` is ahead of it.
-    Raises TableError when the catalog or the table is not usable."""
+    """The plan of one topic at `now_ms`. Snapshots and branches expire by the real clock where `now_ms` is ahead of
+    it. Raises TableError when the catalog or the table is not usable."""
     facts = read_facts(topic, platform)
     return plan_run(
         topic,

@@ -56,8 +56,8 @@ def merge_evidence(table: TopicTable, platform: Platform) -> int:
 
 
 def _remove_unused(table: TopicTable, platform: Platform, evidence: Any, name: str) -> None:
-    """Of the files that PyIceberg's expiry leaves behind, too. Raises TableError, with all of them left, where some could
-    be another table's."""
+    """Of the files that PyIceberg's expiry leaves behind, too. Raises TableError, with all of them left, where some
+    could be another table's."""
     catalog = open_catalog(platform, os.environ)
     seen = catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
     require_own_place(catalog, platform, seen)
