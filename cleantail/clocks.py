@@ -21,6 +21,6 @@ def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 
     if now_ms > clock_ms + skew_ms and not platform.allow_clock:
         raise CleantailError(
             f"now_ms {now_ms} is {now_ms - clock_ms} ms ahead of the clock: snapshots, tombstones and segments would "
-            f"go before their time; nothing was changed. Leave it empty for the clock, or write `allow_clock: true` under "
-            f"`platform:` in defaults.yaml, for trials only"
+            f"go before their time; nothing was changed. Leave it empty for the clock, or write `allow_clock: true` "
+            f"under `platform:` in defaults.yaml, for trials only"
         )

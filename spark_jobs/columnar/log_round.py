@@ -88,8 +88,8 @@ def _answered(properties: Mapping[str, str], task: LogTask, ask: Callable[[LogTa
 
 
 CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
-"""Set to false, in this order, as nothing of it can be changed after the last. The database reads what it is handed, and
-opens no file and no address but what it spills into its own folder."""
+"""Set to false, in this order, as nothing of it can be changed after the last. The database reads what it is handed,
+and opens no file and no address but what it spills into its own folder."""
 
 
 @contextmanager
