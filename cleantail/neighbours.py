@@ -167,7 +167,7 @@ def _of_database(catalog: Any, table: Table) -> list[Neighbour]:
     with ThreadPoolExecutor(READERS) as pool:
         read = pool.map(lambda other: _places_in(catalog.properties, other[1]), others)
         return [
-            Neighbour(".".join(part for part in key if part != catalog.name or part != key[0]), places)
+            Neighbour(".".join(key[1:] if key[0] == catalog.name else key), places)
             for (key, _), places in zip(others, read, strict=True)
         ]
 

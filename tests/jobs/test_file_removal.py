@@ -73,9 +73,13 @@ def test_a_file_of_another_table_never_goes_with_a_snapshot(workshop, spark, fil
     java = table_of(attacker).load()
     victims = table_of(victim).load().newScan().planFiles()
     [file] = [t.file() for t in each(victims) if str(t.file().location()) == foreign]
-    java.newAppend().appendFile(file).commit()
+    append = java.newAppend()
+    append.appendFile(file)
+    append.commit()
     assert spark.sql(f"SELECT * FROM {name}").count() == held + 1
-    java.newDelete().deleteFile(foreign).commit()
+    delete = java.newDelete()
+    delete.deleteFile(foreign)
+    delete.commit()
 
     code, _, err = workshop.run("reclaim", attacker, "--now", AHEAD)
     assert (code, "names files outside its location" in err, foreign in err) == (2, True, True)
