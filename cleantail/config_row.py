@@ -33,7 +33,7 @@ NAME_CHARS = 250
 PrintableText = Annotated[
     str,
     AfterValidator(_printable),
-    Field(json_schema_extra={"x-allowed": f"text on one line, at most {NAME_CHARS} characters, all printable"}),
+    Field(json_schema_extra={"x-allowed": f"one printable line of up to {NAME_CHARS} characters"}),
 ]
 """What is shown in Airflow: a line break in it would begin Markdown of its own."""
 

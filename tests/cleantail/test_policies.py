@@ -186,7 +186,7 @@ def test_a_table_that_cannot_be_read_is_told_where_its_topic_is(history, project
 
 
 def test_text_of_a_proposal_is_no_markup_in_the_comment(project, run):
-    evil = "`<img src=x onerror=alert(1)>`|@everyone [click](https://evil.example)\n# head"
+    evil = "`<img src=x onerror=alert(1)>`|@everyone [click](https://evil.example) # head"
     for name in ("base", "config"):
         header = json.dumps(evil if name == "config" else "version")
         text = f"topic: orders\nconfig: {{compaction.strategy: header, compaction.strategy.header: {header}}}\n"

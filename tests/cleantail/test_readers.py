@@ -101,10 +101,9 @@ def test_a_reader_is_forgotten_in_one_log_or_in_all(catalog):
     assert [r.name for r in registered(catalog, ORDERS)] == ["b"]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"topic": "orders"}', "1"])
-def test_a_property_that_is_no_position_is_named(catalog, text):
+def test_a_property_of_the_topic_that_is_no_position_is_named(catalog):
     catalog.create_namespace_if_not_exists("cleantail")
-    catalog.update_namespace_properties("cleantail", updates={f"{PROPERTY_READER}x": text})
+    catalog.update_namespace_properties("cleantail", updates={f"{PROPERTY_READER}x": '{"topic": "orders"}'})
     with pytest.raises(TableError, match=r"cleantail\.reader\.x"):
         registered(catalog, ORDERS)
 
