@@ -76,7 +76,7 @@ lock: setup ## constraints.txt and bootstrap.txt anew from pyproject.toml; with 
 	printf 'pip\nsetuptools\nuv\n' | $(LOCK) $(if $(UPGRADE),--upgrade) -o bootstrap.txt - > /dev/null
 
 audit: setup ## known vulnerabilities of what is pinned; asks the package index for them
-	$(BIN)/uv tool run --from 'pip-audit==2.9.0' pip-audit --require-hashes --disable-pip -r constraints.txt -r bootstrap.txt
+	$(BIN)/uv tool run --from 'pip-audit==2.10.1' pip-audit --strict --require-hashes --disable-pip -r constraints.txt -r bootstrap.txt
 
 up: setup ## Airflow with its UI on 127.0.0.1, kept running
 	bin/cleantail-airflow up

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from cleantail.columns import PROPERTY_COLUMNS
 from cleantail.errors import TableError
 from cleantail.locks import exclusive
-from cleantail.neighbours import require_own_metadata_log
 from cleantail.partition_state import PROPERTY_TOPIC
 from cleantail.platform_config import Platform
 from cleantail.spark_settings import pyiceberg_properties
@@ -56,7 +55,6 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
     except Exception as e:
         raise TableError(_unreachable(platform, e)) from None
     require_ours(table.properties, topic)
-    require_own_metadata_log(topic.table, table.location(), table.metadata)
     wanted = topic.columns.paths.values() if topic.columns else COLUMNS
     missing = [path for path in wanted if path not in set(table.schema().column_names)]
     if missing:

@@ -27,7 +27,13 @@ from cleantail.config import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.evaluate import read_facts
 from cleantail.join_plans import parallelism
-from cleantail.neighbours import may_delete_files, named_by_metadata, require_inner_files, require_own_place
+from cleantail.neighbours import (
+    may_delete_files,
+    named_by_metadata,
+    require_inner_files,
+    require_own_metadata_log,
+    require_own_place,
+)
 from cleantail.reclaiming import resolve_reclaim
 from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
@@ -157,6 +163,7 @@ def require_own(table: TopicTable, platform: Platform) -> bool:
     if seen is None or not may_delete_files(seen.properties):
         return True
     unseen = require_own_place(catalog, platform, seen)
+    require_own_metadata_log(table.topic.table, seen.location(), seen.metadata)
     require_inner_files(table.topic.table, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, table.name, seen.location())
     alone = not unseen or table.topic.columns is None

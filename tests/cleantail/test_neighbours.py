@@ -11,14 +11,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.types import LongType, NestedField
 
-from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import find_topic, load_platform
+from cleantail.catalogs import open_catalog
+from cleantail.config import load_platform
 from cleantail.errors import TableError
 from cleantail.neighbours import (
     may_delete_files,
     named_files,
     require_inner_files,
     require_inner_paths,
+    require_own_metadata_log,
     require_own_place,
 )
 
@@ -131,16 +132,15 @@ def test_gc_enabled_says_whether_files_may_go(value, may):
     assert may_delete_files({} if value is None else {"gc.enabled": value}) is may
 
 
-def test_a_table_whose_commits_would_delete_metadata_of_others_is_not_loaded(orders_table, tmp_path):
+def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders_table, tmp_path):
     """By write.metadata.delete-after-commit.enabled, which each commit goes by."""
     table, moved = orders_table.table, f"file:{tmp_path}/moved"
     orders_table.append((0, 0, 1, b"a", b"x"))
     with table.transaction() as transaction:
         transaction.set_properties({"write.metadata.delete-after-commit.enabled": "true"})
         transaction._apply((SetLocationUpdate(location=moved),))
-    topic = find_topic("orders", tmp_path / "config", os.environ)
     with pytest.raises(TableError, match=r"its log of metadata names .* a commit would delete it; nothing was changed"):
-        load_table(orders_table.catalog, topic, orders_table.platform)
+        require_own_metadata_log("cleantail.orders", table.location(), table.metadata)
 
 
 class Guarded(RestCatalog):
