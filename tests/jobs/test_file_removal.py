@@ -82,7 +82,7 @@ def test_a_file_of_another_table_never_goes_with_a_snapshot(workshop, spark, fil
     delete.commit()
 
     code, _, err = workshop.run("reclaim", attacker, "--now", AHEAD)
-    assert (code, "names files outside its location" in err, foreign in err) == (2, True, True)
+    assert (code, "names files outside its location" in err, foreign in err) == (2, True, True), err
     assert Path(foreign.removeprefix("file:")).exists()
     snapshots = spark.sql(f"SELECT * FROM {name}.snapshots").count()
 
