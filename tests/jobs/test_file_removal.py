@@ -58,7 +58,7 @@ def test_reclaim_of_a_table_around_another_deletes_nothing(workshop, spark, fill
         code, _, err = workshop.run("reclaim", attacker, "--now", AHEAD)
         assert code == 2 and "table cleantail.rm_attacker lies at" in err and "and table cleantail." in err
     assert "table cleantail.rm_victim at" in err
-    assert files_below(place) == before
+    assert before <= files_below(place)  # ALTER TABLE has written metadata there
     assert [r["offset"] for r in workshop.read(victim)] == [0, 1, 2]
     # out of the way again, for the tests that share the catalog
     spark.sql(f"DROP TABLE {table_of(attacker).name}")
@@ -71,7 +71,7 @@ def test_a_file_of_another_table_never_goes_with_a_snapshot(workshop, spark, fil
     held = spark.sql(f"SELECT * FROM {table_of(attacker).name}").count()
     name = table_of(attacker).name
     java = table_of(attacker).load()
-    victims = table_of(victim).load().newScan().planFiles()
+    victims = table_of(victim).load().newScan().includeColumnStats().planFiles()
     [file] = [t.file() for t in each(victims) if str(t.file().location()) == foreign]
     append = java.newAppend()
     append.appendFile(file)
