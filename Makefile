@@ -3,8 +3,11 @@
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
+CLEANTAIL_JARS ?= $(CLEANTAIL_HOME)/jars
+PORT ?=
 BIN := .venv/bin
 export CLEANTAIL_HOME
+export CLEANTAIL_JARS
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Nothing is installed whose SHA-256 is not in constraints.txt, or bootstrap.txt for what builds packages
 INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --constraints constraints.txt --build-constraints bootstrap.txt -r pyproject.toml
@@ -13,7 +16,9 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-setup: .venv/.complete $(CLEANTAIL_HOME)/jars/.complete-embedded $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka $(CLEANTAIL_HOME)/jars/classes.jsa ## Python environment, Spark jars and a broker's, once
+RUNTIME := .venv/.complete $(CLEANTAIL_JARS)/.complete-embedded $(CLEANTAIL_JARS)/classes.jsa
+
+setup: $(RUNTIME) $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka ## Python environment, Spark jars and a broker's, once
 
 .venv/.complete: pyproject.toml constraints.txt bootstrap.txt
 	@command -v java > /dev/null || { echo "Java 17 or newer is needed: no java on PATH"; exit 1; }
@@ -24,13 +29,13 @@ setup: .venv/.complete $(CLEANTAIL_HOME)/jars/.complete-embedded $(CLEANTAIL_HOM
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	touch $@
 
-$(CLEANTAIL_HOME)/jars/.complete-embedded: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
-	bin/fetch-jars $(CLEANTAIL_HOME)/jars
+$(CLEANTAIL_JARS)/.complete-embedded: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
+	bin/fetch-jars $(CLEANTAIL_JARS)
 	touch $@
 
-$(CLEANTAIL_HOME)/jars/classes.jsa: $(CLEANTAIL_HOME)/jars/.complete-embedded spark_jobs/class_archive.py
+$(CLEANTAIL_JARS)/classes.jsa: $(CLEANTAIL_JARS)/.complete-embedded spark_jobs/class_archive.py
 	@# every JVM starts without it as well, only slower
-	-$(BIN)/python -m spark_jobs.class_archive --jars $(CLEANTAIL_HOME)/jars
+	-$(BIN)/python -m spark_jobs.class_archive --jars $(CLEANTAIL_JARS)
 
 $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars-kafka kafka
@@ -78,8 +83,8 @@ lock: setup ## constraints.txt and bootstrap.txt anew from pyproject.toml; with 
 audit: setup ## known vulnerabilities of what is pinned; asks the package index for them
 	$(BIN)/uv tool run --from 'pip-audit==2.10.1' pip-audit --strict --require-hashes --disable-pip -r constraints.txt -r bootstrap.txt
 
-up: setup ## Airflow with its UI on 127.0.0.1, kept running
-	bin/cleantail-airflow up
+up: $(RUNTIME) ## Airflow with its UI on 127.0.0.1, kept running; PORT=8081 where 8080 is taken
+	bin/cleantail-airflow up $(if $(PORT),--port $(PORT))
 
 down: ## stops it
 	bin/cleantail-airflow down

@@ -81,7 +81,7 @@ def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
 def _load(name: str, platform: Platform) -> Table:
     from pyiceberg.exceptions import NoSuchTableError
 
-    from cleantail.catalogs import open_catalog
+    from cleantail.catalogs import open_catalog, unreachable
 
     if name.count(".") != 1:
         raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")
@@ -89,6 +89,8 @@ def _load(name: str, platform: Platform) -> Table:
         return open_catalog(platform, os.environ).load_table(name)
     except NoSuchTableError:
         raise TableError(f"there is no table {name} in catalog {platform.catalog.name}") from None
+    except Exception as e:
+        raise unreachable(platform, e) from None
 
 
 def _layout(table: Table, settings: list[str], written: tuple[Path, Topic] | None) -> Layout:

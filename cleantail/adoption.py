@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cleantail.columns import Columns
 from cleantail.topic_table import RETRIES, VALUE
+from cleantail.words import counted
 
 VECTORS_VERSION = 3
 """The first format version with deletion vectors."""
@@ -77,7 +78,9 @@ def problems(found: Found, topic: str, columns: Columns | None, upgrade: bool) -
     if found.deletes:
         said.append(found.deletes)
     if len(found.topics) > 1:
-        said.append(f"it holds {len(found.topics)} topics ({', '.join(found.topics[:5])}): a table is one topic's")
+        said.append(
+            f"it holds {counted(len(found.topics), 'topic')} ({', '.join(found.topics[:5])}): a table is one topic's"
+        )
     if found.other_formats:
         said.append(f"it has data files of format {', '.join(found.other_formats)}: only Parquet can be read in place")
     return said
@@ -100,18 +103,18 @@ def advice(found: Found, columns: Columns, upgrade: bool) -> list[str]:
         said.append("no timestamp: the newest segment stays active, and configs of lag and retention have no effect")
     if found.files_of_several_logs:
         said.append(
-            f"{found.files_of_several_logs} files hold several partitions: a round publishes all of its partitions or "
-            "none, and reclaim leaves these files as they are"
+            f"files that hold several partitions: {found.files_of_several_logs}. A round publishes all partitions of "
+            "such a file or none, and reclaim leaves it as it is"
         )
     if found.files_without_bounds:
         said.append(
-            f"{found.files_without_bounds} files have no bounds of partition and offset in the metadata: they are "
+            f"files without bounds of partition and offset in the metadata: {found.files_without_bounds}. Each is "
             "opened once by every process that evaluates the topic"
         )
     if duplicates := sum(log.duplicates for log in found.logs):
-        said.append(f"{duplicates} records have the offset of another: the first round keeps one of each")
+        said.append(f"records with the offset of another: {duplicates}. The first round keeps one of each")
     if found.keyless:
-        said.append(f"{found.keyless} records have no key: cleantail.keyless.policy says what becomes of them")
+        said.append(f"records without a key: {found.keyless}. cleantail.keyless.policy says what becomes of them")
     return said
 
 
@@ -142,19 +145,19 @@ def describe(found: Found, columns: Mapping[str, str]) -> list[str]:
     rest = [name for name, _ in found.columns if name not in columns.values() and "." not in name]
     lines = [
         f"{found.table}: {found.sink}",
-        f"format version {found.format_version}, partitioned by {found.partitioned_by}, {found.files} files, "
-        f"{found.records} records",
+        f"format version {found.format_version}, partitioned by {found.partitioned_by}, "
+        f"{counted(found.files, 'file')}, {counted(found.records, 'record')}",
         "columns:",
         *mapped,
         f"  not mapped: {', '.join(rest) or 'none'}",
     ]
     lines += [
-        f"partition {log.partition}: {log.records} records, offsets {log.first_offset} to {log.last_offset}, "
-        f"{log.duplicates} duplicates"
+        f"partition {log.partition}: {counted(log.records, 'record')}, offsets {log.first_offset} to "
+        f"{log.last_offset}, {counted(log.duplicates, 'duplicate')}"
         for log in found.logs
     ]
     in_order = found.files - found.files_out_of_order
-    lines.append(f"{in_order} of {found.files} files are in offset order; {_nulls(found, columns)}")
+    lines.append(f"files in offset order: {in_order} of {found.files}; {_nulls(found, columns)}")
     return lines
 
 

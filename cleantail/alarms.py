@@ -9,12 +9,12 @@ from cleantail.failed_branches import kept_until_ms
 from cleantail.incidents import Condition
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState
-from cleantail.partition_state import Horizon, PartitionState
+from cleantail.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.readers import Reader, hold_offset
 from cleantail.round_state import red_since_and_retry
 from cleantail.ticks import run_before
 from cleantail.triggers import decide
-from cleantail.words import duration, in_words, instant
+from cleantail.words import be, counted, duration, in_words, instant
 
 
 def log_alarms(
@@ -24,13 +24,19 @@ def log_alarms(
     found = []
     for log in logs:
         hold = hold_offset(readers, log.partition)
-        found += [_quarantined(log, configs), _overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms)]
+        found += [_red(log, configs), _quarantined(log, configs)]
+        found += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms)]
     return [condition for condition in found if condition is not None]
 
 
-def quarantine_subject(partition: int, since_ms: int) -> str:
-    """A quarantine is one incident however often it is tried again; after a release the next one is another."""
-    return f"partition {partition} since {since_ms}"
+def partition_subject(partition: int) -> str:
+    """A partition's incident is one however often it is tried again, released and red again."""
+    return f"partition {partition}"
+
+
+def quarantine_occurrence(since_ms: int) -> str:
+    """A quarantine that begins anew, as after a release, is told again."""
+    return f"since {since_ms}"
 
 
 def check_failed(
@@ -42,24 +48,41 @@ def check_failed(
     names = ", ".join(sorted(set(expectations)))
     held = f"in quarantine since {instant(since_ms)} UTC{_retry(retry_at_ms)}"
     text = f"partition {partition}: check failed: {names}; {held}"
-    return Condition(Event.CHECK_FAILED, quarantine_subject(partition, since_ms), text, link, partition)
+    return _red_check(partition, text, since_ms, link)
+
+
+def _red_check(partition: int, text: str, since_ms: int, link: str = "") -> Condition:
+    subject, occurrence = partition_subject(partition), quarantine_occurrence(since_ms)
+    return Condition(Event.CHECK_FAILED, subject, text, link, partition, occurrence=occurrence)
 
 
 def _retry(retry_at_ms: int) -> str:
     return f", tried again by the first run after {instant(retry_at_ms)} UTC"
 
 
+def _red(log: LogState, configs: KafkaConfigs) -> Condition | None:
+    """As check_failed, once the quarantine is in the table: also for whoever was not told when it was seen."""
+    held = log.state.quarantine
+    if held is None or not held.check_failed:
+        return None
+    since = f"in quarantine since {instant(held.since_ms)} UTC{_retry(held.retry_at_ms)}{_kept(held, configs)}"
+    return _red_check(log.partition, f"partition {log.partition}: {held.reason}; {since}", held.since_ms)
+
+
+def _kept(held: Quarantine, configs: KafkaConfigs) -> str:
+    until_ms = kept_until_ms(held.branch, configs.cleantail_failed_branch_retention_ms)
+    return f"; what was held back is on branch {held.branch} until {instant(until_ms)} UTC" if until_ms else ""
+
+
 def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
     held = log.state.quarantine
     if held is None:
         return None
-    until_ms = kept_until_ms(held.branch, configs.cleantail_failed_branch_retention_ms)
-    kept = f"; what was held back is on branch {held.branch} until {instant(until_ms)} UTC" if until_ms else ""
     word = "in quarantine" if held.check_failed else "held back"
     since = f"{word} since {instant(held.since_ms)} UTC"
-    text = f"partition {log.partition} is {since}{_retry(held.retry_at_ms)}: {held.reason}{kept}"
-    subject = quarantine_subject(log.partition, held.since_ms)
-    return Condition(Event.QUARANTINED, subject, text, partition=log.partition)
+    text = f"partition {log.partition} is {since}{_retry(held.retry_at_ms)}: {held.reason}{_kept(held, configs)}"
+    subject, occurrence = partition_subject(log.partition), quarantine_occurrence(held.since_ms)
+    return Condition(Event.QUARANTINED, subject, text, partition=log.partition, occurrence=occurrence)
 
 
 def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | None:
@@ -69,7 +92,7 @@ def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | N
         return None
     late = f"{duration(decision.overdue_ms)} past max.compaction.lag.ms, which is"
     text = f"partition {log.partition} is {late} {duration(configs.max_compaction_lag_ms)}: {in_words(decision.reason)}"
-    return Condition(Event.DEADLINE_MISSED, f"partition {log.partition}", text, partition=log.partition)
+    return Condition(Event.DEADLINE_MISSED, partition_subject(log.partition), text, partition=log.partition)
 
 
 def missed_deadlines(
@@ -94,8 +117,9 @@ def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int
     if not (configs.compacts and late):
         return None
     count, first_ms = sum(h.tombstones for h in late), min(_due_ms(h, hold, configs) for h in late)
-    text = f"partition {log.partition}: up to {count} tombstones are still there, due since {instant(first_ms)} UTC"
-    return Condition(Event.ERASURE, f"partition {log.partition}", text, partition=log.partition)
+    still = f"up to {counted(count, 'tombstone')} {be(count)} still there"
+    text = f"partition {log.partition}: {still}, due since {instant(first_ms)} UTC"
+    return Condition(Event.ERASURE, partition_subject(log.partition), text, partition=log.partition)
 
 
 def _due_ms(horizon: Horizon, hold: int | None, configs: KafkaConfigs) -> int:
@@ -124,7 +148,6 @@ def still_behind(known: Iterable[Condition], readers: Iterable[Reader]) -> list[
     return [c for c in known if c.event is Event.HOLD_CAP and behind.get(c.subject, c.mark + 1) <= c.mark]
 
 
-def still_quarantined(known: Iterable[Condition], logs: Iterable[LogState]) -> list[Condition]:
-    """Those of the known failed checks whose partition is still held back by the quarantine that they led to."""
-    held = {quarantine_subject(s.partition, s.state.quarantine.since_ms) for s in logs if s.state.quarantine}
-    return [c for c in known if c.event is Event.CHECK_FAILED and c.subject in held]
+def round_waits(task_id: str, run_id: str, text: str, link: str) -> Condition:
+    """A round waits in this task of this run for somebody's approval."""
+    return Condition(Event.APPROVAL, f"task {task_id} of run {run_id}", text, link)

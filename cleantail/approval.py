@@ -15,6 +15,7 @@ from cleantail.config_row import LONG_MAX
 from cleantail.partition_state import PartitionState, Quarantine
 from cleantail.round_state import EXPIRE, RETAIN
 from cleantail.topic import Topic
+from cleantail.words import counted
 
 APPROVE = "approve"
 """`publish: approve` in a topic's YAML."""
@@ -53,7 +54,7 @@ def holds_of(topic: Topic, measures: Iterable[Mapping[str, Any]], passed: Iterab
 def _hold_reason(topic: Topic, measure: Mapping[str, Any]) -> str:
     gone, records, limit = removed(measure), measure["records_in"], topic.config.cleantail_max_drop_ratio
     if records and gone / records > limit:  # strict, as Kafka's ratios: 1.0 switches it off
-        return f"{gone} of {records} records would go, above cleantail.max.drop.ratio {limit}"
+        return f"{gone} of {counted(records, 'record')} would go, above cleantail.max.drop.ratio {limit}"
     return "publish: approve" if topic.publish == APPROVE else ""
 
 

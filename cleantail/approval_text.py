@@ -7,13 +7,16 @@ neither Markdown nor HTML nor a template can be made of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cleantail.approval import removed
-from cleantail.words import instant
+from cleantail.words import counted, instant
 
 KEY_CHARS, VALUE_CHARS = 60, 100
+LINE_CHARS = 72
+"""So wide is a line of the sample at most."""
 FENCE = "```"
 
 
@@ -25,8 +28,17 @@ def subject(checked: Mapping[str, Any]) -> str:
     return f"{checked['topic']}: {gone} {what} would go from {logs} {'partition' if logs == 1 else 'partitions'}"
 
 
-def body(checked: Mapping[str, Any]) -> str:
-    """Markdown: why the round waits, counts, sample, and what each answer does."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Around what is asked: until when (Unix ms) an answer is awaited, and where to look at more."""
+
+    until_ms: int
+    page: str
+    data_docs: str
+
+
+def body(checked: Mapping[str, Any], question: Question | None = None) -> str:
+    """Markdown: why the round waits, counts, sample, until when, and what each answer does."""
     now_ms = checked["units"][0]["now_ms"]
     red = [str(v["partition"]) for v in checked["verdicts"] if not v["passed"]]
     held_back = [f"Held back whatever is answered, since a check is red: partition {', '.join(red)}."] if red else []
@@ -34,17 +46,30 @@ def body(checked: Mapping[str, Any]) -> str:
         [
             f"Round `{checked['round']}` ({checked['kind']}), its clock {instant(now_ms)} UTC: "
             f"{checked['checks_passed']} of {checked['checks_total']} checks passed.",
+            *([_deadline(question), _links(question)] if question else []),
             *held_back,
             "**Why it waits**",
             _fenced([f"partition {h['partition']}: {h['reason']}" for h in checked["holds"]]),
             "**What would go**",
             _fenced(count_lines(checked)),
-            f"**A sample of it** ({len(checked['sample'])} records)",
+            f"**A sample of it, and what stays in its place** ({counted(len(checked['sample']), 'record')})",
             _fenced(sample_lines(checked["sample"]) or ["nothing would go"]),
             "Approve publishes exactly this. Reject drops it, and the partitions rest for cleantail.approval.pause.ms "
             "or until they are released.",
         ]
     )
+
+
+def _deadline(question: Question) -> str:
+    return (
+        f"**Answer until {instant(question.until_ms)} UTC.** No answer by then is a Reject: nothing of this round is "
+        "published, and no record goes."
+    )
+
+
+def _links(question: Question) -> str:
+    """Our own addresses, of names that a configured topic may have: nothing in them is data."""
+    return f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
 
 
 def _fenced(lines: Sequence[str]) -> str:
@@ -77,8 +102,24 @@ def count_lines(checked: Mapping[str, Any]) -> list[str]:
 
 
 def sample_lines(sample: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line a record: partition, offset, key, value."""
-    return [f"partition {r['partition']}  offset {r['offset']}  key {r['key']}  value {r['value']}" for r in sample]
+    """Each record in short lines, which no narrow box cuts: its place, what stays instead, key, value."""
+    return [line for record in sample for line in _record_lines(record)]
+
+
+def _record_lines(record: Mapping[str, Any]) -> list[str]:
+    place = f"partition {record['partition']}, offset {record['offset']} goes"
+    if "kept_offset" in record:  # a round that waits since an earlier version does not say it
+        kept = record["kept_offset"]
+        place += f"; offset {kept} of the same key stays" if kept is not None else "; nothing of its key stays"
+    pieces = [f"key   {record['key']}", f"value {record['value']}"]
+    return [place, *(f"{indent}{line}" for piece in pieces for indent, line in _wrapped(piece))]
+
+
+def _wrapped(text: str) -> Iterator[tuple[str, str]]:
+    """In lines of at most LINE_CHARS; further ones stand under the first one's value."""
+    yield "  ", text[: LINE_CHARS - 2]
+    for start in range(LINE_CHARS - 2, len(text), LINE_CHARS - 8):
+        yield "        ", text[start : start + LINE_CHARS - 8]
 
 
 def shown(data: bytes | None, length: int | None, chars: int) -> str:

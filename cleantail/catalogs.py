@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cleantail.catalog_errors import NOT_A_DATABASE, cause
 from cleantail.columns import PROPERTY_COLUMNS
-from cleantail.errors import TableError
+from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.locks import exclusive
 from cleantail.partition_state import PROPERTY_TOPIC
 from cleantail.platform_config import Platform
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-CATALOG_ONLY = ("type", "uri", "warehouse")
+CATALOG_ONLY = ("type", "uri", "warehouse", "token", "credential")
 """Properties of a catalog that are not for opening files; the address may have a password."""
 
 
 def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
-    """Raises TableError, without credentials in it, when the catalog cannot be opened."""
+    """Raises OutsideError, without credentials in it, when the catalog is out of reach, TableError when it is none."""
     from pyiceberg.catalog import load_catalog
 
     try:
@@ -33,18 +34,24 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
                 return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
         return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
     except Exception as e:  # whatever the driver raises means the same to a person
-        raise TableError(_unreachable(platform, e)) from None
+        raise unreachable(platform, e) from None
 
 
-def _unreachable(platform: Platform, error: Exception) -> str:
+def unreachable(platform: Platform, error: Exception) -> CleantailError:
+    """What to raise for whatever the catalog's driver raised."""
+    if isinstance(error, CleantailError):
+        return error
     where = platform.catalog.uri or platform.catalog_uri
-    kind = f"{platform.catalog.name} ({platform.catalog.type})"
-    return f"catalog {kind} at {where} cannot be reached: {type(error).__name__}"
+    kind, why = f"{platform.catalog.name} ({platform.catalog.type})", cause(error)
+    if why == NOT_A_DATABASE:
+        return TableError(f"catalog {kind} at {where} cannot be opened: {why}")
+    return OutsideError(f"catalog {kind} at {where} cannot be reached: {why}")
 
 
 def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | None:
-    """The topic's table, or None where there is none yet. Raises TableError where it is not this topic's."""
-    from pyiceberg.exceptions import NoSuchTableError
+    """The topic's table, or None where there is none yet. Raises TableError where it is not this topic's, OutsideError
+    where the catalog is out of reach."""
+    from pyiceberg.exceptions import NoSuchTableError, ValidationError
 
     try:
         table = catalog.load_table(topic.table)
@@ -52,8 +59,10 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
         return None
     except FileNotFoundError as e:
         raise TableError(f"table {topic.table} is broken: its metadata is missing: {e}") from None
+    except (ValueError, ValidationError) as e:  # JSON's and PyIceberg's, with the whole text in it
+        raise TableError(f"table {topic.table} is broken: its metadata cannot be read: {type(e).__name__}") from None
     except Exception as e:
-        raise TableError(_unreachable(platform, e)) from None
+        raise unreachable(platform, e) from None
     require_ours(table.properties, topic)
     wanted = topic.columns.paths.values() if topic.columns else COLUMNS
     missing = [path for path in wanted if path not in set(table.schema().column_names)]
@@ -63,7 +72,8 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
 
 
 def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> None:
-    """Raises TableError, before a JVM is started, when the catalog is out of reach or the table is not the topic's."""
+    """Raises, before a JVM is started, OutsideError when the catalog is out of reach, TableError when the table is not
+    the topic's."""
     load_table(open_catalog(platform, env), topic, platform)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cleantail.config_row import CLEANER_CONFIG, CLEANTAIL, INT_MAX, LONG_MAX, Model, config
+from cleantail.config_row import CLEANER_CONFIG, CLEANTAIL, INT_MAX, LONG_MAX, Configs, config
 
 OverBudget = Literal["spill", "rounds"]
 
 
-class CleanerConfigs(Model):
+class CleanerConfigs(Configs):
     """The `platform.cleaner:` of defaults.yaml: what bounds compaction over all topics."""
 
     log_cleaner_threads: int = config(

@@ -24,33 +24,40 @@ def _now(arguments: argparse.Namespace) -> int:
 
 
 def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Every problem of every file; exit code 2 if there is one."""
+    """Every problem of every file; exit code 2 if there is one. What has no effect is a warning."""
     from cleantail import report
     from cleantail.config import scan_topics
+    from cleantail.config_file import read_yaml
+    from cleantail.config_warnings import warnings_of
 
     if not (arguments.config / "topics").is_dir():
         missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
         raise ConfigError(arguments.config / "topics", [missing])
     found = list(scan_topics(arguments.config, os.environ))
-    report.configuration(found, arguments.json)
+    topics = [(file, topic) for file, topic in found if isinstance(topic, Topic)]
+    names = {topic.topic for _, topic in topics}
+    warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read_yaml(file), names)]
+    report.configuration(found, warnings, arguments.json)
     return 0 if all(isinstance(topic, Topic) for _, topic in found) else 2
 
 
 def status(arguments: argparse.Namespace, platform: Platform) -> int:
-    """The logs of one topic or of all."""
-    from cleantail import report
-    from cleantail.config import load_topics
-    from cleantail.evaluate import log_states, read_facts
+    """The logs of one topic, or of all: there one that is broken hides none of the others, and the exit code is 2."""
+    from cleantail import status_report
+    from cleantail.topic_status import status_of, status_of_all
 
-    topics = [_named(arguments)] if arguments.topic else load_topics(arguments.config, os.environ)
     now_ms = _now(arguments)
-    report.status([(t, log_states(t, read_facts(t, platform), now_ms)) for t in topics], now_ms, arguments.json)
-    return 0
+    if arguments.topic:
+        status_report.status([status_of(_named(arguments), platform, now_ms)], now_ms, arguments.json)
+        return 0
+    known, broken = status_of_all(arguments.config, platform, now_ms)
+    status_report.status(known, now_ms, arguments.json, broken)
+    return ConfigError.exit_code if broken else 0
 
 
 def plan(arguments: argparse.Namespace, platform: Platform) -> int:
     """What compact would do now, or what it would have done under another policy."""
-    from cleantail import report
+    from cleantail import run_report
     from cleantail.join_plans import resolve_join
 
     if what_if_command.wanted(arguments):
@@ -59,7 +66,7 @@ def plan(arguments: argparse.Namespace, platform: Platform) -> int:
     planned, topic = _planned(arguments, platform), _named(arguments)
     adopted = topic.columns is not None
     joins = [resolve_join(unit, platform, topic.config, adopted).reason for unit in planned.units]
-    report.plan(planned, joins, arguments.json)
+    run_report.plan(planned, joins, arguments.json)
     return 0
 
 
@@ -81,6 +88,7 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
     """Appends the files in one commit."""
     from cleantail import report
     from cleantail.catalogs import require_usable
+    from cleantail.console import progress
     from cleantail.source_files import require_readable
     from spark_jobs.ingest import ingest_files
     from spark_jobs.session import start_session
@@ -89,10 +97,10 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
     require_readable(arguments.file)
     encoding = arguments.encoding or topic.source.encoding
     require_usable(topic, platform, os.environ)
-    with report.progress(arguments.json) as step:
+    with progress(arguments.json) as step:
         step("starting Spark")
         spark = start_session(platform, f"cleantail ingest {topic.topic}")
-        result = ingest_files(spark, topic, platform, arguments.file, encoding, step)
+        result = ingest_files(spark, topic, platform, arguments.file, encoding, step, arguments.any_topic)
     report.ingested(topic, result, arguments.json)
     return 0
 
@@ -100,18 +108,19 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
 def compact(arguments: argparse.Namespace, platform: Platform) -> int:
     """A whole run of one topic. Starts Spark only when something is due. Exit code 5 where a round waits for approval:
     it is dropped, and --approve makes and publishes it."""
-    from cleantail import report
+    from cleantail import run_report
+    from cleantail.console import progress
     from cleantail.locks import exclusive
 
     topic = _named(arguments)
-    with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
+    with exclusive(platform.home, f"round-{topic.topic}"), progress(arguments.json) as step:
         step("evaluating")
         planned = _planned(arguments, platform)
         approved_by = getpass.getuser() if arguments.approve else None
         due = planned.due or planned.repairs
         result = _run(topic, platform, planned, step, approved_by) if due else {"ok": True}
-    report.compacted(planned, result, arguments.json)
-    if approved_by is None and report.held(topic, result, arguments.json):
+    run_report.compacted(planned, result, arguments.json)
+    if approved_by is None and run_report.held(topic, result, arguments.json):
         return HeldError.exit_code
     return 0 if result["ok"] else 1
 
@@ -133,25 +142,46 @@ def _run(
 
 
 def check(arguments: argparse.Namespace, platform: Platform) -> int:
-    """A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice."""
+    """A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice, or where two different
+    records are at one offset.
+
+    Spark is started only where there are records. Raises CleantailError where there is no table.
+    """
     from cleantail import report
+    from cleantail.evaluate import log_states, read_facts
+
+    topic = _named(arguments)
+    facts = read_facts(topic, platform)
+    if facts is None:
+        raise CleantailError(f"nothing to prove: topic {topic.topic} has no table yet: ingest something first")
+    if not any(log.records for log in log_states(topic, facts, 0)):
+        report.proven(topic, {"ok": True, "partitions": []}, arguments.json)
+        return 0
     from spark_jobs.check_quality import prove_topic
 
     result = _by_spark(arguments, platform, "check", "proving", lambda table: prove_topic(table, platform))
-    report.proven(_named(arguments), result, arguments.json)
+    report.proven(topic, result, arguments.json)
     return 0 if result["ok"] else 1
 
 
 def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Housekeeping of one topic, where due."""
+    """Housekeeping of one topic. Starts Spark only where something is due."""
     from cleantail import report
+    from cleantail.evaluate import read_facts
+    from cleantail.reclaiming import resolve_reclaim
+
+    topic, now_ms = _named(arguments), _now(arguments)
+    planned = resolve_reclaim(read_facts(topic, platform), topic.config, now_ms)
+    if not planned.due:
+        nothing = dict.fromkeys((*report.RECLAIMED, "reclaimed_bytes"), 0)
+        report.reclaimed(topic, {"ok": True, "reasons": [planned.reason]} | nothing, arguments.json)
+        return 0
     from spark_jobs.reclaim import reclaim_topic
 
-    now_ms = _now(arguments)
     result = _by_spark(
         arguments, platform, "reclaim", "reclaiming", lambda table: reclaim_topic(table, platform, now_ms)
     )
-    report.reclaimed(_named(arguments), result, arguments.json)
+    report.reclaimed(topic, result, arguments.json)
     return 0
 
 
@@ -163,14 +193,14 @@ def _by_spark(
     work: Callable[[Any], dict[str, Any]],
 ) -> dict[str, Any]:
     """What `work` makes of the topic's table, which is found usable before a JVM is started."""
-    from cleantail import report
     from cleantail.catalogs import require_usable
+    from cleantail.console import progress
     from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
     topic = _named(arguments)
     require_usable(topic, platform, os.environ)
-    with report.progress(arguments.json) as step:
+    with progress(arguments.json) as step:
         step("starting Spark")
         spark = start_session(platform, f"cleantail {command} {topic.topic}")
         step(doing)
@@ -188,13 +218,16 @@ def release(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Undoes rounds; shows what first, and only that with --dry-run."""
-    from cleantail import report
+    """Undoes rounds, or an ingestion; shows what first, and only that with --dry-run."""
+    from cleantail import report, undo_command
+    from cleantail.console import progress
     from cleantail.locks import exclusive
     from cleantail.rolling_back import preview
 
     topic = _named(arguments)
-    with exclusive(platform.home, f"round-{topic.topic}"), report.progress(arguments.json) as step:
+    with exclusive(platform.home, f"round-{topic.topic}"), progress(arguments.json) as step:
+        if arguments.ingestion is not None:
+            return undo_command.run(arguments, topic, platform, step)
         planned, logs = preview(topic, platform, arguments.to)
         if arguments.dry_run:
             report.rollback(topic, planned, logs, None, arguments.json)
@@ -241,7 +274,7 @@ def latest(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail.table_metadata import require_partition
 
     topic = _named(arguments)
-    state = load_latest(topic, platform, _now(arguments), arguments.as_of)
+    state = load_latest(topic, platform, _now(arguments), _snapshot_of(topic, platform, arguments.as_of))
     require_partition(topic, arguments.partition, state.positions)
     for batch in state.batches(arguments.partition):
         for record in records_of(batch):
@@ -249,6 +282,15 @@ def latest(arguments: argparse.Namespace, platform: Platform) -> int:
     sys.stdout.flush()
     report.positions(topic, state, arguments.positions, arguments.json)
     return 0
+
+
+def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | None:
+    """The snapshot that --as-of names: by its id, or by a branch or tag. Raises TableError for none of them."""
+    from cleantail.catalogs import load_table, open_catalog
+    from cleantail.table_metadata import snapshot_id_of
+
+    table = load_table(open_catalog(platform, os.environ), topic, platform) if as_of is not None else None
+    return snapshot_id_of(table, as_of) if table is not None and as_of is not None else None
 
 
 def reader(arguments: argparse.Namespace, platform: Platform) -> int:
@@ -260,7 +302,8 @@ def reader(arguments: argparse.Namespace, platform: Platform) -> int:
     catalog = open_catalog(platform, os.environ)
     load_table(catalog, topic, platform)  # a foreign table has no readers of ours
     if arguments.action == "set":
-        readers.set_position(catalog, topic, arguments.name, arguments.partition, arguments.offset)
+        given = (arguments.name, arguments.partition, arguments.offset)
+        readers.set_position(catalog, topic, *given, back=arguments.back)
     elif arguments.action == "remove" and not readers.remove(catalog, topic, arguments.name, arguments.partition):
         names = sorted({r.name for r in readers.registered(catalog, topic)})
         raise CleantailError(f"topic {topic.topic} has no reader {arguments.name!r}; it has {names or 'none'}")

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cleantail.check import Check
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_file import read_yaml
 from cleantail.config_problems import nearest, validate
@@ -23,7 +24,6 @@ from cleantail.platform_config import Catalog, DefaultsFile, Platform, Spark
 from cleantail.topic import (
     Alert,
     AppriseAlert,
-    Check,
     FileAlert,
     MailAlert,
     SlackAlert,
@@ -36,6 +36,7 @@ from cleantail.topic import (
 
 __all__ = [
     "Alert",
+    "CONFIG_VARIABLE",
     "AppriseAlert",
     "Catalog",
     "Check",
@@ -51,6 +52,7 @@ __all__ = [
     "Topic",
     "TopicDefaults",
     "WebhookAlert",
+    "config_place",
     "find_topic",
     "load_platform",
     "load_topic",
@@ -59,7 +61,13 @@ __all__ = [
 ]
 
 HOME_VARIABLE = "CLEANTAIL_HOME"
+CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
 _NO_ENV: Mapping[str, str] = {}
+
+
+def config_place(env: Mapping[str, str]) -> Path:
+    """The directory of defaults.yaml and topics/ where none is given: CLEANTAIL_CONFIG, else `config`."""
+    return Path(env.get(CONFIG_VARIABLE) or "config")
 
 
 def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platform:
@@ -147,7 +155,9 @@ def _claimed(file: Path, topic: Topic, owners: dict[tuple[str, str], Path]) -> T
 
 def _require_directory(config_dir: Path) -> None:
     if not config_dir.is_dir():
-        raise ConfigError(config_dir, [Problem("", "no such directory", "give it with --config DIR")])
+        raise ConfigError(
+            config_dir, [Problem("", "no such directory", f"give it with --config DIR or {CONFIG_VARIABLE}")]
+        )
 
 
 def _defaults(config_dir: Path) -> tuple[DefaultsFile, dict[str, Any]]:

@@ -81,6 +81,31 @@ def read_yaml(file: Path) -> dict[str, Any]:
     return data or {}
 
 
+def key_lines(file: Path) -> dict[Place, int]:
+    """Where each key of a file is, by its place; lines count from 1. Empty for what is no file that can be read."""
+    try:
+        root = yaml.compose(file.read_bytes(), Loader=_SafeLoader)
+    except (OSError, yaml.YAMLError, ValueError):
+        return {}
+    return dict(_lines(root, ()))
+
+
+def _lines(node: yaml.Node | None, place: Place) -> Iterator[tuple[Place, int]]:
+    inner: list[tuple[str | int, yaml.Node, yaml.Node]] = []
+    if isinstance(node, yaml.MappingNode):
+        inner = [(str(key.value), key, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        inner = [(index, value, value) for index, value in enumerate(node.value)]
+    for part, key, value in inner:
+        yield (*place, part), key.start_mark.line + 1
+        yield from _lines(value, (*place, part))
+
+
+def line_of(place: Place, lines: dict[Place, int]) -> int | None:
+    """The line of a place, or of the mapping that it is missing in; None for what is not in the file at all."""
+    return next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
+
+
 def _require_plain(text: bytes) -> None:
     """Refuses aliases and deep nesting before anything is built: the loader would overflow its stack."""
     depth = 0

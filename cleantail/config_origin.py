@@ -13,11 +13,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from cleantail.check import Check
 from cleantail.config_file import read_yaml
 from cleantail.config_row import LONG_MAX, Model
 from cleantail.events import Event
 from cleantail.run_schedule import schedule_words
-from cleantail.topic import Alert, Check, FileAlert, Topic
+from cleantail.topic import Alert, FileAlert, Topic
 from cleantail.words import duration, size
 
 

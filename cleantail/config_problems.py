@@ -8,14 +8,16 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cleantail.config_file import Place, key_text, unwanted
+from cleantail.config_file import Place, key_lines, key_text, line_of, unwanted
 from cleantail.errors import ConfigError, Problem, not_allowed, shown
+from cleantail.units import hint
 
 M = TypeVar("M", bound=BaseModel)
 Schema = dict[str, Any]
@@ -54,7 +56,8 @@ def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
             break
         found += new
     if found:
-        problems = [problem for _, problem in found[:MOST_PROBLEMS]]
+        lines = key_lines(file)
+        problems = [replace(problem, line=line_of(place, lines)) for place, problem in found[:MOST_PROBLEMS]]
         if len(found) > MOST_PROBLEMS:
             problems.append(Problem("", "more problems than these", f"correct the first {MOST_PROBLEMS}"))
         raise ConfigError(file, problems)
@@ -89,7 +92,12 @@ def _found(error: ValidationError, schema: Schema) -> Iterator[Found]:
             yield place, Problem(key_text(place), "missing", allowed_text(node))
         elif kind == "cross_field":
             place, value = (*place, context["key"]), context["value"]
-            yield place, Problem(key_text(place), not_allowed(value), context["allowed"], value)
+            fact = context.get("fact") or not_allowed(value)
+            yield place, Problem(key_text(place), fact, context["allowed"], value)
+        elif kind == "problems":
+            for below, problem in context["problems"]:
+                inner = (*place, *below, *problem.key.split("."))
+                yield inner, replace(problem, key=key_text(inner))
         elif kind.startswith("union_tag"):
             given = value.get("type") if isinstance(value, dict) else None
             yield place, _wrong((*place, "type"), given, {"enum": list(node["discriminator"]["mapping"])})
@@ -100,7 +108,8 @@ def _found(error: ValidationError, schema: Schema) -> Iterator[Found]:
 def _wrong(place: Place, value: object, node: Schema) -> Problem:
     members = [node, *node.get("anyOf", ())]
     choices = [str(choice) for member in members for choice in member.get("enum", ()) if choice]
-    return Problem(key_text(place), not_allowed(value), allowed_text(node), value, nearest(value, choices))
+    allowed = allowed_text(node) + (hint(str(place[-1])) if place and isinstance(value, str) else "")
+    return Problem(key_text(place), not_allowed(value), allowed, value, nearest(value, choices))
 
 
 def _unknown(place: Place, value: object, parent: Schema, root: Schema) -> Problem:

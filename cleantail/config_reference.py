@@ -15,6 +15,7 @@ from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_problems import allowed_text
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.topic import Topic
+from cleantail.units import pattern_of, units_of
 
 Schema = dict[str, Any]
 
@@ -42,7 +43,8 @@ def reference_markdown() -> str:
     """Two Markdown tables: the configs of a topic, and those of the cleaner."""
     topic, cleaner = _table(KafkaConfigs), _table(CleanerConfigs)
     return (
-        f"Configs of a topic (`config:`; times in ms, sizes in bytes)\n\n{topic}\n\n"
+        "Configs of a topic (`config:`; times in ms, sizes in bytes, or as text with a unit: `7d`, `90min`, `1.5h`, "
+        f"`1GiB`)\n\n{topic}\n\n"
         f"Configs of the cleaner (`platform.cleaner:` in defaults.yaml)\n\n{cleaner}\n"
     )
 
@@ -66,15 +68,17 @@ def _code(default: Any) -> str:
     return f"`{default}`" if default != "" else "none"
 
 
-def _published(node: Any) -> Any:
+def _published(node: Any, name: str = "") -> Any:
     """Without what only Cleantail reads: a key that JSON Schema does not know makes strict validators stop."""
     if isinstance(node, list):
         return [_published(inner) for inner in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: _published(value) for key, value in node.items() if not key.startswith("x-")}
+    kept = {key: _published(value, key) for key, value in node.items() if not key.startswith("x-")}
     if isinstance(kept.get("title"), str):
         del kept["title"]  # pydantic's titles only repeat the keys
+    if "x-source" in node and node.get("type") == "integer" and units_of(name):
+        kept |= {"type": ["integer", "string"], "pattern": pattern_of(name)}
     if "x-source" in node:
         kept["description"] = f"{node['description']} Allowed: {allowed_text(node)}. Source: {node['x-source']}."
     return kept

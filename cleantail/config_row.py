@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
+
+from cleantail.errors import Problem
+from cleantail.units import plain_number
 
 LONG_MAX = 2**63 - 1  # Kafka's LONG
 INT_MAX = 2**31 - 1  # Kafka's INT
@@ -21,6 +25,15 @@ class Model(BaseModel):
     """Base of everything read from YAML: immutable, strictly typed, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+class Configs(Model):
+    """Base of the tables of configs: times and sizes may have a unit."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_units(cls, data: Any) -> Any:
+        return {k: plain_number(k, v) for k, v in data.items()} if isinstance(data, dict) else data
 
 
 def _printable(text: str) -> str:
@@ -46,6 +59,13 @@ def config(
     return Field(default, alias=name, description=doc, ge=low, le=high, json_schema_extra=extra)
 
 
-def cross_field_error(key: str, value: object, allowed: str) -> PydanticCustomError:
-    """The error of a rule that joins several keys; `key` is the one that a reader should look at."""
-    return PydanticCustomError("cross_field", "{allowed}", {"key": key, "value": value, "allowed": allowed})
+def problems_error(problems: Sequence[tuple[tuple[str | int, ...], Problem]]) -> PydanticCustomError:
+    """The error of several problems at once, each with the place that its key is in, as ("checks", 0)."""
+    return PydanticCustomError("problems", "problems", {"problems": tuple(problems)})
+
+
+def cross_field_error(key: str, value: object, allowed: str, fact: str = "") -> PydanticCustomError:
+    """The error of a rule that joins several keys; `key` is the one that a reader should look at. `fact` is what is
+    wrong with it, where that is not its value."""
+    context = {"key": key, "value": value, "allowed": allowed, "fact": fact}
+    return PydanticCustomError("cross_field", "{allowed}", context)

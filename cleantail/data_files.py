@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.columns import PROPERTY_COLUMNS, Columns, columns_of_properties
 from cleantail.errors import TableError
+from cleantail.parquet_footers import columns_in, null_count
 from cleantail.segments import NO_TIMESTAMP_MS, DataFile
-from cleantail.topic_table import OFFSET, PARTITION, TIMESTAMP, VALUE
+from cleantail.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry
@@ -28,7 +29,9 @@ _known: dict[tuple[str, str], tuple[Part, ...]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One log's share of a file; both offset bounds are inclusive, times are Unix ms. `nulls`: tombstones, if known."""
+    """One log's share of a file; both offset bounds are inclusive, times are Unix ms.
+
+    `nulls`: tombstones, `null_keys`: records without a key, if known."""
 
     partition: int
     lower_offset: int
@@ -37,6 +40,7 @@ class Part:
     max_timestamp_ms: int
     records: int
     nulls: int | None = None
+    null_keys: int | None = None
 
 
 def data_files_of(table: Table, entry: ManifestEntry, deleted: int) -> list[DataFile]:
@@ -71,6 +75,7 @@ def data_files_of(table: Table, entry: ManifestEntry, deleted: int) -> list[Data
             data_sequence_number=entry.sequence_number or 0,
             snapshot_id=entry.snapshot_id or 0,
             place=place,
+            null_keys=part.null_keys or 0,
         )
         for part, gone, size, tombstones in shares
     ]
@@ -78,7 +83,7 @@ def data_files_of(table: Table, entry: ManifestEntry, deleted: int) -> list[Data
 
 def _own(table: Table, entry: ManifestEntry, deleted: int) -> DataFile:
     file = entry.data_file
-    ids = {name: table.schema().find_field(name).field_id for name in (OFFSET, TIMESTAMP, VALUE)}
+    ids = {name: table.schema().find_field(name).field_id for name in (OFFSET, TIMESTAMP, KEY, VALUE)}
     lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
     return DataFile(
         path=file.file_path,
@@ -93,6 +98,7 @@ def _own(table: Table, entry: ManifestEntry, deleted: int) -> DataFile:
         null_values=(file.null_value_counts or {}).get(ids[VALUE], 0),
         data_sequence_number=entry.sequence_number or 0,
         snapshot_id=entry.snapshot_id or 0,
+        null_keys=(file.null_value_counts or {}).get(ids[KEY], 0),
     )
 
 
@@ -147,7 +153,7 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
     if any(counts.get(fields[name].field_id) for name in (PARTITION, OFFSET)):
         return None  # the records tell which they are
     sides = (file.lower_bounds, file.upper_bounds)
-    nulls = counts.get(fields[VALUE].field_id, 0) if VALUE in fields else 0
+    nulls = {name: counts.get(fields[name].field_id) for name in (KEY, VALUE) if name in fields}
     scale = _scale(table, columns)
     ranges = {name: bounds(name, sides) for name in (PARTITION, OFFSET, TIMESTAMP)}
     return _one_log(ranges, file.record_count, nulls, scale)
@@ -159,12 +165,13 @@ def _scale(table: Table, columns: Columns) -> int:
     return 1 if path is None or str(table.schema().find_field(path).field_type) in ("long", "int") else 1000
 
 
-def _one_log(ranges: Mapping[str, list[Any]], records: int, nulls: int, scale: int) -> Part | None:
+def _one_log(ranges: Mapping[str, list[Any]], records: int, nulls: Mapping[str, int | None], scale: int) -> Part | None:
     (first, last), (lower, upper) = ranges[PARTITION], ranges[OFFSET]
     if first is None or first != last or lower is None or upper is None:
         return None
     start, end = ranges[TIMESTAMP]
-    return Part(int(first), int(lower), int(upper), _as_ms(start, scale), _as_ms(end, scale), records, nulls)
+    stamps = (_as_ms(start, scale), _as_ms(end, scale))
+    return Part(int(first), int(lower), int(upper), *stamps, records, nulls.get(VALUE) or 0, nulls.get(KEY))
 
 
 def _as_ms(stamp: int | None, scale: int) -> int:
@@ -178,39 +185,19 @@ def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
     with table.io.new_input(file.file_path).open() as source:
         footer = pq.ParquetFile(source).metadata
     found: dict[str, list[Any]] = {PARTITION: [None, None], OFFSET: [None, None], TIMESTAMP: [None, None]}
-    nulls: int | None = 0
+    nulls: dict[str, int | None] = {KEY: 0, VALUE: 0}
     wanted = {path: name for name, path in columns.paths.items()}
     for group in range(footer.num_row_groups):
-        for column in _each(footer.row_group(group)):
+        for column in columns_in(footer.row_group(group)):
             name, known = wanted.get(column.path_in_schema), column.statistics
             if name in found:
                 if known is None or not known.has_min_max or (name != TIMESTAMP and known.null_count):
                     return None
                 found[name] = _wider(found[name], known.min_raw, known.max_raw)
-            if name == VALUE:
-                has_count = known is not None and known.has_null_count
-                nulls = nulls + known.null_count if has_count and nulls is not None else None
-    return _one_log(found, footer.num_rows, nulls or 0, _scale(table, columns))
-
-
-def null_count(table: Table, file: Any, path: str) -> int | None:
-    """How many records of a file have a null there, by its manifest or its footer; None where neither says."""
-    import pyarrow.parquet as pq
-
-    field_id = table.schema().find_field(path).field_id
-    if field_id in (file.null_value_counts or {}):
-        return int(file.null_value_counts[field_id])
-    with table.io.new_input(file.file_path).open() as source:
-        footer = pq.ParquetFile(source).metadata
-    columns = [c for g in range(footer.num_row_groups) for c in _each(footer.row_group(g)) if c.path_in_schema == path]
-    known = [c.statistics for c in columns if c.statistics is not None and c.statistics.has_null_count]
-    complete = known and len(known) == footer.num_row_groups
-    return sum(k.null_count for k in known) if complete else None
-
-
-def _each(group: Any) -> Iterator[Any]:
-    for index in range(group.num_columns):
-        yield group.column(index)
+            if name in nulls:
+                has_count, before = known is not None and known.has_null_count, nulls[name]
+                nulls[name] = before + known.null_count if has_count and before is not None else None
+    return _one_log(found, footer.num_rows, nulls, _scale(table, columns))
 
 
 def _wider(range_: list[Any], low: int, high: int) -> list[Any]:
@@ -218,15 +205,16 @@ def _wider(range_: list[Any], low: int, high: int) -> list[Any]:
 
 
 def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
-    """One part a log, by reading what says where records are: never keys or values."""
+    """One part a log, by reading what says where records are; keys only where some are null, values never."""
     import pyarrow.compute as pc
 
     from cleantail.log_records import stored_records
 
     names = [n for n in (PARTITION, OFFSET, TIMESTAMP) if n in columns.paths]
-    records = stored_records(table, columns, names, [file])
+    keys = [(KEY, "count", pc.CountOptions(mode="only_null"))] if null_count(table, file, columns.key) else []
+    records = stored_records(table, columns, [*names, KEY] if keys else names, [file])
     ends = [(name, end) for name in names[1:] for end in ("min", "max")]
-    logs = records.group_by(PARTITION).aggregate([*ends, (OFFSET, "count")]).sort_by(PARTITION)
+    logs = records.group_by(PARTITION).aggregate([*ends, *keys, (OFFSET, "count")]).sort_by(PARTITION)
     known = (
         (file.null_value_counts or {}).get(table.schema().find_field(columns.value).field_id) if columns.value else 0
     )
@@ -240,4 +228,5 @@ def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
             raise TableError(f"{file.file_path} has records without a partition or an offset: they belong to no log")
         stamps = [row.get(f"{TIMESTAMP}_{end}") for end in ("min", "max")]
         low, high = (NO_TIMESTAMP_MS if s is None else int(s) for s in stamps)
-        yield Part(row[PARTITION], row[f"{OFFSET}_min"], row[f"{OFFSET}_max"], low, high, row[f"{OFFSET}_count"], count)
+        offsets, keyless = (row[f"{OFFSET}_min"], row[f"{OFFSET}_max"]), row.get(f"{KEY}_count")
+        yield Part(row[PARTITION], *offsets, low, high, row[f"{OFFSET}_count"], count, keyless)

@@ -1,13 +1,11 @@
-"""Numbers as shapes: a log as a bar, sizes as a plot, rounds as columns. Coordinates only; the markup is elsewhere."""
+"""A log as a bar: coordinates only, the markup is elsewhere. Charts over time are in cleantail.charts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cleantail.history import SizePoint
 from cleantail.log_state import LogState
-from cleantail.past_rounds import Round
 
 SECTIONS = ("clean", "cleanable", "uncleanable", "active")
 SLIVER = 3.0
@@ -71,71 +69,3 @@ def _x_of(offset: int, sections: Sequence[Section]) -> float:
         if section.start <= offset < section.end:
             return section.x + (offset - section.start) / (section.end - section.start) * section.width
     return 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """Two step lines as SVG points, oldest left; y grows downwards from 0 (the top) to `height` (no bytes)."""
-
-    width: int
-    height: int
-    files: str
-    live: str
-    dots: tuple[tuple[float, float, SizePoint], ...]
-    most_bytes: int
-    first_ms: int
-    last_ms: int
-
-
-def size_plot(points: Sequence[SizePoint], width: int, height: int) -> Plot | None:
-    """The table's size over time; None for a table without a history."""
-    if not points:
-        return None
-    ordered = sorted(points, key=lambda p: p.at_ms)
-    first, last = ordered[0].at_ms, ordered[-1].at_ms
-    most = max(max(p.file_bytes, p.live_bytes) for p in ordered) or 1
-    xs = [(p.at_ms - first) / (last - first) * width if last > first else float(width) for p in ordered]
-    files = [height - p.file_bytes / most * height for p in ordered]
-    live = [height - p.live_bytes / most * height for p in ordered]
-    dots = tuple(zip(xs, files, ordered, strict=True))
-    return Plot(width, height, _steps(xs, files), _steps(xs, live), dots, most, first, last)
-
-
-def _steps(xs: Sequence[float], ys: Sequence[float]) -> str:
-    """A size holds until the next commit: each point is reached horizontally."""
-    places = [(xs[0], ys[0])]
-    for x, y in zip(xs[1:], ys[1:], strict=True):
-        places += [(x, places[-1][1]), (x, y)]
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A round as a column: (reason, y, height) of what it dropped, stacked from the bottom."""
-
-    round: Round
-    x: float
-    width: float
-    parts: tuple[tuple[str, float, float], ...]
-
-
-def round_columns(rounds: Sequence[Round], width: float, height: float) -> tuple[Column, ...]:
-    """The rounds from left (oldest) to right; the highest column is the round that dropped most."""
-    if not rounds:
-        return ()
-    pitch = min(width / len(rounds), 40.0)
-    most = max(r.dropped for r in rounds) or 1
-    return tuple(
-        Column(r, i * pitch, pitch * 0.8, _stack(r, height / most, height))
-        for i, r in enumerate(sorted(rounds, key=lambda r: r.checked_at_ms))
-    )
-
-
-def _stack(round_: Round, scale: float, height: float) -> tuple[tuple[str, float, float], ...]:
-    parts: list[tuple[str, float, float]] = []
-    top = height
-    for reason, count in round_.deleted.items():
-        if count:
-            top -= count * scale
-            parts.append((reason, top, count * scale))
-    return tuple(parts)

@@ -29,6 +29,7 @@ class Problem:
     value   the offending value; None for a missing or secret key
     allowed what would be right
     nearest the closest name or value that would be right, if there is one
+    line    where the key is in the file, counted from 1; None where it is not written there
     """
 
     key: str
@@ -36,6 +37,7 @@ class Problem:
     allowed: str
     value: object = None
     nearest: str | None = None
+    line: int | None = None
 
     def __str__(self) -> str:
         text = ": ".join(part for part in (self.key, self.fact, self.allowed) if part)
@@ -81,7 +83,7 @@ class ConfigError(CleantailError):
         return self.problems[0].nearest
 
     def __str__(self) -> str:
-        return "\n".join(f"{self.file}: {problem}" for problem in self.problems)
+        return "\n".join(f"{self.file}{f':{p.line}' if p.line else ''}: {p}" for p in self.problems)
 
 
 class BadLineError(CleantailError):
@@ -100,29 +102,19 @@ class BadLineError(CleantailError):
         return f"{self.file}:{self.line_number}: {self.reason}"
 
 
-class TableError(CleantailError):
-    """A catalog that cannot be reached, or a table that is missing, broken or not Cleantail's."""
+class ContradictionError(CleantailError):
+    """Two different records at one (partition, offset), of which ingestion would append one; nothing was appended.
 
-
-class KeylessRecordError(CleantailError):
-    """Records without a key in a compacted topic while `cleantail.keyless.policy` is `fail`.
-
-    `offset` is that of the first such record, `count` how many there are.
+    `found` has one Contradiction (cleantail.contradictions) a log; the message has neither keys nor values.
     """
 
-    def __init__(self, topic: str, partition: int, offset: int, count: int) -> None:
-        super().__init__(topic, partition, offset, count)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.count = count
+    def __init__(self, message: str, found: Sequence[object]) -> None:
+        super().__init__(message)
+        self.found = tuple(found)
 
-    def __str__(self) -> str:
-        return (
-            f"{self.topic}: partition {self.partition} has {self.count} records without a key, the first at "
-            f"offset {self.offset}: compaction needs keys; nothing was changed. Set cleantail.keyless.policy "
-            "to quarantine (move them to a side table) or drop (remove and count them)."
-        )
+
+class TableError(CleantailError):
+    """A table that is missing, broken or not Cleantail's, or a catalog that is none."""
 
 
 class ConflictError(CleantailError):
@@ -138,6 +130,6 @@ class HeldError(CleantailError):
 
 
 class OutsideError(CleantailError):
-    """Something that Cleantail needs failed: a disk, a network, Java. The same may work at another time."""
+    """Something that Cleantail needs failed: a catalog, a disk, a network, Java. It may work at another time."""
 
     exit_code = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,13 +13,16 @@ from cleantail.catalogs import load_table, open_catalog
 from cleantail.clocks import expiry_ms
 from cleantail.config import Platform, Topic
 from cleantail.config_row import LONG_MAX
-from cleantail.log_state import LogState, resolve_log_state
+from cleantail.due_work import DueWork, resolve_due_work
+from cleantail.holds import Hold
+from cleantail.log_state import LogState, keyless_note_of, resolve_log_state
 from cleantail.partition_state import PartitionState
-from cleantail.readers import Reader, hold_offset, registered
+from cleantail.readers import Reader, registered
 from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
-from cleantail.retention import Retention, resolve_retention
+from cleantail.retention import Retention
 from cleantail.table_metadata import TableFacts, require_partition, table_facts
-from cleantail.triggers import Decision, decide, due_tombstones, held_tombstones, in_order_of_work, quarantine_pause
+from cleantail.triggers import Decision
+from cleantail.words import be, counted
 from cleantail.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
 
 
@@ -39,10 +42,13 @@ class RunPlan:
     sweep_reason: str
     reclaim: ReclaimPlan
     readers: tuple[Reader, ...] = ()
+    holds: tuple[Hold, ...] = ()
     fresh_from: Mapping[int, int] = field(default_factory=dict)
     """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
     records: int = 0
     """Of the whole table: what a run reads at most, by which its Spark application is set up."""
+    keyless: Mapping[int, str] = field(default_factory=dict)
+    """Partition -> what will become of its records without a key, in words; of those logs that have some."""
 
     @property
     def due(self) -> bool:
@@ -79,6 +85,7 @@ class RunPlan:
             "units": [unit.as_json() for unit in self.units],
             "sweep": sweep if self.sweep else None,
             "sweep_reason": self.sweep_reason,
+            "readers": [asdict(hold) for hold in self.holds],
             "reclaim": {"due": self.reclaim.due, "reason": self.reclaim.reason},
         }
 
@@ -90,6 +97,7 @@ class RunPlan:
             **asdict(decision),
             "retention": retention.reason,
             "warnings": list(self.logs[i].warnings),
+            "keyless": self.keyless.get(decision.partition, ""),
         }
 
     def table(self) -> str:
@@ -158,62 +166,42 @@ def plan_run(
     TableError for a partition that the table does not have."""
     require_partition(topic, partition, facts.partitions if facts else [])
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
-    decisions = tuple(decide(s, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
-    pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
-    retentions = tuple(resolve_retention(s, topic.config, now_ms) for s in logs)  # a failed check does not stop it
-    paused = {s.partition: s.state.quarantine for s in logs if pauses.get(s.partition)}
-    resting = {p for p, quarantine in paused.items() if quarantine and not quarantine.check_failed}
-    works = _works(logs, decisions, retentions, facts, resting)
+    readers = facts.readers if facts else ()
+    work = resolve_due_work(logs, readers, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined)
+    works = _works(logs, work, facts)
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
     unit_bytes = LONG_MAX if topic.columns else UNIT_BYTES  # an adopted table's file may hold several logs
-    units = pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes)
-    sweepable = [s for s in logs if topic.config.compacts and not pauses.get(s.partition)]
-    readers = facts.readers if facts else ()
-    cap_ms = topic.config.cleantail_readers_hold_cap_ms
-    holds = {s.partition: hold_offset(readers, s.partition) for s in sweepable}
-    ends = {w.partition: w.end_offset for w in works}
-    due = {s.partition: due_tombstones(s, now_ms, holds[s.partition], cap_ms, ends.get(s.partition)) for s in sweepable}
-    held = sum(held_tombstones(s, now_ms, holds[s.partition], cap_ms) for s in sweepable)
     return RunPlan(
         topic=topic.topic,
         round=round_id,
         now_ms=now_ms,
-        reason=_reason(logs, works, decisions) if logs else "the table has no records yet",
+        reason=_reason(logs, works, work) if logs else "the table has no records yet",
         logs=logs,
-        decisions=decisions,
-        retentions=retentions,
-        units=units,
-        sweep=tuple(p for p, count in due.items() if count),
-        sweep_reason=_sweep_reason(sweepable, due) + _held_back(held),
+        decisions=work.decisions,
+        retentions=work.retentions,
+        units=pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes),
+        sweep=work.sweep,
+        sweep_reason=work.sweep_reason,
         reclaim=resolve_reclaim(facts, topic.config, now_ms if until_ms is None else until_ms),
         readers=readers,
+        holds=work.holds,
         fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
         records=sum(file.live_records for file in facts.files) if facts else 0,
+        keyless={s.partition: note for s in logs if (note := keyless_note_of(s, topic.config))},
     )
 
 
-def _works(
-    logs: tuple[LogState, ...],
-    decisions: tuple[Decision, ...],
-    retentions: tuple[Retention, ...],
-    facts: TableFacts | None,
-    resting: Collection[int],
-) -> list[PartitionWork]:
+def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) -> list[PartitionWork]:
     """What is to be done, most urgent first; logs of which only retention is due come last, without those whose round
     a person has rejected."""
-    starts = {s.partition: r.log_start_offset for s, r in zip(logs, retentions, strict=True)}
+    starts = {s.partition: r.log_start_offset for s, r in zip(logs, work.retentions, strict=True)}
     by_partition = {s.partition: s for s in logs}
-    compact = in_order_of_work(decisions)
-    urgent = [d.partition for d in compact]
-    due = [s.partition for s, r in zip(logs, retentions, strict=True) if r.due]
-    retain = [p for p in due if p not in urgent and p not in resting]
     works = []
-    for p in [*urgent, *retain]:
-        log = by_partition[p]
+    for p in [*work.compact, *work.retain]:
+        log, end = by_partition[p], work.ends[p]
         first = max(log.first_dirty_offset, starts[p])
-        end = max(log.first_uncleanable_offset, starts[p]) if p in urgent else first
         files = facts.files_of(p) if facts else ()
-        work = PartitionWork(
+        due = PartitionWork(
             partition=p,
             first_dirty_offset=min(first, end),
             end_offset=end,
@@ -224,7 +212,7 @@ def _works(
             dirty_bytes=sum(f.bytes_between(first, end) for f in files),
             read_bytes=sum(f.bytes_between(starts[p], end) for f in files),
         )
-        works.append(work)
+        works.append(due)
     return works
 
 
@@ -234,23 +222,11 @@ def round_name(now_ms: int, sequence_number: int) -> str:
     return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"
 
 
-def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], decisions: tuple[Decision, ...]) -> str:
+def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWork) -> str:
     if works:
-        return f"{len(works)} of {len(logs)} partitions are due"
-    reasons = sorted({d.reason for d in decisions})
-    return f"nothing is due: {reasons[0]}" + (f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else "")
-
-
-def _held_back(count: int) -> str:
-    return f"; up to {count} past it wait for a registered reader" if count else ""
-
-
-def _sweep_reason(logs: Sequence[LogState], due: dict[int, int]) -> str:
-    if sum(due.values()):
-        return f"{sum(due.values())} tombstones are past their horizon"
-    if guards := sum(s.state.guards for s in logs):
-        return f"{guards} tombstones past their horizon stay: they beat records that no round has cleaned yet"
-    horizons = [s.next_horizon_ms for s in logs if s.next_horizon_ms is not None]
-    if horizons:
-        return f"no tombstone is due before {min(horizons)} ms"
-    return "no tombstone waits for a horizon"
+        return f"{len(works)} of {counted(len(logs), 'partition')} {be(len(works))} due"
+    if work.sweep:
+        return f"tombstones of {len(work.sweep)} of {counted(len(logs), 'partition')} are due, and nothing else"
+    reasons = sorted({d.reason for d in work.decisions})
+    more = f" (and {counted(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
+    return f"nothing is due: {reasons[0]}{more}"

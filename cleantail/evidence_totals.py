@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READERS = 8
-COLUMNS = ["topic", "partition", "kind", "outcome", "passed", "deleted", "freed_bytes", "checks"]
+COLUMNS = ["topic", "partition", "kind", "outcome", "passed", "deleted", "freed_bytes", "checks", "saved_bytes"]
 UNLISTED_LIVE_S = 10.0
 """How long an answer is right for a catalog that does not list where its tables' metadata is."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cleantail.round_state import COMPACT, EXPIRE
 from cleantail.segments import DataFile
 
 OPERATION = "cleantail.operation"
@@ -28,14 +29,14 @@ class SizePoint:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Bytes that readers no longer read: hidden by delete files, and freed by rewrites (as far as known)."""
+    """What compaction has saved. `hidden_bytes`: in files now, of records that delete files hide; falls when a rewrite
+    frees them. `reclaimed_bytes`: freed by rewrites, as far as known. `so_far_bytes`: what all published rounds have
+    hidden from readers, by their evidence; falls only when rounds are undone, and None while nobody has counted it. A
+    record's bytes are its share of its file's: an estimate."""
 
     hidden_bytes: int
     reclaimed_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        return self.hidden_bytes + self.reclaimed_bytes
+    so_far_bytes: int | None = None
 
 
 def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePoint:
@@ -48,13 +49,20 @@ def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePo
     return SizePoint(at_ms, summary.get(OPERATION) or operation, file_bytes, live, reclaimed)
 
 
+def last_round_at_ms(points: Iterable[SizePoint]) -> int | None:
+    """When a round was last published, by the wall clock; None where no kept snapshot is of one."""
+    return max((p.at_ms for p in points if p.operation in (COMPACT, EXPIRE)), default=None)
+
+
 def _number(summary: Mapping[str, str], name: str) -> int:
     text = summary.get(name) or "0"
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def saved(files: Iterable[DataFile], points: Iterable[SizePoint], recorded_bytes: int = 0) -> Saved:
+def saved(
+    files: Iterable[DataFile], points: Iterable[SizePoint], recorded_bytes: int = 0, so_far_bytes: int | None = None
+) -> Saved:
     """What compaction has saved in one table. `recorded_bytes`: reclaimed as the evidence has it, which knows it for
     good, but not of reclaims by earlier versions; the snapshots may know of those."""
     kept = sum(p.reclaimed_bytes for p in points)
-    return Saved(sum(f.size_bytes - f.live_bytes for f in files), max(kept, recorded_bytes))
+    return Saved(sum(f.size_bytes - f.live_bytes for f in files), max(kept, recorded_bytes), so_far_bytes)

@@ -28,14 +28,16 @@ def add_arguments(made: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Writes what is new and tells the rest."""
-    from cleantail.import_config import import_topics
+    """Writes what is new and tells the rest. Exit code 2 where every file that was meant is there already: nothing was
+    done then, and --force is asked for."""
+    from cleantail.import_config import EXISTS, WRITTEN, import_topics
 
     described = _described(arguments)
     namespace = platform.catalog.namespace
     found = import_topics(described, arguments.topic, arguments.config, namespace, arguments.force)
-    _report(found, arguments.json)
-    return 0
+    _report(found, arguments.config / "topics", arguments.json)
+    meant = [i.status for i in found if i.status in (WRITTEN, EXISTS)]
+    return 2 if meant and WRITTEN not in meant else 0
 
 
 def _described(arguments: argparse.Namespace) -> Sequence[DescribedTopic]:
@@ -54,11 +56,20 @@ def _described(arguments: argparse.Namespace) -> Sequence[DescribedTopic]:
     return broker_configs.parse_described(text.splitlines(), arguments.file)
 
 
-def _report(found: Sequence[Imported], for_machines: bool) -> None:
+def _report(found: Sequence[Imported], place: Path, for_machines: bool) -> None:
     from cleantail import import_config
 
     if for_machines:
-        rows = [{"topic": i.topic, "status": i.status, "file": i.file, "left_out": list(i.notes)} for i in found]
+        rows = [
+            {
+                "topic": i.topic,
+                "status": i.status,
+                "file": i.file,
+                "path": str(place / i.file),
+                "left_out": list(i.notes),
+            }
+            for i in found
+        ]
         print(json.dumps({"ok": True, "topics": rows}))
         return
     said = {
@@ -68,7 +79,7 @@ def _report(found: Sequence[Imported], for_machines: bool) -> None:
         import_config.INTERNAL: "not written: an internal topic; name it with --topic",
     }
     for imported in found:
-        print(f"{imported.topic}: topics/{imported.file} {said[imported.status]}")
+        print(f"{imported.topic}: {place / imported.file} {said[imported.status]}")
         for note in imported.notes:
             print(f"  not carried over: {note}")
     if not found:

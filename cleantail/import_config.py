@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -112,7 +112,7 @@ def validated(text: str, file: Path, config_dir: Path) -> Topic:
         except ConfigError as e:
             if e.file != written:
                 raise
-            raise ConfigError(file, e.problems) from None
+            raise ConfigError(file, [replace(p, line=None) for p in e.problems]) from None
 
 
 def _plain(value: str) -> str:

@@ -1,20 +1,26 @@
-"""Incidents: what is wrong with a topic, since when, and who has heard of it. Pure.
+"""Incidents: what is wrong with a topic, since when, and what each channel was told of it last. Pure.
 
-Nothing is sent when something happens; what is wrong is compared with what each channel was told (as a controller
-compares what is with what should be). So an incident is told once however long it lasts, a message that could not be
-sent is sent by the next run, and whoever heard of an incident hears of its end.
+Nothing is sent when something happens. Looks keep the book true (here); what is true is compared with the last word
+that each channel has, as a controller compares what is with what should be, and the difference is told (`tellings`).
+
+An incident is an event about a subject: a partition, a task, a reader, a round that waits. A quarantine that begins
+anew after a release is the same incident, with another `occurrence`.
+
+Only a look that could have seen it ends an incident (`Look.is_known`): neither one that could not read the table, nor
+one of an earlier run than the one that saw the incident last (a task of it may be cleared at any time). What an earlier
+run saw opens nothing either, once a later run has looked at everything.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from cleantail.events import Event
 
-BOOK_VERSION = 1
+Key = tuple[Event, str]
+"""Event and subject: which incident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,8 @@ class Condition:
     """Something that is wrong now. `event` and `subject` together say which; `text` says it in words, `link` where.
 
     `partition` is None where a task is meant. `mark`: the offset that a reader must have passed (HOLD_CAP only).
+    `occurrence`: what changes when it begins anew without having been over for anybody. `seen_ms`: when it was seen, by
+    the wall clock (Unix ms), 0 where it is seen by the look itself; `run_id`: by a task of which run.
     """
 
     event: Event
@@ -30,134 +38,97 @@ class Condition:
     link: str = ""
     partition: int | None = None
     mark: int = 0
+    occurrence: str = ""
+    seen_ms: int = 0
+    run_id: str = ""
 
     @property
-    def key(self) -> tuple[Event, str]:
+    def key(self) -> Key:
         return self.event, self.subject
+
+
+class Said(StrEnum):
+    """The last word that a channel has of an incident."""
+
+    OPEN = "open"
+    OVER = "over"
+    UNSURE = "unsure"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What a channel was told last. `by`: who is telling it at this moment (UNSURE only)."""
+
+    said: Said
+    occurrence: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A condition with its time (Unix ms). `told`: channels that know of it; `heard_over`: those that know its end."""
+    """A condition with its time (Unix ms, by the clock of runs), and the last word of each channel that has one."""
 
     condition: Condition
     since_ms: int
     over_ms: int | None = None
-    told: frozenset[str] = frozenset()
-    heard_over: frozenset[str] = frozenset()
+    words: Mapping[str, Word] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        return self.over_ms is None
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
-    """A channel: its name among the topic's, and the events that it wants to hear of."""
+class Book:
+    """The incidents of one topic. `looked_ms`: when the last run began (wall clock) that has looked at everything."""
 
-    name: str
-    events: Collection[Event]
-
-
-Book = Mapping[tuple[Event, str], Incident]
-"""The incidents of one topic."""
+    incidents: Mapping[Key, Incident] = field(default_factory=dict)
+    looked_ms: int = 0
 
 
-def observed(book: Book, conditions: Iterable[Condition], is_known: Callable[[Condition], bool], now_ms: int) -> Book:
-    """The book once `conditions` are known to hold. An incident is over when what is wrong no longer is; where this
-    run could not look (`is_known`), it stays as it is."""
-    now = {condition.key: condition for condition in conditions}
-    after = {key: _still(book[key], now_ms) if key in now else _maybe_over(book[key], is_known, now_ms) for key in book}
-    for key, condition in now.items():
-        old = after.get(key)
-        after[key] = replace(old, condition=_newer(old.condition, condition)) if old else Incident(condition, now_ms)
-    return after
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a task of a run has seen. `is_known`: whether it could have seen that something is over.
 
-
-def _still(incident: Incident, now_ms: int) -> Incident:
-    """Back before everybody had heard that it was over: it is a new incident for those that had."""
-    if incident.over_ms is None:
-        return incident
-    told = incident.told - incident.heard_over
-    return replace(incident, since_ms=now_ms, over_ms=None, told=told, heard_over=frozenset())
-
-
-def _maybe_over(incident: Incident, is_known: Callable[[Condition], bool], now_ms: int) -> Incident:
-    if incident.over_ms is not None or not is_known(incident.condition):
-        return incident
-    return replace(incident, over_ms=now_ms)
-
-
-def _newer(old: Condition, new: Condition) -> Condition:
-    return replace(new, mark=max(old.mark, new.mark))
-
-
-def to_tell(book: Book, listener: Listener) -> tuple[list[Incident], list[Incident]]:
-    """What this channel is to hear now: incidents that it does not know of, and ends that it does not know of.
-
-    One whose beginning never reached the channel, and that is over, is told by its end.
+    `now_ms` is the run's clock, `began_ms` when the run began by the wall clock. `whole`: at everything, at the end.
     """
-    wanted = [incident for _, incident in sorted(book.items()) if _wants(book, incident, listener)]
-    begun = [i for i in wanted if i.over_ms is None and listener.name not in i.told]
-    ended = [i for i in wanted if i.over_ms is not None and listener.name not in i.heard_over]
-    return begun, ended
+
+    conditions: tuple[Condition, ...]
+    is_known: Callable[[Condition], bool]
+    now_ms: int
+    began_ms: int
+    run_id: str
+    whole: bool = False
 
 
-def _wants(book: Book, incident: Incident, listener: Listener) -> bool:
-    return incident.condition.event in listener.events and not _is_told_as_another(book, incident, listener)
+def observed(book: Book, look: Look) -> Book:
+    """The book after a look. Where it could not see, everything stays as it is."""
+    not_before_ms = max(look.began_ms, book.looked_ms)
+    seen = [replace(c, seen_ms=c.seen_ms or not_before_ms, run_id=look.run_id) for c in look.conditions]
+    after = dict(book.incidents)
+    for condition in seen:
+        old = after.get(condition.key)
+        if (old is not None and old.is_open) or condition.seen_ms >= book.looked_ms:
+            after[condition.key] = _with(old, condition, look.now_ms)
+    now = {condition.key for condition in seen}
+    ended = [key for key, i in after.items() if key not in now and i.is_open and _may_end(i.condition, look)]
+    after |= {key: replace(after[key], over_ms=look.now_ms) for key in ended}
+    return Book(after, max(book.looked_ms, look.began_ms) if look.whole else book.looked_ms)
 
 
-def _is_told_as_another(book: Book, incident: Incident, listener: Listener) -> bool:
-    """A failed check and the quarantine that follows from it are one incident: a channel hears of it once."""
-    event, subject = incident.condition.key
-    if event is Event.CHECK_FAILED:
-        twin = book.get((Event.QUARANTINED, subject))
-        return twin is not None and listener.name in twin.told
-    if event is Event.QUARANTINED and Event.CHECK_FAILED in listener.events:
-        return (Event.CHECK_FAILED, subject) in book and listener.name not in incident.told
-    return False
+def _with(old: Incident | None, condition: Condition, now_ms: int) -> Incident:
+    if old is None:
+        return Incident(condition, now_ms)
+    if not old.is_open:
+        return Incident(condition, now_ms, words=old.words)
+    known = old.condition
+    if condition.seen_ms < known.seen_ms:
+        return old
+    link = condition.link or (known.link if condition.occurrence == known.occurrence else "")
+    newest = replace(condition, mark=max(known.mark, condition.mark), link=link)
+    return replace(old, condition=newest, since_ms=old.since_ms if newest.occurrence == known.occurrence else now_ms)
 
 
-def after_telling(book: Book, listener: Listener, told: Iterable[Incident]) -> Book:
-    """The book once the channel has got the message about these."""
-    after = dict(book)
-    for incident in told:
-        name = frozenset({listener.name})
-        known = after[incident.condition.key]
-        if incident.over_ms is None:
-            after[incident.condition.key] = replace(known, told=known.told | name)
-        else:
-            after[incident.condition.key] = replace(known, heard_over=known.heard_over | name)
-    return after
-
-
-def without_settled(book: Book, listeners: Collection[Listener]) -> Book:
-    """Without the incidents that are over and known to be so by every channel that there is."""
-    names = {listener.name for listener in listeners}
-    unheard = {incident.condition.key for listener in listeners for incident in to_tell(book, listener)[1]}
-    kept = {key: i for key, i in book.items() if i.over_ms is None or key in unheard}
-    return {key: replace(i, told=i.told & names, heard_over=i.heard_over & names) for key, i in kept.items()}
-
-
-def book_as_json(book: Book) -> str:
-    """One text, keys sorted, so that equal books are equal texts."""
-    rows = [_row(incident) for _, incident in sorted(book.items())]
-    return json.dumps({"version": BOOK_VERSION, "incidents": rows}, sort_keys=True)
-
-
-def _row(incident: Incident) -> dict[str, Any]:
-    return {**asdict(incident), "told": sorted(incident.told), "heard_over": sorted(incident.heard_over)}
-
-
-def parse_book(text: str) -> Book:
-    """Raises ValueError for a text that is no book of this version: a person may have edited it."""
-    try:
-        document = json.loads(text)
-        if document["version"] != BOOK_VERSION:
-            raise ValueError(f"version {document['version']}")
-        incidents = [_incident(row) for row in document["incidents"]]
-    except (TypeError, KeyError, AttributeError) as e:
-        raise ValueError(f"not a book of incidents: {type(e).__name__}: {e}") from None
-    return {incident.condition.key: incident for incident in incidents}
-
-
-def _incident(row: dict[str, Any]) -> Incident:
-    condition = Condition(**{**row["condition"], "event": Event(row["condition"]["event"])})
-    sets = {name: frozenset(row[name]) for name in ("told", "heard_over")}
-    return Incident(condition, int(row["since_ms"]), row["over_ms"], **sets)
+def _may_end(condition: Condition, look: Look) -> bool:
+    is_later = condition.run_id == look.run_id or look.began_ms >= condition.seen_ms
+    return is_later and look.is_known(condition)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from cleantail.adoption import Found, FoundLog
 from cleantail.column_sql import problem_of
 from cleantail.columns import PROPERTY_COLUMNS, Columns
-from cleantail.data_files import null_count, parts_of
+from cleantail.data_files import parts_of
 from cleantail.errors import TableError
 from cleantail.layouts import REQUIRED, Layout
+from cleantail.parquet_footers import null_count
 from cleantail.partition_state import PROPERTY_TOPIC
 from cleantail.table_metadata import DELETES, content_of, deletes_of
 from cleantail.topic_table import OFFSET, PARTITION, RETRIES

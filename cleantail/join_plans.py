@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from cleantail.budget import keys_in_budget
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.platform_config import Platform
+from cleantail.words import counted
 from cleantail.work_units import WorkUnit
 
 HASH = "SHUFFLE_HASH"
@@ -54,14 +55,14 @@ def _spark_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> Jo
     cores = parallelism(platform.spark.master, platform.spark.conf)
     budget = keys_in_budget(platform.cleaner, configs)
     dirty = sorted((w.dirty_records for w in unit.partitions), reverse=True)
-    logs = f"{len(dirty)} logs for {cores} cores"
+    logs = f"{counted(len(dirty), 'log')} for {counted(cores, 'core')}"
     if len(dirty) >= cores:
         fits = sum(dirty[:cores]) <= budget
-        size = f"at most {sum(dirty[:cores])} keys at a time, budget {budget}"
+        size = f"at most {counted(sum(dirty[:cores]), 'key')} at a time, budget {budget}"
         if fits:
             return JoinPlan(HASH, True, f"{logs}, {size}: each log's map in the task that reads the log")
         return JoinPlan(MERGE, True, f"{logs}, {size}: each log sorted by the task that reads it, spilling to disk")
-    size = f"at most {sum(dirty)} keys, budget {budget}"
+    size = f"at most {counted(sum(dirty), 'key')}, budget {budget}"
     if sum(dirty) <= budget:
         return JoinPlan(BROADCAST, False, f"{logs}, {size}: one map, broadcast")
     return JoinPlan(MERGE, False, f"{logs}, {size}: keys and offsets shuffled and sorted, spilling to disk")

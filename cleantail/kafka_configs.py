@@ -17,7 +17,7 @@ from cleantail.config_row import (
     KIP_280,
     LONG_MAX,
     TOPIC_CONFIG,
-    Model,
+    Configs,
     PrintableText,
     config,
     cross_field_error,
@@ -52,7 +52,7 @@ POLICY_SCHEMA = {
 STRATEGY_SCHEMA = {"enum": ["offset", "timestamp", "header", ""], "x-allowed": "offset, timestamp or header"}
 
 
-class KafkaConfigs(Model):
+class KafkaConfigs(Configs):
     """The `config:` of a topic. Times are in milliseconds, sizes in bytes; both ends of a range are allowed."""
 
     cleanup_policy: Annotated[
@@ -168,7 +168,7 @@ class KafkaConfigs(Model):
     cleantail_keyless_policy: KeylessPolicy = config(
         "cleantail.keyless.policy",
         "fail",
-        "Records without a key: fail the round, move them to a side table, or drop and count them.",
+        "Records without a key: hold their partition back, move them to a side table, or drop and count them.",
         CLEANTAIL,
     )
     cleantail_tombstone_lateness_ms: int = config(
@@ -282,8 +282,9 @@ class KafkaConfigs(Model):
     @model_validator(mode="after")
     def _header_is_named(self) -> Self:
         if self.compaction_strategy == "header" and not self.compaction_strategy_header:
-            allowed = "the key of the version header, as compaction.strategy is header"
-            raise cross_field_error("compaction.strategy.header", "", allowed)
+            allowed = "the key of the version header"
+            fact = "required with compaction.strategy: header"
+            raise cross_field_error("compaction.strategy.header", "", allowed, fact)
         return self
 
     @property

@@ -4,6 +4,9 @@
 tombstone, a null key no key, "" an empty one. kcat writes bytes that are not UTF-8 as they are, so lines are read
 with surrogate escapes and such bytes survive. Fields may instead be base64, marked by `key_encoding`,
 `payload_encoding` or `headers_encoding` = "base64", which is how `cleantail read` writes what is not UTF-8.
+
+A line that names its topic speaks for it: where that is another topic than the one at hand, the line is refused. A line
+without `topic` is taken for one of the topic at hand.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import base64
 import binascii
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +28,8 @@ INT_MAX = (1 << 31) - 1
 TIMESTAMP_TYPES = {"create": 0, "logappend": 1, "unknown": -1}
 TIMESTAMP_MAX_MS = LONG_MAX // 1000
 """Iceberg keeps microseconds in a long."""
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""What Kafka lets a topic be called (org.apache.kafka.common.internals.Topic)."""
 
 Header = tuple[str, bytes | None]
 
@@ -46,15 +52,16 @@ def open_lines(file: Path) -> BinaryIO:
     return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
 
 
-def read_records(file: Path, encoding: str = "text") -> Iterator[Record]:
-    """The records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number; blank lines pass."""
+def read_records(file: Path, encoding: str = "text", topic: str | None = None) -> Iterator[Record]:
+    """The records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number; blank lines pass.
+    `topic`: as parse_line has it."""
     number = 0
     try:
         with open_lines(file) as lines:
             for line in lines:
                 number += 1
                 if line.strip():
-                    yield parse_line(line, encoding)
+                    yield parse_line(line, encoding, topic)
     except ValueError as e:
         raise BadLineError(file, number, str(e)) from None
     except (OSError, EOFError, gzip.zlib.error) as e:  # type: ignore[attr-defined]
@@ -63,9 +70,13 @@ def read_records(file: Path, encoding: str = "text") -> Iterator[Record]:
         raise BadLineError(file, number + 1, f"the file ends early or is not gzip: {e}") from None
 
 
-def parse_line(line: bytes, encoding: str = "text") -> Record:
-    """One line as a record. Raises ValueError saying which field is wrong, its value, and what is allowed."""
+def parse_line(line: bytes, encoding: str = "text", topic: str | None = None) -> Record:
+    """One line as a record. Raises ValueError saying which field is wrong, its value, and what is allowed.
+
+    `topic`: what the line's own `topic` has to be where it has one; None lets it be any.
+    """
     fields = _object(line)
+    _require_topic(fields, topic)
     timestamp_ms = _integer(fields, "ts", -1, TIMESTAMP_MAX_MS, default=-1)
     return Record(
         partition=_integer(fields, "partition", 0, INT_MAX),
@@ -88,6 +99,25 @@ def _object(line: bytes) -> dict[str, Any]:
     if "payload" not in fields:
         raise ValueError('"payload" is missing: a record has one, null for a tombstone')
     return fields
+
+
+def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
+    """Another topic's record at an offset of this one's would take the place of a record of its own. What is no name
+    of a topic may be anything, also data, and is not shown."""
+    if "topic" not in fields:
+        return
+    name = fields["topic"]
+    if not isinstance(name, str):
+        raise ValueError('"topic" is not a string: the name of the topic is allowed, or no "topic" at all')
+    if topic is None or name == topic:
+        return
+    if not TOPIC_NAME.fullmatch(name):
+        raise ValueError(f'"topic" is not a name that Kafka allows: "{topic}" is allowed, or no "topic" at all')
+    raise ValueError(
+        f'"topic" is "{name}": a record of another topic; "{topic}" is allowed, or no "topic" at all. Where the lines '
+        f"rightly say {name} (renamed, prefixed, mirrored), set source.topic: {name} in the topic's YAML, or for these "
+        "files alone --any-topic"
+    )
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

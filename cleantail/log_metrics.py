@@ -95,10 +95,18 @@ def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
         if row["kind"] == RECLAIM:
             totals += Counter({(m.RECLAIMED, (topic,)): row["freed_bytes"]})
             continue
+        totals += _saved(topic, row, outcome)
         totals += _failed(topic, partition, json.loads(row["checks"]))
         totals += _rounds(topic, partition, row["kind"], outcome) if outcome != CHECKED else Counter()
         totals += _dropped(topic, partition, json.loads(row["deleted"])) if outcome == PUBLISHED else Counter()
     return totals
+
+
+def _saved(topic: str, row: Mapping[str, Any], outcome: str) -> Totals:
+    """Bytes that a published round hid, or that a rollback put back."""
+    if outcome != PUBLISHED or not row.get("saved_bytes"):
+        return Counter()
+    return Counter({(m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)): row["saved_bytes"]})
 
 
 def _rounds(topic: str, partition: int, kind: str, outcome: str) -> Totals:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.keyless import KeylessRecords, keyless_between, keyless_note
 from cleantail.partition_state import Horizon, PartitionState
 from cleantail.segments import NO_TIMESTAMP_MS, DataFile, Segment, is_active, roll_segments
 
@@ -19,7 +20,8 @@ class LogState:
     """One log at one moment. Offsets called `end` or `first_*` are exclusive ends of the section before them.
 
     clean `[log_start, first_dirty)`, cleanable `[first_dirty, first_uncleanable)`, uncleanable
-    `[first_uncleanable, log_end)` (semantics.md 1.2). `bytes` are data-file bytes x live fraction.
+    `[first_uncleanable, log_end)` (semantics.md 1.2). `bytes` are data-file bytes x live fraction. `*_keyless`
+    are the records without a key in the two dirty sections.
     """
 
     partition: int
@@ -41,6 +43,8 @@ class LogState:
     late_offset: int | None
     warnings: tuple[str, ...]
     state: PartitionState
+    cleanable_keyless: KeylessRecords = KeylessRecords()
+    uncleanable_keyless: KeylessRecords = KeylessRecords()
 
     @property
     def dirty_ratio(self) -> float:
@@ -56,6 +60,17 @@ class LogState:
     @property
     def total_bytes(self) -> int:
         return sum(s.bytes for s in self.segments)
+
+    @property
+    def active_bytes(self) -> int:
+        """Of the newest segment while it is active, which no round touches."""
+        return self.segments[-1].bytes if self.segments and self.active_base_offset is not None else 0
+
+    @property
+    def young_bytes(self) -> int:
+        """Of uncleanable segments that are not active: they hold records younger than min.compaction.lag.ms."""
+        rolled = self.segments[:-1] if self.active_base_offset is not None else self.segments
+        return sum(s.bytes for s in rolled if s.end_offset_exclusive > self.first_uncleanable_offset)
 
     @property
     def pending_tombstones(self) -> int:
@@ -90,6 +105,9 @@ def resolve_log_state(
     inactive = segments[:-1] if active else segments
     dirty = [s for s in inactive if s.end_offset_exclusive > first_dirty]
     bound = _first_uncleanable(dirty, active, first_dirty, log_end, configs.min_compaction_lag_ms, now_ms)
+    keyless = (keyless_between(live, first_dirty, bound), keyless_between(live, max(first_dirty, bound), log_end))
+    if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
+        warnings = (*warnings, note)
     stamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
     return LogState(
         partition=partition,
@@ -111,7 +129,14 @@ def resolve_log_state(
         late_offset=late_offset,
         warnings=warnings,
         state=state,
+        cleanable_keyless=keyless[0],
+        uncleanable_keyless=keyless[1],
     )
+
+
+def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:
+    """What will become of the log's records without a key (cleantail.keyless)."""
+    return keyless_note(log.cleanable_keyless, log.uncleanable_keyless, configs)
 
 
 def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:

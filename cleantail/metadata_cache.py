@@ -11,18 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from cleantail.catalog_errors import cause
 from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import Platform, Topic
-from cleantail.errors import CleantailError, TableError
+from cleantail.errors import CleantailError, OutsideError
+from cleantail.evidence_rows import read_evidence
 from cleantail.evidence_totals import EvidenceTotals
 from cleantail.history import SizePoint, size_point
 from cleantail.log_metrics import Totals
 from cleantail.outside import explained
-from cleantail.past_rounds import EVIDENCE, Round, read_evidence
-from cleantail.readers import Reader, registered
+from cleantail.past_rounds import EVIDENCE, Round
+from cleantail.readers import Reader, namespace_of, registered_in
 from cleantail.rollback import UndoneRound, published_rounds, rollbacks
 from cleantail.rolling_back import history_of
 from cleantail.table_metadata import TableFacts, table_facts
@@ -65,7 +67,7 @@ class MetadataCache:
         self._totals = EvidenceTotals(lambda: _load_or_none(self._open(), self._evidence_name))
 
     def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, Observed | None]:
-        """Topic name -> what its table says, None for those that `within_s` was too short for. Raises TableError
+        """Topic name -> what its table says, None for those that `within_s` was too short for. Raises OutsideError
         where the catalog cannot be reached."""
         locations = self._current_locations()
         with self._lock:
@@ -73,9 +75,25 @@ class MetadataCache:
         wait(reads.values(), timeout=within_s)
         return {name: read.result() if read.done() else None for name, read in reads.items()}
 
-    def readers(self, topic: Topic) -> tuple[Reader, ...]:
-        """The topic's readers as they are now: a position moves without a commit to the table."""
-        return registered(self._open(), topic)
+    def with_readers(self, topics: Sequence[Topic], seen: Mapping[str, Observed | None]) -> dict[str, Observed | None]:
+        """What was observed, with the topics' readers as they are now: a position moves without a commit to the table.
+
+        Asks the catalog once for each namespace. A position that is none makes its topic unreadable, as runs of it
+        would fail by it.
+        """
+        found: dict[str, Observed | None] = dict(seen)
+        for namespace, of_namespace in _by_namespace(topics).items():
+            try:
+                readers, broken = registered_in(self._open(), namespace)
+            except CleantailError as e:
+                found |= {t.topic: Observed(error=str(e)) for t in of_namespace if found.get(t.topic)}
+                continue
+            for topic in of_namespace:
+                if found.get(topic.topic) and topic.topic in broken:
+                    found[topic.topic] = Observed(error=broken[topic.topic])
+                    continue
+                found[topic.topic] = _read_by(found.get(topic.topic), readers.get(topic.topic, ()))
+        return found
 
     def rounds(self, topic: Topic) -> list[Round]:
         """The topic's rounds in the evidence table, newest first."""
@@ -93,7 +111,7 @@ class MetadataCache:
         return found
 
     def totals(self, within_s: float) -> Totals | None:
-        """Counters over the whole evidence table; None while it is read for the first time. Raises TableError where
+        """Counters over the whole evidence table; None while it is read for the first time. Raises OutsideError where
         the catalog cannot be reached."""
         return self._totals.current(self._current_locations().get(self._evidence_name, ""), within_s)
 
@@ -147,6 +165,19 @@ class MetadataCache:
             return Observed(error=str(explained(e) or f"{type(e).__name__}: {e}"))
 
 
+def _by_namespace(topics: Sequence[Topic]) -> dict[str, list[Topic]]:
+    found: dict[str, list[Topic]] = {}
+    for topic in topics:
+        found.setdefault(namespace_of(topic), []).append(topic)
+    return found
+
+
+def _read_by(observed: Observed | None, readers: tuple[Reader, ...]) -> Observed | None:
+    if observed is None or observed.facts is None or not readers:
+        return observed
+    return replace(observed, facts=replace(observed.facts, readers=readers))
+
+
 def _observed(table: Table) -> Observed:
     history = list(history_of(table))
     return Observed(table_facts(table), size_points(table), published_rounds(history), rollbacks(history))
@@ -166,7 +197,7 @@ def metadata_locations(catalog: Catalog) -> dict[str, str]:
         with Session(catalog.engine) as session:
             rows = session.execute(select(*columns).where(IcebergTables.catalog_name == catalog.name)).all()
     except SQLAlchemyError as e:
-        raise TableError(f"catalog {catalog.name} cannot be reached: {type(e).__name__}") from None
+        raise OutsideError(f"catalog {catalog.name} cannot be reached: {cause(e)}") from None
     return {f"{namespace}.{name}": location or "" for namespace, name, location in rows}
 
 

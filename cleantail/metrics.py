@@ -196,6 +196,7 @@ RECLAIMED_KEPT = _metric(
     _TOPIC,
     "Bytes that rewrites freed, over the snapshots that are still kept: falls when a snapshot expires.",
 )
+LAST_RUN_FAILED = _metric("last-run-failed", "gauge", _TOPIC, "1 where the DAG's last ended run failed, else 0.")
 UP = _metric("topic-up", "gauge", _TOPIC, "1 where the topic's YAML and table can be read, else 0.")
 TOPICS = _metric("topics", "gauge", ("state",), "Topics in each state of the page in the UI.")
 ROUNDS = _metric(
@@ -224,6 +225,17 @@ DROPPED = _metric(
     sent_by="publish, expire_tombstones",
 )
 RECLAIMED = _metric("bytes-reclaimed", "counter", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim")
+
+SAVED = _metric(
+    "bytes-saved",
+    "counter",
+    _TOPIC,
+    "Bytes of the records that published rounds hid from readers: files' bytes by the share of their records, an "
+    "estimate. Rounds of versions that did not record it are not counted.",
+)
+PUT_BACK = _metric(
+    "bytes-put-back", "counter", _TOPIC, "What of bytes-saved is read again, since a rollback undid its round."
+)
 
 METRICS: tuple[Metric, ...] = tuple(_ALL)
 

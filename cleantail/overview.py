@@ -4,53 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from cleantail.config_row import LONG_MAX
+from cleantail.dag_state import DagState
+from cleantail.due_work import resolve_due_work
 from cleantail.history import Saved
 from cleantail.log_state import LogState
+from cleantail.readers import Reader
 from cleantail.topic import Topic
-from cleantail.triggers import Decision, decide, due_tombstones
-from cleantail.words import duration, in_words
-
-
-class State(StrEnum):
-    """A topic at a glance, the most pressing first: the first that holds is shown."""
-
-    BROKEN = "broken"
-    UNREADABLE = "unreadable"
-    ASKING = "waits for approval"
-    QUARANTINED = "quarantined"
-    PAUSED = "paused"
-    OVERDUE = "overdue"
-    DUE = "due"
-    WAITING = "waiting"
-    CLEAN = "clean"
-    RETAINED = "retention only"
-    EMPTY = "empty"
-    READING = "reading"
-
-
-MEANING = {
-    State.BROKEN: "its YAML cannot be used",
-    State.UNREADABLE: "its table cannot be read",
-    State.ASKING: "a round that was checked is published when a person says so",
-    State.QUARANTINED: "a check failed: partitions are held back until their next try",
-    State.PAUSED: "a person said no to a round, or nobody said yes: its partitions rest until their next try",
-    State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
-    State.DUE: "the next run has something to do",
-    State.WAITING: "dirty, but not above the limit or not yet cleanable",
-    State.CLEAN: "clean up to the log end",
-    State.RETAINED: "cleanup.policy has no compact",
-    State.EMPTY: "nothing was ingested yet",
-    State.READING: "its metadata is being read",
-}
-"""What each state means, in words."""
+from cleantail.topic_states import State, state_of
+from cleantail.words import duration
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """What the page of all topics shows of one. The ratio and the lag are those of its worst log."""
+    """What the page of all topics shows of one. The ratio and the lag are those of its worst log. The last round by its
+    own clock, and by the wall's, which is None where its snapshot is not kept."""
 
     name: str
     state: State
@@ -68,19 +37,45 @@ class TopicRow:
     next_horizon_ms: int | None = None
     quarantined: tuple[int, ...] = ()
     last_round_ms: int | None = None
+    sweeps: bool = False
+    last_round_at_ms: int | None = None
     saved: Saved = Saved(0, 0)
+    dag: DagState | None = None
 
     @property
     def known(self) -> bool:
         """Whether there is a table that was read: without one the numbers say nothing."""
-        return self.state not in (State.BROKEN, State.UNREADABLE, State.READING, State.EMPTY)
+        return self.logs > 0
+
+    @property
+    def also(self) -> list[str]:
+        """What else is so, beside the state: a word each."""
+        dag = self.dag or DagState()
+        found = {
+            "no DAG": not dag.exists and self.state not in (State.NO_DAG, State.BROKEN),
+            "paused": dag.exists and dag.paused and self.state is not State.PAUSED,
+            "failed": dag.failed and self.state is not State.FAILED,
+            "quarantined": bool(self.quarantined) and self.state in (State.FAILED, State.ASKING, State.NO_DAG),
+            dag.active.state if dag.active else "": dag.active is not None,
+        }
+        return [word for word, so in found.items() if so]
 
 
-def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int, asking: str = "") -> TopicRow:
-    """The row of a topic whose table was read. `asking`: the task that waits for a person's answer, if any."""
+def topic_row(
+    topic: Topic,
+    logs: Sequence[LogState],
+    saved: Saved,
+    now_ms: int,
+    asking: str = "",
+    readers: Sequence[Reader] = (),
+    dag: DagState | None = None,
+    last_round_at_ms: int | None = None,
+) -> TopicRow:
+    """The row of a topic whose table was read. `asking`: the task that waits for a person's answer, if any; `dag`: what
+    Airflow says of its DAG, None where nobody has asked."""
     configs = topic.config
-    decisions = [decide(log, configs, now_ms) for log in logs]
-    state, note = (State.ASKING, asking_words(asking)) if asking else _state(topic, logs, decisions, now_ms)
+    work = resolve_due_work(logs, readers, configs, now_ms)
+    state, note = state_of(topic, logs, work, now_ms, asking, dag)
     earliest = [log.earliest_dirty_timestamp_ms for log in logs if log.earliest_dirty_timestamp_ms is not None]
     horizons = [log.next_horizon_ms for log in logs if log.next_horizon_ms is not None]
     rounds = [log.state.last_round_ms for log in logs if log.state.last_round_ms is not None]
@@ -95,19 +90,17 @@ def topic_row(topic: Topic, logs: Sequence[LogState], saved: Saved, now_ms: int,
         dirty_ratio=max((log.dirty_ratio for log in logs), default=0.0) if configs.compacts else 0.0,
         dirty_limit=configs.min_cleanable_dirty_ratio if configs.compacts else None,
         lag_ms=max(now_ms - min(earliest), 0) if earliest and configs.compacts else None,
-        overdue_ms=max((d.overdue_ms for d in decisions), default=0) if configs.compacts else 0,
+        overdue_ms=max((d.overdue_ms for d in work.decisions), default=0) if configs.compacts else 0,
         limits=lag_limits(topic),
         tombstones=sum(log.pending_tombstones for log in logs),
         next_horizon_ms=min(horizons, default=None),
         quarantined=quarantined(logs),
         last_round_ms=max(rounds, default=None),
+        sweeps=bool(work.sweep),
+        last_round_at_ms=last_round_at_ms,
         saved=saved,
+        dag=dag,
     )
-
-
-def asking_words(task: str) -> str:
-    """`task approve asks whether a checked round may be published`."""
-    return f"task {task} asks whether a checked round may be published"
 
 
 def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:
@@ -122,40 +115,15 @@ def lag_limits(topic: Topic) -> str:
     return ", ".join([*texts, f"max {duration(high)}"] if high < LONG_MAX else texts)
 
 
-def _state(topic: Topic, logs: Sequence[LogState], decisions: Sequence[Decision], now_ms: int) -> tuple[State, str]:
-    """The most pressing state, and the reason in words of the log that is in it."""
-    held = [(log.partition, log.state.quarantine) for log in logs if log.state.quarantine]
-    late = [d for d in decisions if d.overdue_ms > 0 and d.cleanable_bytes > 0]
-    due = [d for d in decisions if d.compact]
-    if held:
-        partition, why = min(held, key=lambda each: not each[1].check_failed)
-        return State.QUARANTINED if why.check_failed else State.PAUSED, _of(partition, why.reason)
-    if not logs:
-        return State.EMPTY, MEANING[State.EMPTY]
-    if not topic.config.compacts:
-        return State.RETAINED, MEANING[State.RETAINED]
-    if late:
-        worst = max(late, key=lambda d: d.overdue_ms)
-        return State.OVERDUE, _of(worst.partition, worst.reason)
-    if due:
-        worst = max(due, key=lambda d: d.dirty_ratio)
-        return State.DUE, _of(worst.partition, worst.reason)
-    if tombstones := sum(due_tombstones(log, now_ms) for log in logs):
-        return State.DUE, f"{tombstones} tombstones are past their horizon"
-    dirty = [d for d, log in zip(decisions, logs, strict=True) if log.first_dirty_offset < log.log_end_offset]
-    if dirty:
-        worst = max(dirty, key=lambda d: d.dirty_ratio)
-        return State.WAITING, _of(worst.partition, worst.reason)
-    return State.CLEAN, MEANING[State.CLEAN]
-
-
-def _of(partition: int, reason: str) -> str:
-    return f"partition {partition}: {in_words(reason)}"
-
-
 def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
-    """Most overdue first, then the dirtiest; of equal ones those in quarantine first, then by name."""
-    return sorted(rows, key=lambda r: (-r.overdue_ms, -r.dirty_ratio, not r.quarantined, r.name))
+    """What a person has to do something about first, by state, the most overdue and the dirtiest of each; then the
+    rest, the dirtiest first. Of equal ones by name."""
+    order = list(State)
+    rest = len(order)
+    return sorted(
+        rows,
+        key=lambda r: (order.index(r.state) if r.state.for_people else rest, -r.overdue_ms, -r.dirty_ratio, r.name),
+    )
 
 
 def counts(rows: Iterable[TopicRow]) -> list[tuple[State, int]]:

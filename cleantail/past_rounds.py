@@ -1,8 +1,7 @@
 """The rounds of a topic as the evidence table has them: what each dropped, what its checks observed, what became of it.
 
 A check writes a row for each log. What became of a log that passed is a row of its own, written when it is known: rows
-are never changed, so what is counted from them only rises. `read_evidence` fetches the rows through PyIceberg, without
-Spark; the rest is pure.
+are never changed, so what is counted from them only rises. Pure: cleantail.evidence_rows fetches the rows.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cleantail.rollback import ROLLBACK
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
+from cleantail.round_work import Work, together, work_of
 
 EVIDENCE = "cleantail_evidence"
 """Name of the evidence table, in the catalog's namespace."""
@@ -69,6 +66,7 @@ class LogRound:
     checks: tuple[CheckResult, ...]
     outcome: str = PUBLISHED
     note: str = ""
+    work: Work = Work()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +129,22 @@ class Round:
         """Whether what passed is neither published nor dropped, as far as is known."""
         return self._any(CHECKED)
 
+    @property
+    def published_logs(self) -> tuple[LogRound, ...]:
+        return tuple(log for log in self.logs if log.outcome == PUBLISHED and self.kind != ROLLBACK)
+
     def _any(self, outcome: str) -> bool:
         return any(log.outcome == outcome for log in self.logs)
+
+    @property
+    def work(self) -> Work:
+        return together(log.work for log in self.logs)
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From its begin to the end of its check, by the wall clock; None where nobody wrote the begin down."""
+        began_ms = self.work.began_ms
+        return None if began_ms is None else max(self.checked_at_ms - began_ms, 0)
 
     @property
     def note(self) -> str:
@@ -175,7 +187,8 @@ def rounds_of(rows: Iterable[Mapping[str, Any]]) -> list[Round]:
             continue
         if row.get("outcome") not in (None, *CHECKS) and times:
             logs = groups[name, kind, times - 1]
-            logs[partition] = replace(logs[partition], outcome=row["outcome"], note=row["note"])
+            log = logs[partition]
+            logs[partition] = replace(log, outcome=row["outcome"], note=row["note"], work=log.work.ended(row))
             continue
         group = (name, kind, times)
         groups.setdefault(group, {})[partition] = _log_round(row)
@@ -221,6 +234,7 @@ def _log_round(row: Mapping[str, Any]) -> LogRound:
         checks=tuple(_check(found) for found in json.loads(row["checks"])),
         outcome=outcome_of(row),
         note=row.get("note") or "",
+        work=work_of(row),
     )
 
 
@@ -233,15 +247,3 @@ def _check(found: Mapping[str, Any]) -> CheckResult:
         passed=found["passed"],
         observed=found["observed"],
     )
-
-
-def read_evidence(table: Table, topic: str) -> list[Round]:
-    """The topic's rounds, newest first."""
-    from pyiceberg.expressions import EqualTo
-
-    fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
-    measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
-    known = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
-    selected = tuple(name for name in (*fields, *measures) if name in known)
-    found = table.scan(row_filter=EqualTo("topic", topic), selected_fields=selected)
-    return rounds_of(found.to_arrow().to_pylist())

@@ -12,10 +12,11 @@ from typing import Any
 from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import ConfigError, Platform, Topic, scan_topics
 from cleantail.config_problems import validate
-from cleantail.errors import CleantailError, Problem
+from cleantail.errors import CleantailError, OutsideError, Problem
 from cleantail.evaluate import log_states
+from cleantail.evidence_rows import read_evidence
 from cleantail.kafka_configs import KafkaConfigs
-from cleantail.past_rounds import EVIDENCE, Round, read_evidence
+from cleantail.past_rounds import EVIDENCE, Round
 from cleantail.run_schedule import parts_of
 from cleantail.table_metadata import table_facts
 from cleantail.ticks import run_times
@@ -50,6 +51,7 @@ class Comparison:
     after: Policy | None = None
     start_ms: int = 0
     days: float = 0.0
+    whole_days: int = 0
     observed_rounds: int = 0
     note: str = ""
 
@@ -92,7 +94,9 @@ def compare(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Com
     facts = table_facts(table)
     old, new = (_policy(topic, history, log_states(topic, facts, now_ms), now_ms) for topic in (before, after))
     real = sum(r.at_ms >= history.start_ms for r in history.rounds)
-    return Comparison(before.topic, changes, old, new, history.start_ms, history.days, real, _note(history))
+    return Comparison(
+        before.topic, changes, old, new, history.start_ms, history.days, history.whole_days, real, _note(history)
+    )
 
 
 def _rounds(catalog: Any, platform: Platform, topic: Topic) -> list[Round]:
@@ -117,7 +121,7 @@ def _policy(topic: Topic, history: History, logs: Sequence[Any], now_ms: int) ->
 def _note(history: History) -> str:
     if not history.rounds:
         return "no round was published yet: how many records a round drops is not known"
-    return "" if history.days >= 1 else "the history is shorter than a day: rates a day are extrapolated"
+    return "" if history.whole_days else "the history is shorter than a day: too short for a rate a day"
 
 
 def changes_between(before: Topic, after: Topic) -> dict[str, tuple[object, object]]:
@@ -138,42 +142,50 @@ def _rest(topic: Topic) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All topics of two configurations: those that changed in effect, new ones and those that are gone, by name."""
+    """All topics of two configurations: those that changed in effect, new ones and those that are gone, by name.
+
+    `broken_in_base` and `broken` say what is wrong in files of the base and of the proposal: of the topics in them
+    nothing is known.
+    """
 
     changed: tuple[Comparison, ...]
     added: tuple[Topic, ...]
     removed: tuple[Topic, ...]
+    broken_in_base: tuple[str, ...]
     broken: tuple[str, ...]
 
 
 def differences(base_dir: Path, config_dir: Path, platform: Platform, now_ms: int) -> Difference:
-    """`config_dir` against `base_dir`. A file that is broken in the base hides none of the others.
+    """`config_dir` against `base_dir`. A broken file hides none of the others.
 
-    Raises ConfigError for what is broken in `config_dir`, and where a directory is none.
+    Raises ConfigError where a directory is none.
     """
-    old, broken = _topics(base_dir)
+    old, wrong_before = _topics(base_dir)
     new, wrong = _topics(config_dir)
-    if wrong:
-        raise wrong[0]
     both = sorted(old.keys() & new.keys())
-    changed = [_compared(old[t], new[t], platform, now_ms) for t in both if changes_between(old[t], new[t])]
+    changed = [_compared(old[t][1], new[t][1], platform, now_ms) for t in both if changes_between(old[t][1], new[t][1])]
     return Difference(
         tuple(changed),
-        tuple(new[t] for t in sorted(new.keys() - old.keys())),
-        tuple(old[t] for t in sorted(old.keys() - new.keys())),
-        tuple(str(error) for error in broken),
+        tuple(new[t][1] for t in sorted(new.keys() - old.keys()) if new[t][0] not in wrong_before),
+        tuple(old[t][1] for t in sorted(old.keys() - new.keys()) if old[t][0] not in wrong),
+        tuple(dict.fromkeys(map(str, wrong_before.values()))),  # of a broken defaults.yaml every file tells the same
+        tuple(dict.fromkeys(map(str, wrong.values()))),
     )
 
 
-def _topics(config_dir: Path) -> tuple[dict[str, Topic], list[ConfigError]]:
-    found = [topic for _, topic in scan_topics(config_dir)]
-    topics = {t.topic: t for t in found if isinstance(t, Topic)}
-    return topics, [t for t in found if isinstance(t, ConfigError)]
+def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, ConfigError]]:
+    """Topic -> name of its file and the topic; name of the file -> what is wrong in it."""
+    found = [(file.name, topic) for file, topic in scan_topics(config_dir)]
+    topics = {topic.topic: (name, topic) for name, topic in found if isinstance(topic, Topic)}
+    return topics, {name: topic for name, topic in found if isinstance(topic, ConfigError)}
 
 
 def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
-    """A table that cannot be read is told where its topic is, and hides none of the others."""
+    """A table that cannot be read is told where its topic is, and hides none of the others; a catalog out of reach is
+    an error of all."""
     try:
         return compare(before, after, platform, now_ms)
+    except OutsideError:
+        raise
     except CleantailError as e:
         return Comparison(before.topic, changes_between(before, after), note=str(e))

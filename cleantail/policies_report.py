@@ -12,11 +12,11 @@ from typing import Any
 
 from cleantail.policies import Comparison, Difference, Policy
 from cleantail.what_if import Basis
-from cleantail.words import duration, in_words, instant, size
+from cleantail.words import counted, duration, in_words, instant, interval, size
 
 ROWS = (
-    "rounds a day",
-    "runs a day",
+    "rounds",
+    "runs",
     "rows dropped",
     "… past retention",
     "bytes freed",
@@ -29,13 +29,13 @@ _BASES = "measured: known from real rounds or metadata; estimated: from the shar
 
 
 def as_json(compared: Comparison) -> dict[str, Any]:
-    """Both sides with all numbers; rates are per day of the history."""
+    """Both sides with all numbers; rates are of the history's whole days, null where it has none."""
     document = asdict(compared)
     document["changes"] = {key: {"before": b, "after": a} for key, (b, a) in compared.changes.items()}
     for name, side in (("before", compared.before), ("after", compared.after)):
         if side is not None:
-            rates = {"rounds_per_day": _rate(side.outcome.rounds, compared.days)}
-            rates |= {"runs_per_day": _rate(side.outcome.runs, compared.days)}
+            rates = {"rounds_per_day": _rate(side.outcome.whole_days_rounds, compared.whole_days)}
+            rates |= {"runs_per_day": _rate(side.outcome.whole_days_runs, compared.whole_days)}
             document[name] |= rates | {"dropped": side.outcome.dropped}
     return document
 
@@ -45,7 +45,8 @@ def difference_json(found: Difference) -> dict[str, Any]:
         "changed": [as_json(c) for c in found.changed],
         "added": [t.topic for t in found.added],
         "removed": [t.topic for t in found.removed],
-        "broken_in_base": list(found.broken),
+        "broken_in_base": list(found.broken_in_base),
+        "broken": list(found.broken),
     }
 
 
@@ -54,16 +55,17 @@ def rows(compared: Comparison) -> list[tuple[str, str, str, str]]:
     before, after = compared.before, compared.after
     if before is None or after is None:
         return []
-    cells = zip(ROWS, _cells(before, compared.days), _cells(after, compared.days), strict=True)
+    cells = zip(ROWS, _cells(before, compared), _cells(after, compared), strict=True)
     return [(what, b, a, _basis(what, before, after)) for what, b, a in cells]
 
 
-def _cells(side: Policy, days: float) -> list[str]:
+def _cells(side: Policy, compared: Comparison) -> list[str]:
     o = side.outcome
+    span = duration(round(compared.days * 86_400_000))
     expiry = "-" if side.next_expiry_ms is None else f"{instant(side.next_expiry_ms)} UTC"
     return [
-        _shown(_rate(o.rounds, days)),
-        _shown(_rate(o.runs, days)),
+        _shown(_rate(o.whole_days_rounds, compared.whole_days), o.rounds, span),
+        _shown(_rate(o.whole_days_runs, compared.whole_days), o.runs, span),
         "?" if o.dropped is None else str(o.dropped),
         str(o.past_retention),
         "?" if o.bytes_freed is None else size(o.bytes_freed),
@@ -88,12 +90,13 @@ def _worst(*bases: Basis) -> Basis:
     return max(bases, key=list(Basis).index)
 
 
-def _rate(count: int, days: float) -> float | None:
-    return count / days if days > 0 else None
+def _rate(count: int, whole_days: int) -> float | None:
+    return count / whole_days if whole_days else None
 
 
-def _shown(rate: float | None) -> str:
-    return "-" if rate is None else f"{rate:.1f}"
+def _shown(rate: float | None, count: int, span: str) -> str:
+    """`96.0 a day`; of less than a day only what was in it, `3 in 8.9 min`."""
+    return f"{count} in {span}" if rate is None else f"{rate:.1f} a day"
 
 
 def headline(compared: Comparison) -> str:
@@ -102,52 +105,61 @@ def headline(compared: Comparison) -> str:
         return compared.note
     since = f"{instant(compared.start_ms)} UTC"
     span = duration(round(compared.days * 86_400_000))
-    text = f"replayed: {span} of appends since {since}; {compared.observed_rounds} rounds really were published in it"
+    rounds = counted(compared.observed_rounds, "round")
+    text = f"replayed: {span} of appends since {since}; really published in it: {rounds}"
     return f"{text}; {compared.note}" if compared.note else text
 
 
 def print_comparison(compared: Comparison) -> None:
     """For a terminal."""
-    from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
-    changes = ", ".join(f"{key}: {b} -> {a}" for key, (b, a) in compared.changes.items()) or "nothing changes"
-    table = Table("", "now", "changed", "known", title=escape(f"{compared.topic}: {changes}"), caption=_BASES)
+    from cleantail.console import console, folding_table
+
+    changes = (
+        ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())
+        or "nothing changes"
+    )
+    print(f"{compared.topic}: {changes}")
+    table = folding_table("", "now", "changed", "known", caption=_BASES)
     for row in rows(compared):
         table.add_row(*(escape(cell) for cell in row))
-    console = Console(width=160, highlight=False)
     if compared.before is not None:
-        console.print(table)
-    console.print(headline(compared), markup=False)
+        console().print(table)
+    print(headline(compared))
 
 
 def markdown(found: Difference) -> str:
     """The comment of a pull request."""
     total = len(found.changed) + len(found.added) + len(found.removed)
-    if not total and not found.broken:
+    if not (total or found.broken_in_base or found.broken):
         return "### Cleantail: no topic's policy changes\n"
-    parts = [f"### Cleantail: {total} topics change", *(_section(c) for c in found.changed)]
+    parts = [f"### Cleantail: {counted(total, 'topic')} {'changes' if total == 1 else 'change'}"]
+    parts += [f"Cannot be used: {plain(text)}" for text in found.broken]
+    parts += [_section(c) for c in found.changed]
     parts += [f"#### {plain(t.topic)}: new\n\nIts table is {_code(t.table)}." for t in found.added]
     parts += [
         f"#### {plain(t.topic)}: removed\n\nIt is compacted no more. Its table {_code(t.table)} stays as it is."
         for t in found.removed
     ]
-    parts += [f"In the base, not readable: {plain(text)}" for text in found.broken]
+    parts += [f"In the base, not readable: {plain(text)}" for text in found.broken_in_base]
     return "\n\n".join(parts) + (f"\n\n<sub>{_BASES}</sub>\n" if found.changed else "\n")
 
 
 def _section(compared: Comparison) -> str:
     changes = _markdown_table(
         ("setting", "before", "after"),
-        ((_code(key), _code(_text(b)), _code(_text(a))) for key, (b, a) in compared.changes.items()),
+        ((_code(key), _code(_text(key, b)), _code(_text(key, a))) for key, (b, a) in compared.changes.items()),
     )
     cells = _markdown_table(("", "before", "after", "known"), (tuple(map(plain, row)) for row in rows(compared)))
     body = f"{changes}\n\n{cells}" if compared.before is not None else changes
     return f"#### {plain(compared.topic)}\n\n{body}\n\n{plain(headline(compared))}"
 
 
-def _text(value: object) -> str:
+def _text(key: str, value: object) -> str:
+    """A setting's value; of a time also in words."""
+    if key.endswith(".ms") and isinstance(value, int) and value > 0:
+        return f"{value} ({interval(value)})"
     return "none" if value is None or value == "" else str(value)
 
 

@@ -10,6 +10,9 @@ from cleantail.failed_branches import past_their_time
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.segments import DataFile
 from cleantail.table_metadata import TableFacts
+from cleantail.words import be, counted
+
+_SNAPSHOTS = "cleantail.snapshot.retention.ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,10 @@ def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
 def _reason(groups: Sequence[Sequence[DataFile]], expired: int, branches: Sequence[str]) -> str:
     parts = []
     if groups:
-        files = sum(len(g) for g in groups)
-        parts.append(f"{files} file{'' if files == 1 else 's'} to rewrite into {len(groups)}")
+        parts.append(f"{counted(sum(len(g) for g in groups), 'file')} to rewrite into {len(groups)}")
     if expired:
-        parts.append(f"{expired} snapshots are past cleantail.snapshot.retention.ms")
+        parts.append(f"{counted(expired, 'snapshot')} {be(expired)} past {_SNAPSHOTS}")
     if branches:
-        parts.append(f"{len(branches)} branches of failed rounds are past cleantail.failed.branch.retention.ms")
+        count = counted(len(branches), "branch", "branches")
+        parts.append(f"{count} of failed rounds {be(len(branches))} past cleantail.failed.branch.retention.ms")
     return "; ".join(parts) or "no file is over the deleted share, nothing to merge, no snapshot to expire"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cleantail.config_row import LONG_MAX
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState
 from cleantail.segments import NO_TIMESTAMP_MS, Segment
+from cleantail.words import be, counted, setting, size, until
+
+NO_DELETE = "cleanup.policy has no delete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +26,33 @@ def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Rete
     """UnifiedLog.deleteOldSegments: by size first, then by age of what that uncovers, oldest first, never the active
     segment."""
     if not configs.deletes:
-        return Retention(log.log_start_offset, False, "cleanup.policy has no delete")
+        return Retention(log.log_start_offset, False, NO_DELETE)
     deletable = [s for s in log.segments if log.active_base_offset is None or s.base_offset < log.active_base_offset]
     sized = _prefix_past_size(log.segments, deletable, configs.retention_bytes)
     aged = _prefix_past_age(deletable[sized:], configs.retention_ms, now_ms)
     count = sized + aged
     start = _next_base(log, deletable, count)
     if start <= log.log_start_offset:
-        return Retention(log.log_start_offset, False, "no segment is past retention.ms or retention.bytes")
+        return Retention(log.log_start_offset, False, f"no segment is past {_limits(deletable, configs)}")
     which = " and ".join(name for name, n in (("retention.bytes", sized), ("retention.ms", aged)) if n)
-    return Retention(start, True, f"{count} segments below offset {start} are past {which}")
+    return Retention(start, True, f"{counted(count, 'segment')} below offset {start} {be(count)} past {which}")
+
+
+def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
+    """Both limits, and when the oldest segment passes that of age."""
+    text = f"{_by_age(configs)} or {_by_size(configs)}"
+    unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
+    if unknown or configs.retention_ms in (-1, LONG_MAX):
+        return text
+    return f"{text}, nor will one be by its age {until(deletable[0].largest_timestamp_ms + configs.retention_ms)}"
+
+
+def _by_age(configs: KafkaConfigs) -> str:
+    return "retention.ms -1" if configs.retention_ms < 0 else setting("retention.ms", configs.retention_ms)
+
+
+def _by_size(configs: KafkaConfigs) -> str:
+    return f"retention.bytes {-1 if configs.retention_bytes < 0 else size(configs.retention_bytes)}"
 
 
 def _prefix_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:

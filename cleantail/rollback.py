@@ -31,7 +31,7 @@ BEFORE = "cleantail.before"
 APPROVED_BY = "cleantail.approved-by"
 ROLLBACK = "rollback"
 UNDONE = "cleantail.undone"
-"""Summary entry of a rollback: the names of the rounds that it has undone."""
+"""Summary entry of a rollback: the names of the rounds that it has undone, or which ingestion."""
 BY = "cleantail.by"
 REQUEST = "cleantail.request"
 """Summary entry of a rollback: what asked for it, so that a task that is tried again does not go a round further."""
@@ -111,11 +111,16 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
         to_snapshot_id=target.snapshot_id,
         to_at_ms=target.at_ms,
         undone=tuple(_undone(c) for c in rounds),
-        appends=tuple(c.snapshot_id for c in reversed(since) if c.operation == "append" and not _is_record(c)),
+        appends=kept_appends(since),
         rewrites=sum(c.operation == "replace" for c in since),
         states=_states_before(rounds, table),
         earlier=published_rounds(history[history.index(target) :]),
     )
+
+
+def kept_appends(since: Sequence[Commit]) -> tuple[int, ...]:
+    """The snapshots of these commits (newest first) whose files are appended again, oldest first."""
+    return tuple(c.snapshot_id for c in reversed(since) if c.operation == "append" and not _is_record(c))
 
 
 def published_rounds(history: Sequence[Commit]) -> tuple[UndoneRound, ...]:

@@ -1,9 +1,9 @@
-"""Adapter: what a rollback would do, from Iceberg metadata through PyIceberg, without Spark. Changes nothing."""
+"""Adapter: what a rollback, of rounds or of an ingestion, would do: from metadata by PyIceberg. Changes nothing."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,11 @@ from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError
 from cleantail.partition_state import PartitionState, states_of_properties
+from cleantail.readers import Reader, registered
 from cleantail.rollback import Commit, RollbackPlan, answer_to, plan_rollback
+from cleantail.segments import DataFile
 from cleantail.table_metadata import added_files, live_files
+from cleantail.undo_ingestion import IngestionUndo, UndoneIngestion, Wanted, lowered, plan_undo, undone_before
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -29,6 +32,19 @@ class LogUndo:
     records_after: int
 
 
+@dataclass(frozen=True, slots=True)
+class LogWithout:
+    """One log now and without an ingestion: its live records, its log end, and the readers that are past the first of
+    the ingestion's offsets, and so may have read what goes."""
+
+    partition: int
+    records: int
+    records_after: int
+    log_end: int
+    log_end_after: int
+    readers: tuple[Reader, ...]
+
+
 def preview(topic: Topic, platform: Platform, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, ...]]:
     """The plan on the table as it is now, and what it means for each log. Raises as plan_rollback does."""
     table = load_table(open_catalog(platform, os.environ), topic, platform)
@@ -42,6 +58,52 @@ def done_already(topic: Topic, platform: Platform, request: str) -> Commit | Non
     """The rollback in main's history that the same request asked for."""
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     return answer_to(list(history_of(table)), request) if table is not None else None
+
+
+def preview_ingestion(
+    topic: Topic, platform: Platform, wanted: Wanted
+) -> tuple[IngestionUndo, tuple[LogWithout, ...]] | UndoneIngestion:
+    """The plan on the table as it is now, and what it means for each of the ingestion's logs; or what has done it
+    before. Raises as plan_undo does."""
+    catalog = open_catalog(platform, os.environ)
+    table = load_table(catalog, topic, platform)
+    if table is None:
+        raise CleantailError(f"topic {topic.topic} has no table yet: nothing to take back")
+    history = list(history_of(table))
+    if before := undone_before(history, wanted, topic.topic):
+        return before
+    plan = plan_undo(history, wanted, topic.topic)
+    return plan, tuple(_logs_without(table, plan, registered(catalog, topic)))
+
+
+def _logs_without(table: Table, plan: IngestionUndo, readers: Sequence[Reader]) -> Iterator[LogWithout]:
+    now, before = live_files(table, None), live_files(table, plan.to_snapshot_id) if plan.to_snapshot_id else ()
+    after = [*before, *(file for s in plan.appends for file in added_files(table, s))]
+    lowest = _bounds(added_files(table, plan.ingestion.snapshot_id), min, lambda f: f.lower_offset)
+    ends, ends_after = (_bounds(files, max, lambda f: f.upper_offset + 1) for files in (now, after))
+    records, records_after = _records(now), _records(after)
+    states = states_of_properties(table.properties, ".".join(table.name()))
+    for p in sorted(lowest):
+        state = states.get(p, PartitionState())
+        without = lowered(state, plan.sources.log_ends.get(p))
+        yield LogWithout(
+            partition=p,
+            records=records.get(p, 0),
+            records_after=records_after.get(p, 0),
+            log_end=max(ends.get(p, 0), state.log_end_offset or 0),
+            log_end_after=max(ends_after.get(p, 0), without.log_end_offset or 0),
+            readers=tuple(r for r in readers if r.partition == p and r.offset > lowest[p]),
+        )
+
+
+def _bounds(
+    files: Iterable[DataFile], best: Callable[[int, int], int], bound: Callable[[DataFile], int]
+) -> dict[int, int]:
+    """Partition -> the best bound of its files."""
+    found: dict[int, int] = {}
+    for file in files:
+        found[file.partition] = best(found.get(file.partition, bound(file)), bound(file))
+    return found
 
 
 def history_of(table: Table) -> Iterator[Commit]:

@@ -10,6 +10,7 @@ RULES = {
     "overdue_tombstones": "no tombstone is left past its horizon",
     "invalid_left": "no record without a key is left below the clean point",
     "resurrected": "no record older than a remembered deletion is left",
+    "contradicting_offsets": "no offset has two different records: a copy is equal in key, value, timestamp, headers",
     "imbalance": "row balance = in - superseded - expired - invalid - past retention",
 }
 """Measure -> the rule that it counts violations of; each must be 0 in every log."""

@@ -63,7 +63,10 @@ def _is_item(text: str, lowest: int, highest: int, names: list[str]) -> bool:
     first, last, step = match.groups()
     ends = [_number(value, lowest, names) for value in (first, last) if value is not None]
     in_range = all(lowest <= end <= highest for end in ends)
-    return in_range and ends == sorted(ends) and (step is None or int(step) > 0)
+    if not in_range or ends != sorted(ends):
+        return False
+    span = ends[1] - ends[0] if len(ends) == 2 else highest - (ends or [lowest])[0]
+    return step is None or 0 < int(step) <= span  # a longer step, as */70 of minutes, never comes to a second time
 
 
 def _number(value: str, lowest: int, names: list[str]) -> int:

@@ -18,7 +18,7 @@ class DataFile:
     """What the Iceberg manifests say of one data file of one log. Both offset bounds are inclusive.
 
     A file of an adopted table that holds several logs is one of these for each. `place`: the Iceberg partition of an
-    adopted table's file; files of two places cannot become one.
+    adopted table's file; files of two places cannot become one. `null_keys`: records without a key when it was written.
     """
 
     path: str
@@ -34,6 +34,7 @@ class DataFile:
     data_sequence_number: int
     snapshot_id: int
     place: str = ""
+    null_keys: int = 0
 
     @property
     def live_records(self) -> int:

@@ -18,12 +18,17 @@ from cleantail.spark_network import authentication, network_problem
 
 CATALOG_USER = "CLEANTAIL_CATALOG_USER"
 CATALOG_PASSWORD = "CLEANTAIL_CATALOG_PASSWORD"
+CATALOG_TOKEN = "CLEANTAIL_CATALOG_TOKEN"
+"""Of a REST catalog: the bearer token that every request shows."""
+CATALOG_CREDENTIAL = "CLEANTAIL_CATALOG_CREDENTIAL"
+"""Of a REST catalog: client id and secret (`id:secret`), for which it gives a token (OAuth2)."""
 S3_ACCESS_KEY = "CLEANTAIL_S3_ACCESS_KEY_ID"
 S3_SECRET_KEY = "CLEANTAIL_S3_SECRET_ACCESS_KEY"
 SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
 """What a Spark cluster with spark.authenticate=true asks of a driver."""
 JARS_VARIABLE = "CLEANTAIL_JARS"
-"""Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME."""
+"""Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME, else those that `make setup` fetched."""
+CHECKOUT_JARS = Path(__file__).resolve().parents[1] / ".cleantail" / "jars"
 
 LOCK_WAIT_S = 30
 """How long a client waits for SQLite's lock: the defaults (3 s and 5 s) are shorter than a busy commit."""
@@ -52,11 +57,15 @@ def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
 
 
 def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
-    return Path(env.get(JARS_VARIABLE) or platform.home / "jars")
+    if env.get(JARS_VARIABLE):
+        return Path(env[JARS_VARIABLE])
+    own = platform.home / "jars"
+    return CHECKOUT_JARS if CHECKOUT_JARS.is_dir() and not own.is_dir() else own
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:
-    """Settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins.
+    """Settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins, but no file can be
+    read by SQL that names its path: that stays switched off.
 
     `records`: how many the application is going to read, where that is known (SMALL_RECORDS).
 
@@ -93,6 +102,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         **authentication(platform.spark.conf.get("spark.master", platform.spark.master)),
         **(SMALL_RUN if records is not None and records <= SMALL_RECORDS else {}),
         **platform.spark.conf,
+        "spark.sql.runSQLOnFiles": "false",  # no SQL reads a file by its path, whoever wrote it: always
     }
 
 
@@ -144,8 +154,14 @@ def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
     names = {f"{prefix}.s3.access-key-id": S3_ACCESS_KEY, f"{prefix}.s3.secret-access-key": S3_SECRET_KEY}
     if platform.catalog.type == "postgres":
         names |= {f"{prefix}.jdbc.user": CATALOG_USER, f"{prefix}.jdbc.password": CATALOG_PASSWORD}
+    names |= {f"{prefix}.{key}": variable for key, variable in _rest_login(platform).items()}
     names |= {"spark.authenticate.secret": SPARK_SECRET}
     return {key: env[variable] for key, variable in names.items() if env.get(variable)}
+
+
+def _rest_login(platform: Platform) -> dict[str, str]:
+    """Property of a REST catalog, the same for both clients -> the variable that has its value."""
+    return {"token": CATALOG_TOKEN, "credential": CATALOG_CREDENTIAL} if platform.catalog.type == "rest" else {}
 
 
 def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
@@ -153,7 +169,7 @@ def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str
     catalog = platform.catalog
     uris = {"sqlite": f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}", "rest": catalog.uri or ""}
     uri = uris.get(catalog.type) or _with_login(_plain(catalog.uri), env)
-    keys = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY}
+    keys = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY} | _rest_login(platform)
     secrets = {key: env[variable] for key, variable in keys.items() if env.get(variable)}
     kind = "rest" if catalog.type == "rest" else "sql"
     region = {"s3.region": catalog.properties["client.region"]} if "client.region" in catalog.properties else {}

@@ -7,12 +7,13 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from cleantail.check import Check
+from cleantail.check_arguments import column_problems
 from cleantail.columns import Columns
-from cleantail.config_row import Model, PrintableText, cross_field_error
+from cleantail.config_row import Model, PrintableText, cross_field_error, problems_error
 from cleantail.events import Event
-from cleantail.expectation_names import EXPECTATION_NAMES, expectation_name
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.run_schedule import Schedule, parts_of, topic_asset_uri
 
@@ -31,13 +32,6 @@ def _topic_name(name: str) -> str:
     if name in (".", ".."):
         raise ValueError("not a topic name")
     return name
-
-
-def _expectation(name: str) -> str:
-    known = expectation_name(name)
-    if known is None:
-        raise ValueError("not an expectation")
-    return known
 
 
 def _not_empty(receivers: tuple[str, ...]) -> tuple[str, ...]:
@@ -87,16 +81,12 @@ SourcePath = Annotated[
     AfterValidator(_source_path),
     _rule("a path or pattern of files, absolute or inside CLEANTAIL_HOME, without .."),
 ]
-Expectation = Annotated[
-    str,
-    AfterValidator(_expectation),
-    Field(
-        json_schema_extra={
-            "enum": list(EXPECTATION_NAMES),
-            "x-allowed": "a core expectation of Great Expectations, as expect_column_values_to_not_be_null",
-        }
-    ),
+
+
+LineTopic = Annotated[
+    str, _text(r"\*|[a-zA-Z0-9._-]{1,249}", "a topic name, 1 to 249 of the characters a-z A-Z 0-9 . _ -, or * for any")
 ]
+ANY_TOPIC = "*"
 
 
 class Source(Model):
@@ -106,22 +96,16 @@ class Source(Model):
     path: SourcePath | None = Field(
         default=None, description="Files that each DAG run ingests first; relative to CLEANTAIL_HOME."
     )
+    topic: LineTopic | None = Field(
+        default=None,
+        description="What lines that name their topic have to name; null is the topic's own name. For a topic that was "
+        "renamed, landed without its prefix, or mirrored as dc1.orders; * lets them name any. Others are refused.",
+    )
     encoding: Literal["text", "base64"] = Field(
         default="text", description="How key, payload and header values are written in the files."
     )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         default="read_committed", description="What the consumer that wrote the files was allowed to see."
-    )
-
-
-class Check(Model):
-    """One expectation of the topic's own; a failed critical one holds the partition back."""
-
-    expectation: Expectation = Field(description="Name of the expectation.")
-    kwargs: dict[str, JsonValue] = Field(default={}, description="Its arguments.")
-    severity: Literal["critical", "warning", "info"] = Field(
-        default="critical",
-        description="critical holds the partition back; warning and info are only reported.",
     )
 
 
@@ -231,6 +215,24 @@ class Topic(TopicDefaults):
         if (own := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
             raise cross_field_error("schedule.assets", own, "assets that others update, not the topic's own")
         return self
+
+    @model_validator(mode="after")
+    def _checks_columns_that_are_mapped(self) -> Topic:
+        """Of an adopted table checks see the columns that are mapped; each is called as in a topic table."""
+        columns = tuple(self.columns.paths) if self.columns else ()
+        problems = [
+            (("checks", number), problem)
+            for number, check in enumerate(self.checks if columns else ())
+            for problem in column_problems(check.expectation, check.kwargs, columns)
+        ]
+        if problems:
+            raise problems_error(problems)
+        return self
+
+    @property
+    def line_topic(self) -> str | None:
+        """What lines that name a topic have to name; None lets them name any."""
+        return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
 
     @property
     def compacts(self) -> bool:

@@ -12,6 +12,10 @@ from cleantail.config_row import LONG_MAX
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState, overdue_ms
 from cleantail.round_state import due_spans, passed
+from cleantail.waiting import nothing_cleanable, pause
+from cleantail.words import duration, instant, interval, setting
+
+RATIO = "min.cleanable.dirty.ratio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +65,15 @@ def _verdict(
     if paused:
         return False, paused
     if log.cleanable_bytes <= 0:
-        return False, _nothing_cleanable(log)
+        return False, nothing_cleanable(log, configs)
     if late_ms > 0:
-        return True, f"overdue by {late_ms} ms: max.compaction.lag.ms is {configs.max_compaction_lag_ms}"
+        lag = interval(configs.max_compaction_lag_ms)
+        return True, f"overdue by {duration(late_ms)}: max.compaction.lag.ms is {lag}"
     if ratio > limit:  # strict, as in Kafka: 1.0 switches the ratio off
-        return True, f"dirty ratio {ratio:.4f} is above {limit}"
+        return True, f"dirty ratio {ratio:.4f} is above {RATIO} {limit}"
     if force:
-        return True, f"forced; dirty ratio {ratio:.4f} is not above {limit}"
-    return False, f"dirty ratio {ratio:.4f} is not above {limit}, and no record is overdue"
+        return True, f"forced; dirty ratio {ratio:.4f} is not above {RATIO} {limit}"
+    return False, f"dirty ratio {ratio:.4f} is not above {RATIO} {limit}, and {_not_overdue(log, configs)}"
 
 
 def quarantine_pause(log: LogState, now_ms: int) -> str | None:
@@ -80,18 +85,16 @@ def quarantine_pause(log: LogState, now_ms: int) -> str | None:
     quarantine = log.state.quarantine
     if quarantine is None or now_ms >= quarantine.retry_at_ms:
         return None
-    word = "quarantined" if quarantine.check_failed else "paused"
-    return f"{word} until {quarantine.retry_at_ms} ms: {quarantine.reason}"
+    return pause(quarantine)
 
 
-def _nothing_cleanable(log: LogState) -> str:
-    if not log.segments:
-        return "the log is empty"
-    if log.first_dirty_offset >= log.log_end_offset:
-        return f"clean up to the log end {log.log_end_offset}"
-    if log.active_base_offset is not None and log.first_uncleanable_offset == log.active_base_offset:
-        return f"the dirty records are in the active segment, from offset {log.active_base_offset}"
-    return f"nothing is cleanable below offset {log.first_uncleanable_offset} (active segment or min.compaction.lag.ms)"
+def _not_overdue(log: LogState, configs: KafkaConfigs) -> str:
+    """When the age of the records will have them compacted, whatever the ratio."""
+    deadline_ms = _deadline_ms(log, configs)
+    if configs.max_compaction_lag_ms == LONG_MAX or deadline_ms is None:
+        return "no record is overdue"
+    lag = setting("max.compaction.lag.ms", configs.max_compaction_lag_ms)
+    return f"no record is overdue before {instant(deadline_ms)} UTC ({lag})"
 
 
 def _deadline_ms(log: LogState, configs: KafkaConfigs) -> int | None:

@@ -63,13 +63,19 @@ class History:
         return (self.end_ms - self.start_ms) / DAY_MS
 
     @property
+    def whole_days(self) -> int:
+        """What rates a day are taken from: a part of a day would not have the schedule's share of runs."""
+        return (self.end_ms - self.start_ms) // DAY_MS
+
+    @property
     def partitions(self) -> list[int]:
         return sorted({a.file.partition for a in self.arrivals})
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one policy does over a history. Rounds are compactions of one log, runs are ticks with any work.
+    """What one policy does over a history. Rounds are compactions of one log, runs are ticks with any work; those of
+    its last whole days are counted apart, for rates a day.
 
     `superseded` and `bytes_freed` are None where no round was ever observed; `read_bytes`: live bytes of the logs that
     rounds look at, summed.
@@ -83,6 +89,8 @@ class Outcome:
     bytes_freed: int | None
     read_bytes: int
     basis: Basis
+    whole_days_runs: int = 0
+    whole_days_rounds: int = 0
 
     @property
     def dropped(self) -> int | None:
@@ -137,16 +145,21 @@ def simulate(history: History, configs: KafkaConfigs, ticks: Sequence[int]) -> O
     """What `configs` would have done, had a run come at each of the ticks (Unix ms, ascending)."""
     curves = drop_curves(history)
     logs = [_Replay(p, history, configs, curves[p]) for p in history.partitions]
-    runs = 0
+    whole_days_ms = history.end_ms - history.whole_days * DAY_MS
+    runs = early_runs = early_rounds = 0
     for at_ms in ticks:
         worked = [log.tick(at_ms) for log in logs]
         runs += any(worked)
+        if at_ms <= whole_days_ms:
+            early_runs, early_rounds = runs, sum(log.rounds for log in logs)
     bases = {log.basis for log in logs if log.rounds}
     unknown = Basis.UNKNOWN in bases
     measured = bases <= {Basis.MEASURED}
     return Outcome(
         runs=runs,
-        rounds=sum(log.rounds for log in logs),
+        rounds=(rounds := sum(log.rounds for log in logs)),
+        whole_days_runs=runs - early_runs,
+        whole_days_rounds=rounds - early_rounds,
         superseded=None if unknown else round(sum(log.superseded for log in logs)),
         expired=None if unknown else round(sum(log.expired for log in logs)),
         past_retention=round(sum(log.past_retention for log in logs)),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from cleantail.config import Platform, Topic
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, ConfigError
 
 
 def add_arguments(made: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def wanted(arguments: argparse.Namespace) -> bool:
 
 
 def run(arguments: argparse.Namespace, topic: Topic | None, platform: Platform, now_ms: int) -> int:
-    """One topic as a table, all of them as Markdown."""
+    """One topic as a table, all of them as Markdown: then a file that is broken makes the exit code 2."""
     from cleantail import policies, policies_report
 
     if topic is not None:
@@ -46,4 +46,6 @@ def run(arguments: argparse.Namespace, topic: Topic | None, platform: Platform, 
         print(json.dumps(policies_report.difference_json(all_topics)))
     else:
         sys.stdout.write(policies_report.markdown(all_topics))
-    return 0
+    for text in all_topics.broken:
+        print(f"error: {text}", file=sys.stderr)
+    return ConfigError.exit_code if all_topics.broken else 0

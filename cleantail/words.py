@@ -1,14 +1,28 @@
-"""Numbers as people read them: bytes, durations, moments, and reasons that hold them. Pure."""
+"""Numbers as people read them: counts, bytes, durations, moments, settings, and reasons that hold them. Pure."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
 
+from cleantail.config_row import LONG_MAX
+
+LAST_MOMENT_MS = 253_402_300_799_000
+"""The end of the year 9999: no calendar here goes further."""
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 _MOMENT = re.compile(r"\b(until|before) (\d+) ms")
 _DURATION = re.compile(r"\b(\d{4,}) ms")
 _CONFIG = re.compile(r"(\.ms is) (\d{4,})\b")
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """`1 record`, `2 records`: a number with its noun in the right form. `plural` where that is not noun + s."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def be(count: int) -> str:
+    """The verb of so many things: `1 tombstone is`, `2 tombstones are`."""
+    return "is" if count == 1 else "are"
 
 
 def one_line(text: str) -> str:
@@ -40,6 +54,27 @@ def duration(milliseconds: int) -> str:
         if milliseconds >= length:
             return f"{round(milliseconds / length, 1):g} {unit}"
     return f"{milliseconds} ms"
+
+
+def interval(milliseconds: int) -> str:
+    """A setting's time without rounding: 7 d, 1.5 h, 100 s, 1500 ms; `unlimited` for Kafka's largest long."""
+    if milliseconds == LONG_MAX:
+        return "unlimited"
+    for unit, length in _UNITS_MS:
+        if milliseconds >= length and milliseconds * 10 % length == 0:
+            return f"{milliseconds / length:g} {unit}"
+    return f"{milliseconds} ms"
+
+
+def setting(name: str, milliseconds: int) -> str:
+    """`segment.ms 7 d`: the knob that a reason is about, with what it is set to."""
+    return f"{name} {interval(milliseconds)}"
+
+
+def until(at_ms: int) -> str:
+    """`until 2026-11-29 14:20:00 UTC`; `for ever` where no calendar goes that far."""
+    text = instant(at_ms)
+    return "for ever" if text == str(at_ms) else f"until {text} UTC"
 
 
 def ago(at_ms: int, now_ms: int) -> str:

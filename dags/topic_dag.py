@@ -18,16 +18,20 @@
 - `rollback`: only in a run that was triggered with `rollback_to`; nothing else happens in it.
 - `outcome`: turns the run red where a task failed; skipped when all went well.
 - `alert`: tells the channels of the topic's `alerts` what began and what is over, each once. Told before: a red check,
-  by the task that saw it; a deadline that the run before was to keep, by `evaluate`; and where a round can wait for a
-  person `alert_early` tells the rest before it waits.
+  by the task that saw it; a deadline that the run before was to keep, by `evaluate`; that a round waits and that it was
+  answered, by `approve`; and where a round can wait for a person `alert_early` tells the rest before it waits.
 
-Nothing due: the run is green and all tasks after `evaluate` are skipped, but for `alert` where there is something to
+The grid shows the tasks in groups, which open by a click: `round` (compact to publish), `upkeep` (tombstones, space)
+and `special` (rollback, outcome, alert). Tasks keep their names without the group's.
+
+Skipped is calm: what has nothing to do is skipped by `evaluate`, without a process. Nothing due at all: the run is
+green and says so in its note, and all tasks after `evaluate` are skipped, but for `alert` where there is something to
 tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped
 task.
 
 ## When a task is red
-- `ingest`: a line of a file is not a record, and nothing of the run was appended. The log names file and line:
-  correct or remove the file, then clear the task.
+- `ingest`: a line of a file is not a record, or names another topic (`source.topic`), and nothing of the run was
+  appended. The log names file and line: correct or remove the file, then clear the task.
 - `evaluate`: catalog or table cannot be used; nothing was changed. The log says which; clear the task when it can be
   reached again.
 - `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else
@@ -50,15 +54,17 @@ A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Ad
 applications run at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml` says.
 
 ## A round waits for approval
-**Browse → Required Actions**, or the tab of the task `approve`: why, the counts by partition, a sample of the records
-that would go. **Approve** publishes exactly what was shown; what was appended meanwhile is untouched. **Reject**, and
-no answer in time, drops it; the partitions rest for `cleantail.approval.pause.ms` or until they are released. The
-topic's next runs wait behind it, other topics do not.
+**Browse → Required Actions**, or the tab of the task `approve`: until when an answer is awaited, why, the counts by
+partition, a sample of the records that would go with the offset that stays in their place, links to page and Data Docs.
+**Approve** publishes exactly what was shown; what was appended meanwhile is untouched. **Reject**, and no answer in
+time, drops it; the partitions rest for `cleantail.approval.pause.ms` or until they are released. The topic's next runs
+wait behind it, other topics do not. Where nothing had to be asked the task is skipped, never green.
 
 ## By hand
 **Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one), `now_ms`
 (another clock) and `rollback_to` (undo: `last` is to before the last published round; what was appended since stays;
-the next run compacts anew, so correct the YAML first). The same code without Airflow:
+the next run compacts anew, so correct the YAML first). A run that is triggered with any other name ends at its first
+task. A wrong file that was ingested is taken back on the command line alone. The same code without Airflow:
 
 ```
 cleantail status TOPIC                 # log state by partition
@@ -66,6 +72,7 @@ cleantail plan TOPIC                   # what a run would do now, and why; chang
 cleantail compact TOPIC --force        # the whole round
 cleantail release TOPIC PARTITION      # out of quarantine
 cleantail rollback TOPIC --dry-run     # what undoing the last round would do
+cleantail rollback TOPIC --ingestion FILE --dry-run  # what taking a wrong file back would do
 cleantail read TOPIC --partition 0     # records in offset order
 cleantail check-config                 # after every change of YAML
 ```
@@ -84,7 +91,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, Param, TaskGroup
 
 from cleantail.approval import can_be_held
 from cleantail.config import Topic, load_platform
@@ -117,7 +124,13 @@ FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off: a schedule only 
 PARAMS = {
     "force": Param(False, type="boolean", description="Pass over the dirty ratio; never over the bounds."),
     "partition": Param(None, type=["null", "integer"], minimum=0, description="Only this partition; empty is all."),
-    "now_ms": Param(None, type=["null", "integer"], minimum=0, description="Unix ms; empty is the clock."),
+    "now_ms": Param(
+        None,
+        type=["null", "integer"],
+        minimum=0,
+        description="Empty: now. Else the clock of every decision, in milliseconds since 1970 (Unix ms): "
+        "`date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
+    ),
     ROLLBACK_TO: Param(
         None,
         type=["null", "string"],
@@ -149,34 +162,47 @@ def _tasks(topic: Topic, config_dir: str) -> None:
     """Wires the tasks. `publish` follows a red check too (one_done), `expire_tombstones` and `reclaim` whatever was."""
     common: dict[str, Any] = {"topic": topic.topic, "config_dir": config_dir}
     spark = {**common, "pool": POOL}
-    evaluate = EvaluateOperator(task_id=EVALUATE, trigger_rule="none_failed", **common)
-    compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
-    compacted = compact.expand(unit=evaluate.output)
-    check = CheckQualityOperator(task_id=CHECK_QUALITY, **spark)
     held = can_be_held(topic)
-    publish = PublishOperator(task_id=PUBLISH, trigger_rule="one_done", approval=APPROVE if held else None, **spark)
-    expire = ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark)
-    reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
-    outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
-    alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **common)
-    tasks = [evaluate, compacted, check, publish, expire, reclaim]
-    if held:
-        asks = {"topic": topic, "config_dir": config_dir, "trigger_rule": "one_done"}
-        told_first = AlertOperator(task_id=ALERT_EARLY, trigger_rule="one_done", retries=0, early=True, **common)
-        tasks[3:3] = [told_first, ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, **asks)]
-        asks["trigger_rule"] = "all_done"  # expire_tombstones is skipped where it published nothing, as when it waits
-        tasks.insert(-1, ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
-        told = {"source": EXPIRE_TOMBSTONES, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
-        tasks.insert(-1, PublishOperator(task_id=PUBLISH_EXPIRY, **told, **spark))
+    asks = {"topic": topic, "config_dir": config_dir}
+    evaluate = EvaluateOperator(task_id=EVALUATE, trigger_rule="none_failed", **common)
+    with _group("round", "What a round does: compact, check, publish"):
+        compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
+        tasks = [evaluate, compact.expand(unit=evaluate.output), CheckQualityOperator(task_id=CHECK_QUALITY, **spark)]
+        if held:
+            early = {"trigger_rule": "one_done", "retries": 0, "early": True}
+            tasks.append(AlertOperator(task_id=ALERT_EARLY, **early, **common))
+            tasks.append(ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, trigger_rule="one_done", **asks))
+        # where nothing has to be asked approve is skipped, which is no reason not to publish
+        rule, approval = ("all_done", APPROVE) if held else ("one_done", None)
+        publish = PublishOperator(task_id=PUBLISH, trigger_rule=rule, approval=approval, **spark)
+    tasks.append(publish)
+    with _group("upkeep", "What is due by time: tombstones past their horizon, space"):
+        tasks.append(ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark))
+        if held:  # expire_tombstones is skipped where it published nothing, as when it waits
+            asks["trigger_rule"] = "all_done"
+            tasks.append(ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
+            told = {"source": EXPIRE_TOMBSTONES, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
+            tasks.append(PublishOperator(task_id=PUBLISH_EXPIRY, **told, **spark))
+        reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
+        tasks.append(reclaim)
     if topic.source.path:
         tasks.insert(0, IngestOperator(task_id="ingest", **spark))
     for before, after in itertools.pairwise(tasks):
         before >> after
-    tasks.append(RollbackOperator(task_id="rollback", **spark))
-    evaluate >> tasks[-1]
     publish >> reclaim  # evaluate may skip expire_tombstones before publish has ended
+    with _group("special", "Only when asked for or needed: rollback, a red outcome, alerts"):
+        rollback = RollbackOperator(task_id="rollback", **spark)
+        outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
+        alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **common)
+    evaluate >> rollback
+    tasks.append(rollback)
     tasks >> outcome
     tasks >> alert
+
+
+def _group(name: str, tooltip: str) -> TaskGroup:
+    """One box of the grid instead of several; the tasks in it keep the names that they have without it."""
+    return TaskGroup(group_id=name, tooltip=tooltip, prefix_group_id=False)
 
 
 def _default_args(topic: Topic, config_dir: Path) -> dict[str, Any]:

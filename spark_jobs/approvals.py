@@ -23,9 +23,11 @@ from spark_jobs.changes import texts
 from spark_jobs.evidence import append_answer, has_answer
 from spark_jobs.failed_logs import keep_failed, kind_of, quarantined
 from spark_jobs.tables import TopicTable
+from spark_jobs.transforms.winners import below_end
 from spark_jobs.vectors import FILE, POS, with_place
 
 SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
+KEPT, WHOLE_KEY = "kept_offset", "whole_key"
 BYTES_A_CHAR = 4
 """Of UTF-8, at most: so many bytes surely hold a character."""
 
@@ -43,8 +45,22 @@ def sample_of(table: TopicTable, units: Sequence[WorkUnit], partitions: set[int]
     for unit in units:
         logs = [w.partition for w in unit.partitions if w.partition in partitions]
         if logs and len(rows) < SAMPLE_RECORDS:
-            rows += [_record(row) for row in _removed(table, unit, logs).limit(SAMPLE_RECORDS - len(rows)).collect()]
+            sampled = _removed(table, unit, logs).limit(SAMPLE_RECORDS - len(rows))
+            rows += [_record(row) for row in _with_kept(table, unit, logs, sampled).collect()]
     return sorted(rows, key=lambda r: (r["partition"], r["offset"]))
+
+
+def _with_kept(table: TopicTable, unit: WorkUnit, logs: list[int], sampled: DataFrame) -> DataFrame:
+    """The sample with the offset of the record of the same key that the round leaves in its log: null where none is,
+    of a tombstone that has expired, say. One more scan of keys, in a round that waits for a person anyway."""
+    works = [w for w in unit.partitions if w.partition in logs]
+    left = below_end(table.at_branch(unit.branch), works)
+    kept = left.select(F.col(PARTITION).alias("kept_partition"), F.col(KEY).alias("kept_key"), OFFSET)
+    of_key = kept.groupBy("kept_partition", "kept_key").agg(F.max(OFFSET).alias(KEPT))
+    few = F.broadcast(sampled.select(PARTITION, WHOLE_KEY).distinct())
+    same = (F.col(PARTITION) == F.col("kept_partition")) & (F.col(WHOLE_KEY) == F.col("kept_key"))
+    winners = of_key.join(few, same, "left_semi")
+    return sampled.join(F.broadcast(winners), same, "left").drop(WHOLE_KEY, "kept_partition", "kept_key")
 
 
 def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
@@ -60,6 +76,7 @@ def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
     return base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, places, F.lit(False))).select(
         PARTITION,
         OFFSET,
+        F.col(KEY).alias(WHOLE_KEY),
         *(
             column
             for name, chars in ((KEY, KEY_CHARS), (VALUE, VALUE_CHARS))
@@ -76,6 +93,7 @@ def _record(row: Any) -> dict[str, Any]:
     return {
         "partition": row[PARTITION],
         "offset": row[OFFSET],
+        KEPT: row[KEPT],
         "key": shown(None if key is None else bytes(key), row[f"{KEY}_length"], KEY_CHARS),
         "value": shown(None if value is None else bytes(value), row[f"{VALUE}_length"], VALUE_CHARS),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,12 +38,14 @@ REF_ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """What `main` becomes: a snapshot of its history, an empty commit with `summary`, the appends again."""
+    """What `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
+    again. `removed`: names of properties that go."""
 
-    to_snapshot_id: int
+    to_snapshot_id: int | None
     appends: tuple[int, ...]
     properties: Mapping[str, str]
     summary: Mapping[str, str]
+    removed: tuple[str, ...] = ()
 
 
 def append_files(table: TopicTable, branch: str, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
@@ -175,14 +177,14 @@ def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, 
         iceberg = transaction.table()
         wanted = plan(list(history(iceberg)), texts(iceberg.properties()))
         appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in wanted.appends]
-        transaction.manageSnapshots().setCurrentSnapshot(wanted.to_snapshot_id).commit()
+        _go_back(table, transaction, wanted.to_snapshot_id)
         _with_summary(transaction.newFastAppend(), wanted.summary).commit()
         for snapshot, files in appends:
             append = transaction.newFastAppend()
             for file in files:
                 append.appendFile(file)
             _with_summary(append, own_entries(texts(snapshot.summary()))).commit()
-        _set(transaction, wanted.properties)
+        _set(transaction, wanted.properties, wanted.removed)
         try:
             # not commitTransaction: that would lay the change onto whatever came in between
             transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
@@ -195,15 +197,28 @@ def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, 
     raise AssertionError("unreachable: the last attempt raises")
 
 
+def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> None:
+    """`main` at the snapshot, or at none, as it was before its first commit: there Iceberg has no call for that."""
+    if snapshot_id is not None:
+        transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
+        return
+    operations = transaction.table().operations()
+    now = operations.current()
+    before = table.jvm.org.apache.iceberg.TableMetadata.buildFrom(now).removeRef("main").build()
+    operations.commit(now, before)
+
+
 def _commit(transaction: Any, properties: Mapping[str, str]) -> None:
     _set(transaction, properties)
     transaction.commitTransaction()
 
 
-def _set(transaction: Any, properties: Mapping[str, str]) -> None:
+def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str] = ()) -> None:
     update = transaction.updateProperties()
     for key, value in properties.items():
         update.set(key, value)
+    for key in removed:
+        update.remove(key)
     update.commit()
 
 

@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 
 from cleantail.budget import keys_in_budget, map_slots, round_end
 from cleantail.config import Platform
-from cleantail.errors import KeylessRecordError
 from cleantail.join_plans import JoinPlan, resolve_join
+from cleantail.keyless import KEYLESS
 from cleantail.topic_table import KEY, OFFSET, PARTITION
 from cleantail.work_units import WorkUnit
 from spark_jobs.columnar.log_round import Outcome, find_removals
@@ -49,29 +49,48 @@ from spark_jobs.vectors import FilesOf, Found, count_by_log, together, with_plac
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
-    """The unit with its counts by partition. Raises KeylessRecordError, with `main` and branch unchanged."""
-    began_s = time.monotonic()
+    """The unit with its counts by partition. Nothing is removed from a log that `cleantail.keyless.policy` holds back:
+    the counts name it, and its check is red."""
+    began_s, began_ms = time.monotonic(), int(time.time() * 1000)
     files = table.files_at(unit.base_snapshot_id)
     logs = {w.partition for w in unit.partitions}
     # up to the end that was planned: nothing is begun that must fail later
-    keyless = count_keyless(table, unit) if files.may_have_null(KEY, logs) else 0
+    keyless = count_keyless(table, unit) if files.may_have_null(KEY, logs) else {}
+    held = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}
     unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
     plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
+    cleaned = replace(unit, partitions=tuple(w for w in unit.partitions if w.partition not in held))
+    found: dict[str, Found] = {"superseded": {}}
+    if cleaned.partitions:
+        found, plan = removed(table, platform, cleaned, files, bool(keyless), plan)
+    table.delete_positions(unit.branch, files, together(found.values()))
+    deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
+    hidden_bytes = files.bytes_by_log(gone for reason, gone in found.items() if reason != "retention")
+    saved_bytes = files.bytes_by_log(found.values())
+    return unit.as_json() | {
+        "counts": {
+            "deleted": deleted,
+            "hidden_bytes": _as_text(hidden_bytes),
+            "saved_bytes": _as_text(saved_bytes),
+            "plan": plan.reason,
+            KEYLESS: {str(p): list(counted) for p, counted in sorted(held.items())},
+        },
+        "began_ms": began_ms,
+        "clean_ms": int((time.monotonic() - began_s) * 1000),
+        "map_slots": map_slots(platform.cleaner, table.topic.config),
+    }
+
+
+def removed(
+    table: TopicTable, platform: Platform, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
+) -> tuple[dict[str, Found], JoinPlan]:
+    """Positions by reason, and how they were found: by the plan, unless the tasks refuse."""
     told = answers(table, platform, unit, find_removals, files) if plan.columnar else None
     if isinstance(told, str):
         plan = replace(plan, reason=f"{plan.reason}; not so, for {told}: by Spark's join")
     if isinstance(told, list):
-        found = removed_by_columns(told)
-    else:
-        found = removed_by_spark(table, unit, files, keyless > 0, plan)
-    table.delete_positions(unit.branch, files, together(found.values()))
-    deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
-    hidden_bytes = files.bytes_by_log(gone for reason, gone in found.items() if reason != "retention")
-    return unit.as_json() | {
-        "counts": {"deleted": deleted, "hidden_bytes": _as_text(hidden_bytes), "plan": plan.reason},
-        "clean_ms": int((time.monotonic() - began_s) * 1000),
-        "map_slots": map_slots(platform.cleaner, table.topic.config),
-    }
+        return removed_by_columns(told), plan
+    return removed_by_spark(table, unit, files, keyless, plan), plan
 
 
 def removed_by_spark(
@@ -142,14 +161,11 @@ def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> Work
     return replace(unit, partitions=works)
 
 
-def count_keyless(table: TopicTable, unit: WorkUnit) -> int:
-    """Records without a key below the end. Raises KeylessRecordError where the policy is to fail (semantics.md 3.7)."""
+def count_keyless(table: TopicTable, unit: WorkUnit) -> dict[int, tuple[int, int]]:
+    """Partition -> how many records without a key it has below its end, and the offset of the first."""
     records = below_end(table.at_snapshot(unit.base_snapshot_id), unit.partitions).where(F.col(KEY).isNull())
     found = records.groupBy(PARTITION).agg(F.min(OFFSET).alias("first"), F.count("*").alias("count")).collect()
-    if found and table.topic.config.cleantail_keyless_policy == "fail":
-        first = min(found, key=lambda row: row[PARTITION])
-        raise KeylessRecordError(table.topic.topic, first[PARTITION], first["first"], first["count"])
-    return sum(row["count"] for row in found)
+    return {row[PARTITION]: (row["count"], row["first"]) for row in found}
 
 
 def _work(job: Job) -> dict[str, Any]:

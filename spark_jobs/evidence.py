@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,12 @@ from cleantail.catalogs import open_catalog
 from cleantail.config import Platform
 from cleantail.history import OPERATION
 from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM, UNDID
-from cleantail.rollback import ROLLBACK, ROUND, RollbackPlan
-from cleantail.rolling_back import LogUndo
+from cleantail.rollback import ROLLBACK, ROUND, RollbackPlan, UndoneRound
+from cleantail.rolling_back import LogUndo, LogWithout
+from cleantail.task_runs import columns_of
+from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo
 from spark_jobs.changes import history
-from spark_jobs.expectations import Finding
+from spark_jobs.findings import Finding
 from spark_jobs.tables import TopicTable
 
 if TYPE_CHECKING:
@@ -54,6 +57,11 @@ SCHEMA = pa.schema(
         ("freed_bytes", pa.int64()),
         ("passed", pa.bool_()),
         ("checks", pa.string()),
+        ("dag_id", pa.string()),
+        ("run_id", pa.string()),
+        ("task_id", pa.string()),
+        ("began_ms", pa.int64()),
+        ("saved_bytes", pa.int64()),
     ]
 )
 PROPERTIES = {
@@ -65,7 +73,9 @@ PROPERTIES = {
 SNAPSHOTS_KEPT = 20
 DEAD_AFTER_MS = 5_000
 """A live publisher tells what became of its round within a fraction of this after its commit."""
-EMPTY = dict.fromkeys((field.name for field in SCHEMA if pa.types.is_integer(field.type)), 0) | {
+MAY_BE_UNKNOWN = ("began_ms", "saved_bytes")
+"""Numbers that are null where nobody knows them: 0 would be a statement."""
+EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not in MAY_BE_UNKNOWN} | {
     "note": "",
     "deleted": "{}",
     "passed": True,
@@ -105,6 +115,8 @@ def append_rollback(
 ) -> None:
     """One row a log: records before and after, which rounds were undone, and by whom."""
     name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
+    evidence = _table(platform)
+    put_back = _put_back_bytes(evidence, table, planned.undone)
     head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
     rows = [
         {
@@ -112,6 +124,41 @@ def append_rollback(
             "base_snapshot_id": planned.to_snapshot_id,
             "first_dirty_offset": log.checkpoint_after or 0,
             "end_offset": log.checkpoint or 0,
+            "records_in": log.records,
+            "records_out": log.records_after,
+            "saved_bytes": put_back.get(log.partition, 0),
+        }
+        for log in logs
+    ]
+    _append(evidence, table, [head | row for row in rows])
+
+
+def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
+    """Partition -> bytes that the undone rounds had hidden, as their own rows say: what is taken from what they saved
+    is neither more nor less. Of rounds with the same name the last one counts."""
+    rounds = {(u.round, u.kind) for u in undone}
+    rows = _rows_of(evidence, {"topic": table.topic.topic, "outcome": PUBLISHED})
+    ordered = sorted(rows, key=lambda r: r["checked_at_ms"])
+    last = {(r["round"], r["kind"], r["partition"]): r for r in ordered if (r["round"], r["kind"]) in rounds}
+    hidden: Counter[int] = Counter()
+    for row in last.values():
+        hidden[row["partition"]] += row["saved_bytes"] or 0
+    return hidden
+
+
+def append_undone_ingestion(
+    table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
+) -> None:
+    """One row a log: records and log end before and after, which ingestion was taken back, and by whom."""
+    name = f"{UNDID}{UNDID_INGESTION}{planned.ingestion.snapshot_id}"
+    note = f"by {by}: {planned.ingestion.names}"
+    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
+    rows = [
+        {
+            "partition": log.partition,
+            "base_snapshot_id": planned.to_snapshot_id or 0,
+            "first_dirty_offset": log.log_end_after,
+            "end_offset": log.log_end,
             "records_in": log.records,
             "records_out": log.records_after,
         }
@@ -172,11 +219,13 @@ def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "end_offset": work["end_offset"],
             **{name: measure[name] for name in ("records_in", "records_out", "tombstones_in", "tombstones_out")},
             "deleted": json.dumps(measure["deleted"]),
+            "began_ms": unit.get("began_ms"),
+            "saved_bytes": unit["counts"].get("saved_bytes", {}).get(str(measure["partition"])),
         }
 
 
 def _append(evidence: Table, table: TopicTable, rows: Iterable[Mapping[str, Any]]) -> None:
-    common = EMPTY | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
+    common = EMPTY | columns_of(os.environ) | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
     made = pa.Table.from_pylist([common | row for row in rows], SCHEMA)
     if made.num_rows:
         evidence.append(made)

@@ -11,17 +11,21 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame
 
-from cleantail.errors import ConfigError, Problem
+from cleantail.check import Check
 from cleantail.expectation_names import class_name
+from cleantail.round_state import COMPACT
 from cleantail.rules import rule_text, severity_of
-from cleantail.topic import Check, Topic
+from cleantail.topic import Topic
 from cleantail.topic_table import PARTITION
+from spark_jobs.data_docs_pages import SITE, apart, build, subject
+from spark_jobs.evaluation_errors import error_text
+from spark_jobs.findings import Finding, measure_findings, record_finding, unevaluated
 
 logger = logging.getLogger("cleantail.expectations")
 
@@ -30,22 +34,8 @@ RESULT_FORMATS: dict[str, dict[str, Any]] = {
     "records": {"result_format": "SUMMARY", "partial_unexpected_count": 5},
 }
 """The measures are one row a log and tell which; of records a few examples do."""
-OBSERVED_CHARS = 300
 _WRITING: dict[Path, threading.Thread] = {}
 """Who writes Data Docs, by directory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One expectation's result in one log. `observed` is text for people: it may hold data."""
-
-    partition: int
-    expectation: str
-    rule: str
-    severity: str
-    passed: bool
-    observed: str
-    error: bool = False
 
 
 def preload() -> None:
@@ -58,6 +48,8 @@ def _gx() -> Any:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     import great_expectations
 
+    # its log quotes what Spark says, which quotes values of records; what matters is in the results
+    logging.getLogger("great_expectations").setLevel(logging.CRITICAL)
     return great_expectations
 
 
@@ -67,12 +59,14 @@ class Auditor:
     Directory: CLEANTAIL_HOME/data_docs/<topic>.
     """
 
-    def __init__(self, home: Path, topic: Topic, rules: Sequence[str]) -> None:
+    def __init__(self, home: Path, topic: Topic, rules: Sequence[str], kind: str = COMPACT) -> None:
         self._gx = _gx()
+        self._kind = kind
         self._topic = topic
         self._root = home / "data_docs" / topic.topic
-        self._rules = [self._rule(name) for name in rules]
+        self._rules = list(rules)
         self._results: list[Any] = []
+        self._anew = False
         if (before := _WRITING.pop(self._root, None)) is not None:
             before.join()
         try:
@@ -84,12 +78,13 @@ class Auditor:
         self._root.mkdir(parents=True, exist_ok=True)
         context = self._gx.get_context(mode="file", project_root_dir=str(self._root))
         context.variables.progress_bars = {"globally": False}
+        context.update_data_docs_site("local_site", SITE)
         self._context = context
-        self._of_round = self._checkpoint("pandas", "round", self._rules)
 
     def _make_anew(self, error: Exception) -> None:
         """A killed run can leave a file of GX's stores half written: they are kept, under another name."""
-        logger.warning("Great Expectations failed, its stores are made anew: %s", error)
+        logger.warning("Great Expectations failed, its stores are made anew: %s", error_text(error))
+        self._anew = True
         if self._root.exists():
             self._root.rename(self._root.with_name(f"{self._root.name}.broken-{time.time_ns()}"))
         self._open()
@@ -102,10 +97,19 @@ class Auditor:
         """The rules of a round on its measures, one mapping a log with `partition` and the counts of violations."""
         import pandas as pd
 
-        frame = pd.DataFrame(list(measures))
-        results = self._run(lambda: self._of_round, frame, round_id)
         logs = [m[PARTITION] for m in measures]
-        return [finding for result in results for finding in _measure_findings(result, logs)]
+
+        def validate(some: Sequence[int]) -> list[Any]:
+            frame = pd.DataFrame([m for m in measures if m[PARTITION] in some])
+            rules = [self._rule(name) for name in self._rules]
+            return self._run(lambda: self._checkpoint("pandas", "round", rules, some), frame, round_id)
+
+        findings = [finding for result in validate(logs) for finding in measure_findings(result, logs)]
+        if len(logs) > 1 and (red := sorted({f.partition for f in findings if not f.passed})):
+            self._forget_all_after(len(self._results) - 1)
+            for some in apart(red, logs):
+                validate(some)
+        return findings
 
     def _rule(self, measure: str) -> Any:
         meta = {"rule": rule_text(measure)}
@@ -118,24 +122,32 @@ class Auditor:
         """The topic's own expectations on the records that a round would publish; per log only where one fails."""
         if not self._topic.checks:
             return []
-        together = self._record_results(round_id, records)
-        if all(r.success for r in together) or len(logs) == 1:
-            return [_record_finding(r, p) for p in logs for r in together]
-        alone = ((p, self._record_results(round_id, records.where(f"`{PARTITION}` = {p:d}"))) for p in logs)
-        return [_record_finding(r, p) for p, results in alone for r in results]
+        checks, before = self._topic.checks, len(self._results)
+        together = self._record_findings(round_id, records, checks, logs)
+        if all(f.passed for f in together) or len(logs) == 1:
+            return together
+        self._forget_all_after(before)
+        alone = ((p, records.where(f"`{PARTITION}` = {p:d}")) for p in logs)
+        return [f for p, of_log in alone for f in self._record_findings(round_id, of_log, checks, [p])]
 
-    def _record_results(self, round_id: str, records: DataFrame) -> list[Any]:
-        suite = [self.own_expectation(check) for check in self._topic.checks]
-        return self._run(lambda: self._checkpoint("spark", "records", suite), records, round_id)
-
-    def own_expectation(self, check: Check) -> Any:
-        """Raises ConfigError where the arguments are not the expectation's."""
+    def _record_findings(
+        self, round_id: str, records: DataFrame, checks: Sequence[Check], logs: Sequence[int]
+    ) -> list[Finding]:
+        """What the checks say of the logs together. One that Great Expectations fails at is no reason to stop the
+        topic: the others are asked alone."""
         try:
-            return self._expectation(class_name(check.expectation), **check.kwargs, severity=check.severity)
-        except (TypeError, ValueError) as e:
-            fact = f"{check.expectation} does not take these arguments"
-            problem = Problem("checks", fact, " ".join(str(e).split())[:300], check.kwargs)
-            raise ConfigError(f"topic {self._topic.topic}", [problem]) from None
+            suite = [self._own_expectation(check) for check in checks]
+            results = self._run(lambda: self._checkpoint("spark", "records", suite, logs), records, round_id)
+        except (OSError, Py4JNetworkError):  # a full disk, a JVM that is gone: nothing that the data has done
+            raise
+        except Exception as e:
+            if len(checks) == 1:
+                return [unevaluated(checks[0], p, e) for p in logs]
+            return [f for check in checks for f in self._record_findings(round_id, records, [check], logs)]
+        return [record_finding(result, p) for p in logs for result in results]
+
+    def _own_expectation(self, check: Check) -> Any:
+        return self._expectation(class_name(check.expectation), **check.kwargs, severity=check.severity)
 
     def _expectation(self, name: str, **kwargs: Any) -> Any:
         return getattr(self._gx.expectations, name)(**kwargs)
@@ -143,7 +155,9 @@ class Auditor:
     def _run(self, checkpoint: Callable[[], Any], frame: Any, round_id: str) -> list[Any]:
         try:
             return self._run_once(checkpoint(), frame, round_id)
-        except Exception as e:  # as above; a second failure is raised
+        except Exception as e:  # as above; what fails with new stores too is raised
+            if self._anew:
+                raise
             self._make_anew(e)
         return self._run_once(checkpoint(), frame, round_id)
 
@@ -153,13 +167,21 @@ class Auditor:
         self._results += run.run_results
         return [result for validated in run.run_results.values() for result in validated.results]
 
-    def _checkpoint(self, source: str, name: str, expectations: list[Any]) -> Any:
+    def _forget_all_after(self, count: int) -> None:
+        """Validations of several logs of which one failed: each has one of its own, and Data Docs show those."""
+        while len(self._results) > count:
+            self._context.validation_results_store.remove_key(self._results.pop())
+
+    def _checkpoint(self, source: str, name: str, expectations: list[Any], logs: Sequence[int]) -> Any:
+        """Names are always the same, since GX keeps what refers to them; of what a validation is, its results say."""
         gx, context = self._gx, self._context
         sources = context.data_sources
         pandas = source == "pandas"
         made = sources.add_or_update_pandas(name) if pandas else sources.add_or_update_spark(name, persist=False)
         asset = made.add_dataframe_asset(name)
         whole = asset.add_batch_definition_whole_dataframe("whole")
+        for expectation in expectations:
+            expectation.meta = (expectation.meta or {}) | subject(self._kind, logs)
         suite = context.suites.add_or_update(gx.ExpectationSuite(name=name, expectations=expectations))
         validation = context.validation_definitions.add_or_update(
             gx.ValidationDefinition(name=name, data=whole, suite=suite)
@@ -177,67 +199,9 @@ class Auditor:
     def _write_data_docs(self) -> None:
         """Not a reason for a round to fail: the results are in the evidence table too. What a full disk stops goes
         again at the next round; any other failure would come back with the same stores."""
-        from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier
-
-        suites = [
-            ExpectationSuiteIdentifier(name)
-            for name in sorted({r.expectation_suite_identifier.name for r in self._results})
-        ]
         try:
-            self._context.build_data_docs(resource_identifiers=[*self._results, *suites])
+            build(self._context, Path(self.data_docs), self._results)
         except OSError as e:
             logger.warning("Data Docs were not written: %s", e)
         except Exception as e:  # as above
             self._make_anew(e)
-
-
-def _measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:
-    """One finding a log."""
-    config = result.expectation_config
-    column, error = config.kwargs["column"], _error(result)
-    wrong = {row[PARTITION]: row[column] for row in (result.result or {}).get("unexpected_index_list") or []}
-    return [
-        Finding(
-            partition=p,
-            expectation=column,
-            rule=rule_text(column),
-            severity=severity_of(column),
-            passed=not error and p not in wrong,
-            observed=error or f"{wrong.get(p, 0)} violations",
-            error=bool(error),
-        )
-        for p in logs
-    ]
-
-
-def _record_finding(result: Any, partition: int) -> Finding:
-    config = result.expectation_config
-    error = _error(result)
-    kwargs = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
-    return Finding(
-        partition=partition,
-        expectation=config.type,
-        rule=", ".join(f"{k}={v}" for k, v in kwargs.items()),
-        severity=str(getattr(config.severity, "value", config.severity) or "critical"),
-        passed=bool(result.success),
-        observed=error or _observed(result.result or {}),
-        error=bool(error),
-    )
-
-
-def _error(result: Any) -> str:
-    """An expectation that could not be evaluated (a missing column, say) does not raise: its info has two shapes."""
-    info = result.exception_info or {}
-    infos = [info] if "raised_exception" in info else [i for i in info.values() if isinstance(i, dict)]
-    raised = [str(i.get("exception_message")) for i in infos if i.get("raised_exception")]
-    return f"could not be evaluated: {raised[0]}"[:OBSERVED_CHARS] if raised else ""
-
-
-def _observed(result: Mapping[str, Any]) -> str:
-    if result.get("observed_value") is not None:
-        return f"observed {result['observed_value']}"[:OBSERVED_CHARS]
-    if result.get("unexpected_count") is None:
-        return ""
-    examples = result.get("partial_unexpected_list") or []
-    text = f"{result['unexpected_count']} of {result.get('element_count')} records, such as {examples}"
-    return text[:OBSERVED_CHARS] if result["unexpected_count"] else "0 records"

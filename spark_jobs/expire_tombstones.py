@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -60,6 +61,7 @@ def expiry_unit(
 def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, Any]:
     """Deletes due tombstones on the unit's branch; returns the unit with its counts, as compact does, and with the
     readers whose hold was overrun."""
+    began_ms = int(time.time() * 1000)
     horizons = {log.partition: log.horizons for log in plan.logs}
     spans = {w.partition: spans_of(w, horizons[w.partition], unit.now_ms) for w in unit.partitions}
     due = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found)
@@ -70,8 +72,12 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, A
     flagged = with_guards(tombstones.select(*columns), base, unit.partitions, configs, unit.now_ms)
     found = files.positions_in(with_place(flagged.where(f"NOT {GUARDS}"), PARTITION))
     table.delete_positions(unit.branch, files, found)
-    counts = {"deleted": {"expired": {str(p): n for p, n in count_by_log(found).items()}}}
-    return unit.as_json() | {"counts": counts, "left_behind": _left_behind(table, plan, unit, spans)}
+    counts = {
+        "deleted": {"expired": {str(p): n for p, n in count_by_log(found).items()}},
+        "saved_bytes": {str(p): n for p, n in files.bytes_by_log([found]).items()},
+    }
+    left = _left_behind(table, plan, unit, spans)
+    return unit.as_json() | {"counts": counts, "began_ms": began_ms, "left_behind": left}
 
 
 def _left_behind(

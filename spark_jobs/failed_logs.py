@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cleantail.failed_branches import failed_name
+from cleantail.keyless import KEYLESS_RULE, held_logs
 from cleantail.partition_state import PartitionState, states_of_properties
 from cleantail.round_state import EXPIRE, RETAIN, after_failure
 from cleantail.work_units import PartitionWork, WorkUnit
@@ -14,9 +15,16 @@ from spark_jobs.tables import TopicTable
 
 
 def failed_logs(checked: Mapping[str, Any]) -> dict[int, list[str]]:
-    """Partition -> its failed expectations. A log that only waits for others of its files has not failed."""
+    """Partition -> its failed expectations, with the reason where it is none of the data's. A log that only waits for
+    others of its files has not failed."""
     red = (v for v in checked["verdicts"] if not v["passed"] and "waits_for" not in v)
-    return {v["partition"]: [f["expectation"] for f in v["failures"]] for v in red}
+    return {v["partition"]: [_named(f) for f in v["failures"]] for v in red}
+
+
+def _named(failure: Mapping[str, Any]) -> str:
+    """What was observed may hold data, but of an error and of records without a key: those words are our own."""
+    told = failure.get("error") or failure["expectation"] == KEYLESS_RULE
+    return f"{failure['expectation']} ({failure['observed']})" if told else str(failure["expectation"])
 
 
 def kind_of(work: PartitionWork, checked: Mapping[str, Any]) -> str:
@@ -25,10 +33,12 @@ def kind_of(work: PartitionWork, checked: Mapping[str, Any]) -> str:
 
 
 def keep_failed(table: TopicTable, checked: Mapping[str, Any], units: Sequence[WorkUnit]) -> dict[int, str]:
-    """Partition -> branch under which its failed try can be looked at; the branches are made. Empty: none is kept."""
+    """Partition -> branch under which its failed try can be looked at; the branches are made. Empty: none is kept.
+
+    A log that is held back for records without a key has none: nothing of it was changed."""
     if not table.topic.config.cleantail_failed_branch_retention_ms:
         return {}
-    kept, red = {}, failed_logs(checked)
+    kept, red = {}, failed_logs(checked).keys() - held_logs(checked["units"])
     for unit in units:
         failed = [w.partition for w in unit.partitions if w.partition in red]
         if failed and table.load().refs().containsKey(unit.branch):

@@ -4,7 +4,9 @@
 
 A file is known by the SHA-256 of its content, which becomes a table property in the commit that appends its
 records: the same content again adds nothing, and a run that was killed can be repeated. A line that is not a
-record stops the run with file and line number, and nothing of the run is appended.
+record, or that names another topic (source.topic), stops the run with file and line number, and nothing of the run is
+appended. So does a record that differs from another one at its offset, in the table or in the files: Kafka gives an
+offset once.
 """
 
 from __future__ import annotations
@@ -23,16 +25,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config import Platform, Topic
 from cleantail.errors import BadLineError, CleantailError
+from cleantail.history import OPERATION
+from cleantail.ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.kcat import Record, read_records
 from cleantail.locks import exclusive
-from cleantail.partition_state import PROPERTY_INGESTED
+from cleantail.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
 from cleantail.source_files import content_digest, require_readable
 from cleantail.topic_table import COLUMNS
-from spark_jobs.changes import texts
+from spark_jobs.changes import added_data_files, partition_of, texts
 from spark_jobs.commits import append_files
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.session import start_session
+from spark_jobs.staged_records import require_one_record_an_offset
 from spark_jobs.tables import TopicTable, branch_name
 
 BATCH_RECORDS = 20_000
@@ -42,9 +47,17 @@ Progress = Callable[[str], None]
 
 
 def ingest_files(
-    spark: SparkSession, topic: Topic, platform: Platform, files: list[Path], encoding: str, progress: Progress
+    spark: SparkSession,
+    topic: Topic,
+    platform: Platform,
+    files: list[Path],
+    encoding: str,
+    progress: Progress,
+    any_topic: bool = False,
 ) -> dict[str, Any]:
-    """Appends the files that are not in the table yet, in one commit. Raises BadLineError; then nothing is appended."""
+    """Appends the files that are not in the table yet, in one commit. Raises BadLineError, and ContradictionError where
+    a record differs from another one of its offset; then nothing is appended. `any_topic`: lines may name whatever
+    topic they like."""
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
     progress("reading")
@@ -56,7 +69,7 @@ def ingest_files(
         known = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in known}
         try:
-            records = _append(table, fresh, encoding, progress) if fresh else 0
+            records = _append(table, fresh, encoding, None if any_topic else topic.line_topic, progress) if fresh else 0
         except CleantailError:
             if is_new:
                 table.drop()
@@ -66,37 +79,52 @@ def ingest_files(
     return {"ok": True, "files": rows, "records": records}
 
 
-def _append(table: TopicTable, fresh: dict[str, Path], encoding: str, progress: Progress) -> int:
+def _append(
+    table: TopicTable, fresh: dict[str, Path], encoding: str, line_topic: str | None, progress: Progress
+) -> int:
     """Stages all records on a branch, then replays them onto `main` with the marks of their files."""
     branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
     table.create_branch(branch, None)
     try:
         progress("reading and writing records")
-        _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding))
+        _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding, line_topic))
+        progress("comparing with what is there")
+        require_one_record_an_offset(table, branch, list(fresh.values()), encoding)
         progress("committing")
         records = table.added_records(branch)
-        append_files(table, branch, {f"{PROPERTY_INGESTED}{d}": "1" for d in fresh}, {"cleantail.operation": "ingest"})
+        marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}
+        append_files(table, branch, marks, {OPERATION: INGEST, SOURCES: _sources(table, branch, fresh).packed()})
     finally:
         table.drop_branch(branch)
     return records
 
 
-def parsed_records(spark: SparkSession, files: list[Path], encoding: str) -> DataFrame:
-    """(partition, offset, timestamp, timestamp_type, key, value, headers) of every line; one task parses one file."""
+def _sources(table: TopicTable, branch: str, fresh: dict[str, Path]) -> Sources:
+    """What is needed to take the ingestion back."""
+    iceberg = table.load()
+    states = states_of_properties(texts(iceberg.properties()), table.name)
+    logs = sorted({partition_of(file) for file in added_data_files(iceberg, branch)})
+    ends = {p: states.get(p, PartitionState()).log_end_offset for p in logs}
+    return Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
+
+
+def parsed_records(spark: SparkSession, files: list[Path], encoding: str, line_topic: str | None = None) -> DataFrame:
+    """(partition, offset, timestamp, timestamp_type, key, value, headers) of every line; one task parses one file.
+    `line_topic`: what lines that name a topic have to name; None lets them name any."""
     schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
     paths = spark.createDataFrame([(str(f),) for f in files], "path string").repartition(len(files))
 
     def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                yield from _batches(Path(path), encoding)
+                yield from _batches(Path(path), encoding, line_topic)
 
     return paths.mapInArrow(parse, schema)
 
 
-def _batches(file: Path, encoding: str) -> Iterator[pa.RecordBatch]:
+def _batches(file: Path, encoding: str, line_topic: str | None) -> Iterator[pa.RecordBatch]:
     try:
-        records = read_records(file, encoding)
+        records = read_records(file, encoding, line_topic)
         while chunk := list(islice(records, BATCH_RECORDS)):
             yield arrow_batch(chunk)
     except BadLineError as e:
@@ -145,14 +173,15 @@ def _stage(table: TopicTable, branch: str, records: DataFrame) -> None:
 def _work(job: Job) -> dict[str, Any]:
     require_readable(job.arguments.file)
     spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
-    encoding = job.arguments.encoding or job.topic.source.encoding
-    return ingest_files(spark, job.topic, job.platform, job.arguments.file, encoding, lambda _: None)
+    encoding, any_topic = job.arguments.encoding or job.topic.source.encoding, job.arguments.any_topic
+    return ingest_files(spark, job.topic, job.platform, job.arguments.file, encoding, lambda _: None, any_topic)
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--file", type=Path, action="append", required=True)
     arguments.add_argument("--encoding", choices=["text", "base64"], help="of key, payload and header values")
+    arguments.add_argument("--any-topic", action="store_true", help="take lines whatever topic they name")
     return arguments.parse_args(argv)
 
 

@@ -8,14 +8,14 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cleantail.catalogs import require_usable
 from cleantail.clocks import SKEW_MS, require_past
-from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail.config import Platform, Topic, config_place, find_topic, load_platform
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
 
@@ -24,8 +24,10 @@ logger = logging.getLogger("cleantail.job")
 RED = 1
 """Exit code of a job whose check failed or that held partitions back; errors have their own (2, 3)."""
 
-NOT_LOGGED = ("units", "verdicts", "checked", "sample")
-"""Of a result: what is long, or holds data."""
+NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error")
+"""Of a result: what is long, holds data, or was logged before it."""
+SHORT_LIST, SHORT_CHARS = 20, 200
+"""What is longer is left out of the line that a job ends with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     plain = argparse.RawDescriptionHelpFormatter
     # @FILE stands for an argument that is longer than the system takes
     made = argparse.ArgumentParser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
-    made.add_argument("--config", type=Path, default=Path("config"), help="directory of the configuration")
+    where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
+    made.add_argument("--config", type=Path, default=config_place(os.environ), help=where)
     made.add_argument("--topic", required=True)
     made.add_argument("--now", type=int, help="Unix ms; default: the clock")
     made.add_argument("--result", type=Path, help="file for the result, one JSON object")
@@ -69,13 +72,25 @@ def run_job(arguments: argparse.Namespace, work: Callable[[Job], dict[str, Any]]
         logger.exception("%s", known)
     if arguments.result:
         arguments.result.write_text(json.dumps(result))
-    logger.info("result: %s", json.dumps({k: v for k, v in result.items() if k not in NOT_LOGGED}))
+    logger.info("ended with exit code %s: %s", code, in_short(result))
     return code
 
 
 def require_clock(platform: Platform, now_ms: int) -> None:
     """Raises CleantailError for a clock of a run, as its tasks hand it on, that is ahead of the real one."""
     require_past(platform, now_ms, int(time.time() * 1000), SKEW_MS)
+
+
+def in_short(result: Mapping[str, Any]) -> str:
+    """A result in one line: its numbers and names. What is nested is in the result file, which the task keeps as its
+    XCom: a wall of JSON would stand before the reason of a failure."""
+    return ", ".join(f"{name} {value}" for name, value in result.items() if name not in NOT_LOGGED and _short(value))
+
+
+def _short(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) <= SHORT_LIST and all(isinstance(one, int) for one in value)
+    return isinstance(value, (str, int)) and len(str(value)) <= SHORT_CHARS
 
 
 def _resolve(arguments: argparse.Namespace) -> Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from operator import or_
@@ -24,13 +24,14 @@ from cleantail.partition_state import (
     with_late_tombstones,
     with_round,
 )
-from cleantail.round_state import as_due, late_spans, proof_due, spans_of, swept
+from cleantail.round_state import as_due, proof_due, spans_of, swept
 from cleantail.rules import RULES, WARNINGS
 from cleantail.topic_table import OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
 from spark_jobs.changes import BranchChange, texts
 from spark_jobs.columnar.log_round import judge
 from spark_jobs.columnar.tasks import answers
+from spark_jobs.contradictions import LateFiles, late_files, of_expiry, of_round
 from spark_jobs.deleted_versions import remembered
 from spark_jobs.session import grouped_by_log
 from spark_jobs.tables import TopicTable
@@ -69,20 +70,24 @@ def measure_unit(
     old = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
     plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
     change, files, after = _planned(table, unit, plan.columnar and not expiring)
-    new = {w.partition: _next_ledger(table, unit, w, old[w.partition], expiring) for w in unit.partitions}
+    late = {w.partition: [] if expiring else late_files(table, unit, w, old[w.partition]) for w in unit.partitions}
+    new = {w.partition: _next_ledger(table, unit, w, old[w.partition], late, expiring) for w in unit.partitions}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, old)
     told = answers(table, platform, unit, judge, files, after) if after is not None else None
+    has_copies = False  # where tasks judge the logs by columns there are none
     with grouped_by_log(table.spark, plan.grouped):
         tombstones = _tombstones(table, unit, files, old, new, expiring)
         if isinstance(told, list):
             by_log = {log[PARTITION]: log["measures"] for log in told}
             by_entry = _tombstones_by_columns(table, unit, tombstones)
         else:
-            words = _words(table, unit, expiring, plan.hint)
+            words, has_copies = _words(table, unit, expiring, plan.hint)
             by_log, by_entry = _measured(words, tombstones, table.topic.config, expiring)
         proven = rows_by_log(full_proof(table.at_branch(unit.branch), proofs)) if proofs else {}
+        contradictions = of_expiry(table, unit, old) if expiring else of_round(table, unit, late, has_copies)
     return [
         _measure(w, by_log, counts["deleted"], change.data_files_changed, proven)
+        | (contradictions[w.partition].as_measures() if w.partition in contradictions else {})
         | _tombstone_measures(w, old[w.partition], new[w.partition], by_entry)
         | {"proven_ms": _proven_ms(w, old[w.partition], proofs, unit.now_ms)}
         for w in unit.partitions
@@ -120,12 +125,14 @@ def _measured(
         words.unpersist()
 
 
-def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> DataFrame:
-    """Base and branch as bits (transforms.audit). An expiry has no dirty part, so no key is in its offset map."""
+def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> tuple[DataFrame, bool]:
+    """Base and branch as bits (transforms.audit), and whether an offset of the dirty part occurs twice. An expiry has
+    no dirty part, so no key is in its offset map."""
     works, configs = unit.partitions, table.topic.config
     logs = F.col(PARTITION).isin([w.partition for w in works])
     base = table.at_snapshot(unit.base_snapshot_id).where(logs)
     placed = with_place(base, *columns_of(configs), ROW_ID).withColumn("is_copy", F.lit(False))
+    copies = None
     if expiring:
         flagged = placed.withColumn(KEEP, F.lit(None).cast("bigint"))
     else:
@@ -138,7 +145,8 @@ def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> Data
             placed = placed.join(later, ROW_ID, "left").withColumn("is_copy", F.coalesce("later", F.lit(False)))
         winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
         flagged = with_winner(placed, winners, hint)
-    return together(base_words(flagged, works, configs, unit.now_ms), table.at_branch(unit.branch), works, configs)
+    words = base_words(flagged, works, configs, unit.now_ms)
+    return together(words, table.at_branch(unit.branch), works, configs), copies is not None
 
 
 def _tombstones(
@@ -213,13 +221,18 @@ def _proven_ms(work: PartitionWork, state: PartitionState, proofs: dict[int, int
 
 
 def _next_ledger(
-    table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState, expiring: bool
+    table: TopicTable,
+    unit: WorkUnit,
+    work: PartitionWork,
+    state: PartitionState,
+    came: Mapping[int, LateFiles],
+    expiring: bool,
 ) -> tuple[Horizon, ...]:
     """The ledger of horizons once this round is published; the clock of what it keeps for the first time starts now."""
     if expiring:
         return swept(work, state.horizons, unit.now_ms)
     horizon_ms = min(unit.now_ms + table.topic.config.delete_retention_ms, LONG_MAX)
-    late = _late_tombstones(table, unit, work, state)
+    late = _late_tombstones(table, unit, work, came[work.partition])
     if len(late) > LATE_LIMIT:
         return (Horizon(max(work.end_offset, state.ledger_end_offset), horizon_ms),)
     return with_late_tombstones(with_round(state.horizons, work.end_offset, horizon_ms), late, horizon_ms)
@@ -246,16 +259,12 @@ def _measure(
     return measure | own | {PARTITION: work.partition}
 
 
-def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> list[int]:
+def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, came: LateFiles) -> list[int]:
     """Offsets of live tombstones that this round is the first to pass over, below the ledger's end: their clock starts
     now."""
-    came = []
-    for low, high, known in late_spans(work, state):
-        files = table.files_after(unit.base_snapshot_id, work.partition, known)
-        if files:
-            came.append(F.col(OFFSET).between(low, high - 1) & F.col("_file").isin(files))
     if not came:
         return []
+    spans = [F.col(OFFSET).between(low, high - 1) & F.col("_file").isin(list(files)) for low, high, files in came]
     late = table.at_branch(unit.branch).where((F.col(PARTITION) == work.partition) & F.col(VALUE).isNull())
-    rows = late.where(reduce(or_, came)).select(OFFSET).limit(LATE_LIMIT + 1).collect()
+    rows = late.where(reduce(or_, spans)).select(OFFSET).limit(LATE_LIMIT + 1).collect()
     return sorted(row[OFFSET] for row in rows)

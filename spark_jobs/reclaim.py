@@ -37,6 +37,7 @@ from cleantail.neighbours import (
 from cleantail.reclaiming import resolve_reclaim
 from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
+from cleantail.words import counted
 from spark_jobs.commits import replace_files
 from spark_jobs.evidence import append_reclaim
 from spark_jobs.evidence_upkeep import merge_evidence
@@ -141,7 +142,10 @@ def swap_group(table: TopicTable, group: Sequence[DataFile], rewritten: Rewritte
     try:
         written, expected = table.added_records(branch), sum(f.live_records for f in group)
         if written != expected:
-            raise TableError(f"rewriting {len(group)} files gave {written} records for {expected}; nothing was changed")
+            raise TableError(
+                f"rewriting {counted(len(group), 'file')} gave {counted(written, 'record')} for {expected}; "
+                "nothing was changed"
+            )
         sequence_number, paths = max(f.data_sequence_number for f in group), {f.path for f in group}
         return replace_files(table, branch, paths, base, sequence_number, {"cleantail.operation": "reclaim"})
     except ConflictError as e:

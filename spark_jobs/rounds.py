@@ -16,6 +16,7 @@ from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import RunPlan, evaluate_topic
 from cleantail.partition_state import PROPERTY_PARTITION
 from cleantail.past_rounds import WITHDRAWN
+from cleantail.words import counted
 from spark_jobs.approvals import set_aside
 from spark_jobs.check_quality import check_round
 from spark_jobs.compact import compact_unit
@@ -139,7 +140,7 @@ def _added(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 def _compact_and_check(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:
     done = []
     for unit in plan.units:
-        progress(f"compacting {len(unit.partitions)} partitions (unit {unit.unit + 1} of {len(plan.units)})")
+        progress(f"compacting {counted(len(unit.partitions), 'partition')} (unit {unit.unit + 1} of {len(plan.units)})")
         done.append(compact_unit(table, platform, unit))
     progress("checking")
     return check_round(table, platform, plan.round, done)

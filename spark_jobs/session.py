@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark import SparkConf
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from cleantail.config import Platform
 from cleantail.errors import CleantailError
-from cleantail.spark_settings import jars, spark_conf, spark_secrets
-
-SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which has started the JVM and knows its settings."""
+from cleantail.spark_settings import jars, jars_directory, spark_conf, spark_secrets
+from spark_jobs import quiet_jvm
+from spark_jobs.quiet_jvm import SUBMITTED
 
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
@@ -28,16 +28,20 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     """
     if not jars(platform, os.environ) and SUBMITTED not in os.environ:
         raise CleantailError(
-            f"no Spark jars in {platform.home / 'jars'}: run `make setup`, or name them in CLEANTAIL_JARS"
+            f"no Spark jars in {jars_directory(platform, os.environ)}: run `make setup`, or name them in CLEANTAIL_JARS"
         )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if platform.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they quote values of records
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     platform.home.mkdir(parents=True, exist_ok=True)
+    settings = spark_conf(platform, os.environ, records)
+    quiet_jvm.start(settings)
     given = SparkConf() if SUBMITTED in os.environ else None
     builder = SparkSession.builder.appName(app_name)
-    for key, value in (spark_conf(platform, os.environ, records) | spark_secrets(platform, os.environ)).items():
+    for key, value in (settings | spark_secrets(platform, os.environ)).items():
         if given is None or not given.contains(key):
             builder = builder.config(key, value)
     session = builder.getOrCreate()

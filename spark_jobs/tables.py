@@ -35,6 +35,8 @@ BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 
 PROPERTY_SIDE_OF = "cleantail.side-of"
 """Whose side table it is, so that none is taken for another topic's table."""
+DELETED = "_deleted"
+"""Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
 
@@ -115,6 +117,13 @@ class TopicTable:
 
     def at_snapshot(self, snapshot_id: int) -> DataFrame:
         return self._as_topic_table(self.stored_at(snapshot_id))
+
+    def with_hidden_at(self, snapshot_id: int) -> DataFrame:
+        """At a snapshot also the records that are deleted, as long as their data files are there: `_deleted` tells."""
+        stored, columns = self.stored_at(snapshot_id), self.topic.columns
+        if columns is None:
+            return stored.select(*COLUMNS, "_file", DELETED)
+        return as_topic_table(stored, columns, DELETED)
 
     def stored_at(self, snapshot_id: int) -> DataFrame:
         """The table's own columns: what a rewrite copies."""

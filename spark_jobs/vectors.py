@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.columns import Columns
+from cleantail.config_row import LONG_MAX
 from cleantail.errors import TableError
 from cleantail.topic_table import KEY, OFFSET, PARTITION
 from spark_jobs.changes import each, files_with_deletes, partition_of, require_own_deletes
@@ -109,8 +110,7 @@ class FilesOf:
         )
 
     def _bound(self, bounds: Any, field: int) -> bytes | None:
-        found = None if bounds is None else bounds.get(field)
-        return None if found is None else bytes(self._jvm.org.apache.iceberg.util.ByteBuffers.toByteArray(found))
+        return _bytes_of(self._jvm, None if bounds is None else bounds.get(field))
 
     def share_with_keys(self, low: bytes, high: bytes) -> float:
         """Of the bytes of all files the share of those that can hold a key in [low, high], by their bounds."""
@@ -155,6 +155,19 @@ def _nulls(file: Any, field: int) -> int | None:
     counts = file.nullValueCounts()
     found = None if counts is None else counts.get(field)
     return None if found is None else int(found)
+
+
+def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:
+    """The lowest and the highest offset that a topic table's own file can have, by its metadata."""
+    field, ends = int(schema.findField(OFFSET).fieldId()), (0, LONG_MAX - 1)
+    sides = (file.lowerBounds(), file.upperBounds())
+    found = [_as_long(_bytes_of(jvm, None if side is None else side.get(field))) for side in sides]
+    low, high = (end if bound is None else bound for bound, end in zip(found, ends, strict=True))
+    return low, high
+
+
+def _bytes_of(jvm: Any, bound: Any) -> bytes | None:
+    return None if bound is None else bytes(jvm.org.apache.iceberg.util.ByteBuffers.toByteArray(bound))
 
 
 def _as_long(bound: bytes | None) -> int | None:

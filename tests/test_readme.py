@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,26 @@ def test_every_file_and_make_target_that_the_readme_names_exists():
     targets = (ROOT / "Makefile").read_text()
     for target in set(re.findall(r"`make ([a-z-]+)`", TEXT)):
         assert re.search(rf"^{target}:", targets, re.MULTILINE), target
+
+
+PROGRESS = re.compile(r" +\d+\.\ds  .+")
+
+
+def test_the_first_commands_as_written_show_a_compaction_on_a_fresh_home_and_print_nothing_else(tmp_path):
+    """The whole block in one shell. stderr holds the steps of long work, and no line of a library."""
+    [block] = re.findall(r"<!-- example: first commands -->\n```sh\n(.*?)```", TEXT, re.DOTALL)
+    jars = os.environ.get("CLEANTAIL_JARS") or str(ROOT / ".cleantail" / "jars")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("CLEANTAIL_")}
+    env |= {"CLEANTAIL_HOME": str(tmp_path / "fresh" / "home"), "CLEANTAIL_JARS": jars}
+    shell = ["bash", "-euo", "pipefail", "-c", block]
+    done = subprocess.run(shell, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "orders: 8 records appended" in done.stdout
+    assert "orders: 1 of 1 partition is due" in done.stdout
+    assert "9 of 9 checks passed" in done.stdout
+    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [(r["offset"], r["key"]) for r in records] == [
+        (4, "order-2"), (5, "order-1"), (6, "order-3"), (7, "order-4"),
+    ]  # fmt: skip
+    assert records[0]["payload"] is None
+    assert [line for line in done.stderr.splitlines() if not PROGRESS.fullmatch(line)] == []

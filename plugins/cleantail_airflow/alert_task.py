@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from cleantail.alarms import left_behind, log_alarms, still_behind, still_quarantined
-from cleantail.config import Topic
+from cleantail.alarms import left_behind, log_alarms, still_behind
+from cleantail.config import Platform, Topic
 from cleantail.events import Event
-from cleantail.incidents import Book, Condition, observed
+from cleantail.incidents import Condition, Look, observed
 from cleantail.log_state import LogState
 from cleantail.readers import Reader
-from cleantail_airflow.alerting import place_of, read_logs, red_alarms, tell
+from cleantail_airflow.alerting import began_ms, place_of, read_logs, red_alarms, tell
 from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
-from cleantail_airflow.failure_notes import NOTE, reason_in, red_in
-from cleantail_airflow.incident_book import load_book, save_book
+from cleantail_airflow.asking import waiting_subjects
+from cleantail_airflow.failure_notes import NOTE, at_ms_in, reason_in, red_in
+from cleantail_airflow.incident_book import Shelf, shelf_of
 from cleantail_airflow.operators import ALERT, ALERT_EARLY, OUTCOME, plan_of, topic_and_platform
 from cleantail_airflow.red_check import Failure
 from cleantail_airflow.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
@@ -32,12 +32,14 @@ from cleantail_airflow.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH
 
 @dataclass(frozen=True, slots=True)
 class FailedTask:
-    """A task instance that failed in this run, with what it noted. `red`: the failed expectations, if it was that."""
+    """A task instance that failed in this run, with what it noted. `red`: the failed expectations, if it was that;
+    `at_ms`: when (wall clock), 0 where it noted nothing."""
 
     task_id: str
     reason: str
     link: str
     red: tuple[Failure, ...] = ()
+    at_ms: int = 0
 
 
 class AlertOperator(BaseOperator):
@@ -60,23 +62,31 @@ class AlertOperator(BaseOperator):
             return  # never skipped: the task that asks for approval comes after it
         if not topic.alerts:
             raise AirflowSkipException("the topic has no alerts")
-        now_ms = clock_of(context)
-        states = task_states(context)
+        with shelf_of(topic.topic, platform.home) as shelf:
+            unreached = self._tell(topic, platform, shelf, context)
+        if unreached:
+            raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
+
+    def _tell(self, topic: Topic, platform: Platform, shelf: Shelf, context: Context) -> list[str]:
+        """Looks and tells. The table is read while no other task tells, so what is told is how it is now."""
+        now_ms, states = clock_of(context), task_states(context)
         failed = failed_tasks(states, context)
         logs, readers = read_logs(topic, platform, now_ms)
-        looked_at = context["params"]["partition"]
-        book = load_book(topic.topic)
-        conditions = [
-            *run_alarms(failed),
+        looked_at, book = context["params"]["partition"], shelf.load()
+        known = [i.condition for i in book.incidents.values() if i.is_open]
+        waiting = waiting_subjects({c.subject: c.run_id for c in known if c.event is Event.APPROVAL}, context)
+        conditions = (
+            *(c for c in known if c.subject in waiting),
+            *_seen_in_table(known, topic, logs, readers, looked_at, now_ms),
+            *_behind(context, logs, readers),
+            *(replace(c, seen_ms=c.seen_ms or began_ms(context)) for c in run_alarms(failed)),
             *_red_alarms(failed, logs or (), now_ms, platform.cleaner.log_cleaner_backoff_ms),
-            *_behind(context),
-            *_seen_in_table(book, topic, logs, readers, looked_at, now_ms),
-        ]
-        known = Known.of(states, logs, looked_at, self._all_tried(context))
-        after = observed(book, conditions, known, now_ms)
+        )
+        is_known = Known.of(states, logs, looked_at, self._all_tried(context))
+        look = Look(conditions, is_known, now_ms, began_ms(context), context["ti"].run_id, whole=not self.early)
+        shelf.save(observed(book, look))
         red = [failure for task in failed for failure in task.red]
-        if unreached := tell(topic, platform.home, after, red, context, partial(save_book, topic.topic, book)):
-            raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
+        return tell(topic, platform.home, shelf, red, context)
 
     def _all_tried(self, context: Context) -> bool:
         """Whether a task that did not fail is well: not while the run goes on, and a rollback tries none of them."""
@@ -113,7 +123,7 @@ def _failed_task(task_id: str, map_index: int | None, runs: str, context: Contex
     where = {"map_indexes": map_index} if mapped else {}
     note = context["ti"].xcom_pull(task_ids=task_id, key=NOTE, **where)
     link = f"{runs}/tasks/{task_id}" + (f"/mapped/{map_index}" if mapped else "")
-    return FailedTask(task_id, reason_in(note), link, tuple(red_in(note)))
+    return FailedTask(task_id, reason_in(note), link, tuple(red_in(note)), at_ms_in(note))
 
 
 def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:
@@ -122,7 +132,8 @@ def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:
     for task in failed:
         if not task.red:
             text = f"{task.task_id} failed: {task.reason}"
-            found.setdefault(task.task_id, Condition(Event.RUN_FAILED, f"task {task.task_id}", text, task.link))
+            condition = Condition(Event.RUN_FAILED, f"task {task.task_id}", text, task.link, seen_ms=task.at_ms)
+            found.setdefault(task.task_id, condition)
     return list(found.values())
 
 
@@ -130,18 +141,25 @@ def _red_alarms(
     failed: Iterable[FailedTask], logs: Iterable[LogState], now_ms: int, backoff_ms: int
 ) -> list[Condition]:
     states = list(logs)
-    return [c for task in failed for c in red_alarms(task.red, states, task.link, now_ms, backoff_ms)]
+    found = [(task, c) for task in failed for c in red_alarms(task.red, states, task.link, now_ms, backoff_ms)]
+    return [replace(condition, seen_ms=task.at_ms) for task, condition in found]
 
 
-def _behind(context: Context) -> list[Condition]:
-    """An expiry that waited for a person is published by a task of its own, and only that one knows whom it left."""
+def _behind(context: Context, logs: Sequence[LogState] | None, readers: Iterable[Reader]) -> list[Condition]:
+    """An expiry that waited for a person is published by a task of its own, and only that one knows whom it left. Who
+    has gone on since then is behind no more."""
     results = [context["ti"].xcom_pull(task_ids=task) or {} for task in (EXPIRE_TOMBSTONES, PUBLISH_EXPIRY)]
     rows = [row for result in results for row in result.get("left_behind") or ()]
-    return [left_behind(r["name"], r["partition"], r["offset"], r.get("gone_to", r["offset"])) for r in rows]
+    found = [left_behind(r["name"], r["partition"], r["offset"], r.get("gone_to", r["offset"])) for r in rows]
+    return still_behind(found, readers) if logs else found
+
+
+_IN_STATE = (Event.QUARANTINED, Event.CHECK_FAILED)
+"""What the state of a log says, whatever the run was for."""
 
 
 def _seen_in_table(
-    book: Book,
+    known: Iterable[Condition],
     topic: Topic,
     logs: tuple[LogState, ...] | None,
     readers: tuple[Reader, ...],
@@ -150,10 +168,9 @@ def _seen_in_table(
 ) -> list[Condition]:
     if logs is None:
         return []
-    known = [i.condition for i in book.values() if i.over_ms is None]
     alarms = log_alarms(logs, readers, topic.config, now_ms)
-    due = [c for c in alarms if c.event is Event.QUARANTINED or looked_at in (None, c.partition)]
-    return [*due, *still_behind(known, readers), *still_quarantined(known, logs)]
+    due = [c for c in alarms if c.event in _IN_STATE or looked_at in (None, c.partition)]
+    return [*due, *still_behind(known, readers)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +201,8 @@ class Known:
         """A task is well again when it succeeded, or when a whole run had nothing for it to do and was green."""
         if condition.event is Event.RUN_FAILED:
             return self.green or condition.subject.removeprefix("task ") in self.succeeded
+        if condition.event is Event.APPROVAL:  # `waiting_subjects` has asked Airflow
+            return True
         bounded = condition.event in (Event.DEADLINE_MISSED, Event.ERASURE)
         return condition.partition in self.partitions and not (
             bounded and self.looked_at not in (None, condition.partition)

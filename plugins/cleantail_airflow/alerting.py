@@ -1,41 +1,37 @@
-"""Telling the channels of a topic: what a task just saw, and at the end of a run everything that is wrong with it."""
+"""Telling the channels of a topic. All who tell do it here, by one rule (`cleantail.tellings`) and one book: the task
+that sees a red check, `evaluate` a missed deadline, `approve` that it asks and that it was answered, and at the end of
+a run the task `alert` everything.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from airflow.sdk import Context
 
 from cleantail.alarms import check_failed, deadline_run_ms, missed_deadlines
 from cleantail.config import Alert, Platform, Topic
 from cleantail.evaluate import log_states, read_facts
-from cleantail.incidents import (
-    Book,
-    Condition,
-    Incident,
-    Listener,
-    after_telling,
-    observed,
-    to_tell,
-    without_settled,
-)
+from cleantail.incidents import Condition, Incident, Look, observed
 from cleantail.log_state import LogState
 from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader
 from cleantail.run_schedule import parts_of
-from cleantail_airflow.incident_book import load_book, save_book
-from cleantail_airflow.messages import Message, Place, messages_of
+from cleantail.tellings import Listener, Telling, after_telling, tellings, while_telling, without_settled
+from cleantail_airflow.incident_book import Shelf, shelf_of
+from cleantail_airflow.messages import Message, Place, message_of
 from cleantail_airflow.notifiers import channel, deliver
 from cleantail_airflow.red_check import Failure
 
-ANNOUNCE_PAUSES_S = (5, 20, 60)
-"""Between the tries to tell that a round waits for a person. The task holds its slot meanwhile."""
+EVALUATED = "evaluated_ms"
+"""XCom of `evaluate`: when it did (Unix ms, wall clock), whatever clock the run was given."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,15 +43,32 @@ def place_of(topic: str, context: Context) -> Place:
     return Place(base, topic, ti.run_id, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
+def began_ms(context: Context) -> int:
+    """When the run began (Unix ms, wall clock), also where a task of it is cleared much later: Airflow then says that
+    the run began anew, and its `evaluate` knows better."""
+    from cleantail_airflow.operators import EVALUATE
+
+    run: Any = context.get("dag_run")
+    started = getattr(run, "start_date", None)
+    evaluated = context["ti"].xcom_pull(task_ids=EVALUATE, key=EVALUATED)
+    times = [int(started.timestamp() * 1000)] if started else []
+    return min([*times, *([int(evaluated)] if evaluated else [])], default=_wall_ms())
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)
+
+
 def tell_of_red(topic: Topic, platform: Platform, context: Context, red: Sequence[Failure], now_ms: int) -> None:
     """A red check."""
 
     def found() -> list[Condition]:
         logs, _ = read_logs(topic, platform, now_ms)
-        return red_alarms(red, logs or (), context["ti"].log_url, now_ms, platform.cleaner.log_cleaner_backoff_ms)
+        backoff_ms = platform.cleaner.log_cleaner_backoff_ms
+        conditions = red_alarms(red, logs or (), context["ti"].log_url, now_ms, backoff_ms)
+        return [replace(condition, seen_ms=_wall_ms()) for condition in conditions]
 
-    if topic.alerts:
-        _tell_now(topic, platform, context, found, red, now_ms)
+    tell_now(topic, platform, context, Sight(found, now_ms, failures=red))
 
 
 def tell_of_missed(topic: Topic, platform: Platform, context: Context, logs: Sequence[LogState], now_ms: int) -> None:
@@ -67,30 +80,38 @@ def tell_of_missed(topic: Topic, platform: Platform, context: Context, logs: Seq
         before = log_states(topic, read_facts(topic, platform), before_ms)
         return missed_deadlines(logs, before, topic.config, now_ms, before_ms)
 
-    overdue_now = missed_deadlines(logs, logs, topic.config, now_ms, now_ms)
-    if topic.alerts and overdue_now:  # else the table is not read a second time
-        _tell_now(topic, platform, context, found, (), now_ms)
-
-
-def _tell_now(
-    topic: Topic,
-    platform: Platform,
-    context: Context,
-    found: Callable[[], list[Condition]],
-    red: Sequence[Failure],
-    now_ms: int,
-) -> None:
-    """At once, before the task ends: what is wrong is not to wait for the rest of the run. What cannot be told now, the
-    run's last task tells if it lasts, so nothing that goes wrong here makes the task fail."""
-    try:
-        book = observed(before := load_book(topic.topic), found(), _nothing, now_ms)
-        tell(topic, platform.home, book, red, context, partial(save_book, topic.topic, before))
-    except Exception:
-        logger.exception("what is wrong could not be told now; the task alert does it")
+    if missed_deadlines(logs, logs, topic.config, now_ms, now_ms):  # else the table is not read a second time
+        tell_now(topic, platform, context, Sight(found, now_ms))
 
 
 def _nothing(_: Condition) -> bool:
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a task in the middle of a run has to tell at once: what is wrong, and which incidents it has ended."""
+
+    found: Callable[[], list[Condition]]
+    now_ms: int
+    is_over: Callable[[Condition], bool] = _nothing
+    failures: Sequence[Failure] = ()
+
+
+def tell_now(topic: Topic, platform: Platform, context: Context, sight: Sight) -> list[str]:
+    """Before the task ends: what is wrong is not to wait for the rest of the run. What cannot be told now, the run's
+    last task tells, so nothing that goes wrong here makes the task fail. Returns the channels that were not reached."""
+    if not topic.alerts:
+        return []
+    try:
+        with shelf_of(topic.topic, platform.home) as shelf:
+            conditions, run_id = tuple(sight.found()), context["ti"].run_id
+            look = Look(conditions, sight.is_over, sight.now_ms, began_ms(context), run_id)
+            shelf.save(observed(shelf.load(), look))
+            return tell(topic, platform.home, shelf, sight.failures, context)
+    except Exception:
+        logger.exception("what is wrong could not be told now; the task alert does it")
+        return [channel(alert) for alert in topic.alerts]
 
 
 def red_alarms(
@@ -117,40 +138,31 @@ def read_logs(topic: Topic, platform: Platform, now_ms: int) -> tuple[tuple[LogS
         return None, ()
 
 
-def tell(
-    topic: Topic,
-    home: Path,
-    book: Book,
-    failures: Iterable[Failure],
-    context: Context,
-    save: Callable[[Book], None],
-) -> list[str]:
-    """Brings every channel up to date; the book is saved after each. Returns the channels that could not be reached."""
-    listeners = [Listener(alert.name, alert.events) for alert in topic.alerts]
-    place, unreached, found = place_of(topic.topic, context), [], list(failures)
-    for alert, listener in zip(topic.alerts, listeners, strict=True):
-        begun, ended = to_tell(book, listener)
-        for message, incidents in messages_of(_with_links([*begun, *ended], place), found, place):
-            if not _delivered(alert, message, context, home):
+def tell(topic: Topic, home: Path, shelf: Shelf, failures: Iterable[Failure], context: Context) -> list[str]:
+    """Brings every channel up to date with the book. Returns the channels that could not be reached.
+
+    The book says what is being told before a message goes out, and what was told when the channel has it: whenever the
+    task dies, and whatever the channel had heard by then, the next one who tells knows that it has to be told again.
+    """
+    place, unreached, seen = place_of(topic.topic, context), [], list(failures)
+    channels = _channels(topic)
+    for alert, listener in channels:
+        for telling in tellings(shelf.load(), listener):
+            by = uuid.uuid4().hex
+            shelf.save(while_telling(shelf.load(), listener, telling, by))
+            if not _delivered(alert, message_of(_with_links(telling, place), seen, place), context, home):
                 unreached.append(channel(alert))
                 break
-            book = after_telling(book, listener, incidents)
-        save(without_settled(book, listeners))
+            shelf.save(after_telling(shelf.load(), listener, telling, by))
+    shelf.save(without_settled(shelf.load(), [listener for _, listener in channels]))
     return list(dict.fromkeys(unreached))
 
 
-def announce(
-    topic: Topic, home: Path, message: Message, context: Context, sleep: Callable[[float], None] = time.sleep
-) -> None:
-    """Tells every channel that wants the message's event, once: what waits for a person is nothing that gets well by
-    itself, so it is no incident. No later run tells it either, so a channel that does not take it is tried again."""
-    waiting = [alert for alert in topic.alerts if message.event in alert.events]
-    for pause_s in ANNOUNCE_PAUSES_S:
-        if waiting := [alert for alert in waiting if not _delivered(alert, message, context, home)]:
-            sleep(pause_s)
-    for alert in waiting:
-        if not _delivered(alert, message, context, home):
-            logger.error("given up: %s does not know that %s", channel(alert), message.headline)
+def _channels(topic: Topic) -> list[tuple[Alert, Listener]]:
+    """One that stands in the YAML twice, for other events, is one."""
+    alerts = {alert.name: alert for alert in topic.alerts}
+    events = {name: {e for alert in topic.alerts if alert.name == name for e in alert.events} for name in alerts}
+    return [(alert, Listener(name, frozenset(events[name]))) for name, alert in alerts.items()]
 
 
 def _delivered(alert: Alert, message: Message, context: Context, home: Path) -> bool:
@@ -163,9 +175,14 @@ def _delivered(alert: Alert, message: Message, context: Context, home: Path) -> 
     return True
 
 
-def _with_links(incidents: Iterable[Incident], place: Place) -> list[Incident]:
+def _with_links(telling: Telling, place: Place) -> Telling:
     """What was seen in the table leads to the log on the topic's page."""
-    return [
-        i if i.condition.link else replace(i, condition=replace(i.condition, link=place.page(i.condition.partition)))
-        for i in incidents
-    ]
+
+    def linked(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
+        return tuple(
+            replace(i, condition=replace(c, link=c.link or place.page(c.partition)))
+            for i in incidents
+            for c in [i.condition]
+        )
+
+    return replace(telling, begun=linked(telling.begun), ended=linked(telling.ended), still=linked(telling.still))

@@ -8,18 +8,21 @@ What a person is shown holds data, so it is set in `execute` and never rendered 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
 
 from cleantail import approval_text
 from cleantail.approval import heads_of
 from cleantail.topic import Topic
+from cleantail_airflow.asking import tell_that_it_waits, tell_that_it_was_answered
 from cleantail_airflow.operators import topic_and_platform
 
 APPROVE, REJECT = "Approve", "Reject"
+NOBODY_ASKED = "nothing waits for approval: nobody was asked"
 ASKED = "asked"
 """XCom of a task that waits: the snapshots that were shown. Only they may be published by its answer."""
 ROLLBACK_TO = "rollback_to"
@@ -27,10 +30,10 @@ ROLLBACK_TO = "rollback_to"
 
 
 class ApproveOperator(HITLOperator):
-    """Asks whether what `source` has checked may be published; goes on at once where nothing has to be asked.
+    """Asks whether what `source` has checked may be published.
 
-    The answer is the task's XCom: {"approved", "by" (None: nobody in time), "at_ms", "heads"}, None where nothing was
-    asked.
+    The answer is the task's XCom: {"approved", "by" (None: nobody in time), "at_ms", "heads"}. Where nothing has to be
+    asked the task is skipped: green would say that somebody had approved.
     """
 
     template_fields: Sequence[str] = ("topic", "source")
@@ -51,14 +54,22 @@ class ApproveOperator(HITLOperator):
     def execute(self, context: Context) -> None:
         checked = checked_of(context, self.source)
         if not checked or not checked.get("holds"):
-            self.log.info("nothing waits for approval")
-            return
+            self.log.info("%s", NOBODY_ASKED)
+            raise AirflowSkipException(NOBODY_ASKED)
         self.subject = approval_text.subject(checked)
-        self.body = approval_text.body(checked)
+        self.body = approval_text.body(checked, self._question(context))
         context["ti"].xcom_push(ASKED, heads_of(checked))
         self.log.info("%s", self.body)
-        self._tell(checked, context)
+        tell_that_it_waits(*topic_and_platform(self.topic, self.config_dir), checked, context)
         super().execute(context)
+
+    def _question(self, context: Context) -> approval_text.Question:
+        """Airflow counts the time to answer from now on."""
+        from cleantail_airflow.alerting import place_of
+
+        place, timeout = place_of(self.topic, context), self.response_timeout or timedelta()
+        until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
+        return approval_text.Question(until_ms, place.page(), place.data_docs)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         answer = super().execute_complete(context, event)
@@ -66,18 +77,10 @@ class ApproveOperator(HITLOperator):
         approved = answer["chosen_options"] == [APPROVE]
         by = (user["name"] or user["id"]) if user else None
         self.log.info("%s by %s", "approved" if approved else "rejected", by or "nobody: the time to answer is over")
+        tell_that_it_was_answered(*topic_and_platform(self.topic, self.config_dir), context)
         at_ms = int(answer["responded_at"].timestamp() * 1000)
         heads = context["ti"].xcom_pull(task_ids=self.task_id, key=ASKED)
         return {"approved": approved, "by": by, "at_ms": at_ms, "heads": heads}
-
-    def _tell(self, checked: dict[str, Any], context: Context) -> None:
-        """One alert: somebody has to look."""
-        from cleantail_airflow.alerting import announce, place_of
-        from cleantail_airflow.messages import round_waits
-
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
-        message = round_waits(checked, place_of(self.topic, context), context["ti"].log_url)
-        announce(topic, platform.home, message, context)
 
 
 def checked_of(context: Context, source: str) -> dict[str, Any] | None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from html import escape
+from dataclasses import dataclass
+from html import escape, unescape
 from pathlib import Path
 
 _BODY = re.compile("<body[^<>]*>")
+_COMMANDS = re.compile(r"<meta\b[^<>]*http-equiv[^<>]*>?", re.IGNORECASE)
+"""What tells a browser to go elsewhere, or by which rules to read the page: only the server's headers do."""
+_TITLE = re.compile("<title>([^<]*)</title>")
+_TITLE_WITHIN_CHARS = 2000
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -37,20 +42,44 @@ def file_in(site: Path, path: str) -> Path | None:
     return file if inside and file.suffix in TYPES and file.is_file() else None
 
 
-def pages_of(site: Path, rounds: Iterable[str]) -> dict[str, list[str]]:
-    """Round -> paths of its pages in the site, oldest first; rounds without one are left out."""
+@dataclass(frozen=True, slots=True)
+class DocsPage:
+    """A validation's page in the site: `label` says partitions, status and suite. The kind is that of its round; pages
+    of earlier versions say none of it."""
+
+    path: str
+    label: str
+    kind: str = ""
+    failed: bool = False
+
+
+def pages_of(site: Path, rounds: Iterable[str]) -> dict[str, list[DocsPage]]:
+    """Round -> its pages in the site, those of failed checks first; rounds without one are left out."""
     wanted = set(rounds)
-    pages: dict[str, list[str]] = {}
+    pages: dict[str, list[DocsPage]] = {}
     for suite in sorted(site.glob("validations/*")):
         for folder in suite.iterdir() if suite.is_dir() else ():
             if folder.name in wanted:
                 found = sorted(folder.glob("*/*.html"))
-                pages.setdefault(folder.name, []).extend(str(file.relative_to(site)) for file in found)
-    return {name: found for name, found in pages.items() if found}
+                pages.setdefault(folder.name, []).extend(_page(site, file) for file in found)
+    return {name: sorted(found, key=lambda page: not page.failed) for name, found in pages.items() if found}
+
+
+def _page(site: Path, file: Path) -> DocsPage:
+    """By its title, `topic · partition 0 · compact ROUND · suite · failed` (spark_jobs.data_docs_pages)."""
+    path = str(file.relative_to(site))
+    with file.open(errors="replace") as text:
+        title = _TITLE.search(text.read(_TITLE_WITHIN_CHARS))
+    parts = unescape(title[1]).split(" · ") if title else []
+    if len(parts) != 5:
+        return DocsPage(path, path.split("/")[1])
+    _, partitions, round_, suite, status = parts
+    return DocsPage(path, f"{partitions} · {status} ({suite})", round_.split(" ")[0], status == "failed")
 
 
 def framed(page: str, root: str, topic: str) -> str:
     """A page with a style that it can be read by, and a way back: its own are on the internet."""
     style = f'<link rel="stylesheet" href="{escape(root)}/static/data_docs.css"></head>'
     back = f'<p><a href="{escape(root)}/topics/{escape(topic)}#rounds">Back to {escape(topic)}</a></p>'
+    page = _COMMANDS.sub("", page)
     return _BODY.sub(lambda body: body[0] + back, page.replace("</head>", style, 1), count=1)

@@ -76,7 +76,9 @@ def _refuse_taken(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise CleantailError(f"port {port}: {error.strerror}; choose another with --port") from None
+            raise CleantailError(
+                f"port {port}: {error.strerror}; choose another with --port, or make up PORT=8081"
+            ) from None
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], port: int) -> bool:

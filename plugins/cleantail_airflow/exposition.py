@@ -20,6 +20,7 @@ from sqlalchemy import func, select
 
 from cleantail.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, Metric, Sample, by_metric
 from cleantail_airflow.asking import asking_tasks
+from cleantail_airflow.dag_states import dag_states
 from cleantail_airflow.page_content import Content
 from cleantail_airflow.scraped import samples_of
 
@@ -30,7 +31,7 @@ _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 def exposition(content: Content, readable: Collection[str], accept: str) -> tuple[bytes, str]:
     """(body, content type) for the topics that the scraper may read. Raises CleantailError as the page does."""
     now_ms = int(time.time() * 1000)
-    found = samples_of(content, readable, now_ms, asking_tasks(readable))
+    found = samples_of(content, readable, now_ms, asking_tasks(readable), dag_states(readable))
     samples = [*found, *_since_last_run(last_runs_ms(readable), now_ms), _dead()]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Samples(samples))

@@ -5,6 +5,7 @@ The note is an XCom, which may hold values that a check observed: it is pulled i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -34,14 +35,19 @@ def noted(context: Context) -> Iterator[None]:
 
 
 def note_of(error: Exception) -> dict[str, Any]:
-    """The error's words and, of a red check, what failed."""
+    """The error's words, when it was (wall clock) and, of a red check, what failed."""
     red = [asdict(failure) for failure in error.failures] if isinstance(error, RedCheck) else []
-    return {"reason": str(error)[:_REASON_CHARS], "red": red}
+    return {"reason": str(error)[:_REASON_CHARS], "red": red, "at_ms": int(time.time() * 1000)}
 
 
 def reason_in(note: Mapping[str, Any] | None) -> str:
     """A task that was killed could not note anything."""
     return str(note["reason"]) if note else LOST
+
+
+def at_ms_in(note: Mapping[str, Any] | None) -> int:
+    """When the task failed (Unix ms); 0 where nobody knows."""
+    return int(note.get("at_ms", 0)) if note else 0
 
 
 def red_in(note: Mapping[str, Any] | None) -> list[Failure]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from pathlib import Path
 
 from cleantail.config import Platform, Topic
+from cleantail.source_files import matching_files
 
 
 def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]:
@@ -16,8 +15,7 @@ def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]
     """
     from cleantail.evaluate import read_facts
 
-    pattern = os.path.join(glob.escape(str(platform.home)), topic.source.path or "")  # an absolute path stays as it is
-    found = sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())
+    found = matching_files(platform.home, topic.source.path or "")
     facts = read_facts(topic, platform) if found else None
     known = facts.ingested if facts else frozenset()
     return found, [file for file in found if _digest(file) not in known]

@@ -1,4 +1,5 @@
-"""What is said of incidents: one message for all that began, or ended, of one event at a time. Without Airflow.
+"""What is said of incidents: one message for all of one event, with what began, what is over and what lasts. Without
+Airflow.
 
 A message may hold values that a check observed in the data, so nothing of it is ever a template or markup.
 """
@@ -6,16 +7,14 @@ A message may hold values that a check observed in the data, so nothing of it is
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from typing import Any
 
-from cleantail.approval import held_message
-from cleantail.approval_text import count_lines
 from cleantail.events import Event
 from cleantail.incidents import Incident
-from cleantail.words import instant
+from cleantail.tellings import Telling
+from cleantail_airflow.headlines import headline, line, subjects_of
 from cleantail_airflow.red_check import Failure
 
 LINES_SHOWN = 50
@@ -36,10 +35,20 @@ class Place:
         anchor = "" if partition is None else f"#log-{partition}"
         return f"{self.base}/cleantail/topics/{self.topic}{anchor}"
 
+    @property
+    def data_docs(self) -> str:
+        """The index of the topic's Data Docs."""
+        return f"{self.base}/cleantail/topics/{self.topic}/docs/index.html"
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What happened, once for all channels. `failures`, with what was observed, only in the run that saw them."""
+    """How it is with one event of a topic, once for all channels. `failures`, with what was observed, only in the run
+    that saw them.
+
+    `incident` is the same in all messages about the event, for pagers: `state` is open as long as any of `open` is
+    left. `over`: what is over since the last message.
+    """
 
     topic: str
     event: str
@@ -51,6 +60,9 @@ class Message:
     page: str
     run_id: str
     at: str
+    incident: str
+    open: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
 
     @property
@@ -59,8 +71,9 @@ class Message:
 
     @property
     def body(self) -> str:
-        """Everything but the subject."""
-        return "\n".join([self.reason, *map(str, self.failures), *dict.fromkeys([self.link, self.page])])
+        """Everything but the subject; a pager that reads texts finds its incident in the line above the links."""
+        about = f"incident {self.incident}: {self.state}"
+        return "\n".join([self.reason, *map(str, self.failures), about, *dict.fromkeys([self.link, self.page])])
 
     @property
     def text(self) -> str:
@@ -71,80 +84,41 @@ class Message:
         return {"text": self.text, **asdict(self)}
 
 
-def round_waits(checked: Mapping[str, Any], place: Place, link: str) -> Message:
-    """A round waits for approval; the sample is shown where the answer is given, behind Airflow's login."""
+def message_of(telling: Telling, failures: Iterable[Failure], place: Place) -> Message:
+    """The message that tells it; it leads to what is news."""
+    first = telling.incidents[0].condition
+    link = first.link or place.page(first.partition)
     return Message(
         topic=place.topic,
-        event=Event.APPROVAL.value,
-        state="open",
-        headline="a round waits for approval (Airflow: Browse, Required Actions)",
-        reason="\n".join([held_message(place.topic, checked["holds"]), *count_lines(checked)]),
+        event=telling.event.value,
+        state=telling.said.value,
+        headline=headline(telling),
+        reason=_reason(telling),
         task=link.partition("/tasks/")[2].partition("/")[0].partition("?")[0],
         link=link,
-        page=place.page(),
-        run_id=place.run_id,
-        at=place.at,
-    )
-
-
-def messages_of(
-    incidents: Sequence[Incident], failures: Iterable[Failure], place: Place
-) -> list[tuple[Message, list[Incident]]]:
-    """One message an event and state (all begin, or all have ended), with the incidents that it tells of. Ends come
-    first: the last message about a partition says how it is now."""
-    found = list(failures)
-
-    def kind(incident: Incident) -> tuple[bool, Event]:
-        return incident.over_ms is None, incident.condition.event
-
-    return [
-        (_message(event, not begun, told := list(members), found, place), told)
-        for (begun, event), members in groupby(sorted(incidents, key=kind), kind)
-    ]
-
-
-def _message(event: Event, over: bool, told: list[Incident], failures: list[Failure], place: Place) -> Message:
-    partitions = {i.condition.partition for i in told}
-    seen = [f for f in failures if f.partition in partitions] if event is Event.CHECK_FAILED and not over else []
-    first = told[0].condition
-    return Message(
-        topic=place.topic,
-        event=event.value,
-        state="over" if over else "open",
-        headline=f"over: {_headline(event, told)}" if over else _headline(event, told),
-        reason=_reason(told),
-        task=first.link.partition("/tasks/")[2].partition("/")[0].partition("?")[0],
-        link=first.link or place.page(first.partition),
         page=place.page(first.partition),
         run_id=place.run_id,
         at=place.at,
-        failures=tuple(seen[:FAILURES_SHOWN]),
+        incident=f"cleantail/{place.topic}/{telling.event.value}",
+        open=subjects_of([*telling.begun, *telling.still]),
+        over=subjects_of(telling.ended),
+        failures=_seen(telling, failures),
     )
 
 
-def _headline(event: Event, told: list[Incident]) -> str:
-    subjects = [i.condition.subject for i in told]
-    partitions = ", ".join(map(str, sorted({i.condition.partition for i in told if i.condition.partition is not None})))
-    return {
-        Event.CHECK_FAILED: f"check failed, partitions held back: {partitions}",
-        Event.RUN_FAILED: f"{', '.join(s.removeprefix('task ') for s in subjects)} failed",
-        Event.DEADLINE_MISSED: f"deadline missed, partitions: {partitions}",
-        Event.QUARANTINED: f"held back until their next try, partitions: {partitions}",
-        Event.HOLD_CAP: f"tombstones went before {len(subjects)} readers had read them, partitions: {partitions}",
-        Event.ERASURE: f"erasure overdue, partitions: {partitions}",
-    }[event]
+def _seen(telling: Telling, failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    if telling.event is not Event.CHECK_FAILED:
+        return ()
+    partitions = {i.condition.partition for i in telling.begun}
+    return tuple(f for f in failures if f.partition in partitions)[:FAILURES_SHOWN]
 
 
-def _reason(told: list[Incident]) -> str:
-    lines = [_line(incident) for incident in told[:LINES_SHOWN]]
-    more = [f"and {len(told) - LINES_SHOWN} more"] if len(told) > LINES_SHOWN else []
-    return "\n".join([*lines, *more])
-
-
-def _line(incident: Incident) -> str:
-    if incident.over_ms is None:
-        return incident.condition.text
-    return f"{incident.condition.text} (told {instant(incident.since_ms)}, over {instant(incident.over_ms)} UTC)"
+def _reason(telling: Telling) -> str:
+    """News first; what lasts is said again where something is over."""
+    incidents: list[Incident] = [*telling.begun, *telling.ended, *(telling.still if telling.ended else ())]
+    more = len(incidents) - LINES_SHOWN
+    lines = [line(incident) for incident in incidents[:LINES_SHOWN]]
+    return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
 
 
 def mail_body(message: Message) -> str:
@@ -154,7 +128,8 @@ def mail_body(message: Message) -> str:
     said = f"<pre>{html.escape(message.reason)}</pre>{_html_table([list(columns), *rows]) if rows else ''}"
     names = {message.link: "Task log in Airflow"} | {message.page: "Topic in Airflow"}
     links = "".join(f'<p><a href="{html.escape(url, quote=True)}">{name}</a></p>' for url, name in names.items())
-    return f"<h3>{html.escape(message.subject)}</h3>{said}{links}"
+    about = f"<p>{html.escape(f'incident {message.incident}: {message.state}')}</p>"
+    return f"<h3>{html.escape(message.subject)}</h3>{said}{about}{links}"
 
 
 def slack_text(message: Message) -> str:

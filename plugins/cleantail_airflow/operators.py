@@ -29,8 +29,10 @@ from cleantail.clocks import require_past
 from cleantail.config import Platform, Topic, find_topic, load_platform
 from cleantail.errors import CleantailError
 from cleantail_airflow.failure_notes import noted
+from cleantail_airflow.idle import NOTE, idle_note, not_due
 from cleantail_airflow.places import job_file, spark_environment
 from cleantail_airflow.red_check import Failure, RedCheck, failures_of, warnings_of
+from cleantail_airflow.run_params import require_known_params
 
 if TYPE_CHECKING:
     from cleantail.evaluate import RunPlan
@@ -60,15 +62,17 @@ class EvaluateOperator(BaseOperator):
         self.config_dir = config_dir
         self.reason: str | None = None
 
-    def execute(self, context: Context) -> list[dict[str, Any]]:
+    def execute(self, context: Context) -> NoReturn:
         with noted(context):
-            return self._evaluate(context)
+            self._evaluate(context)
 
-    def _evaluate(self, context: Context) -> list[dict[str, Any]]:
+    def _evaluate(self, context: Context) -> NoReturn:
         from cleantail.evaluate import evaluate_topic
-        from cleantail_airflow.alerting import tell_of_missed
+        from cleantail_airflow.alerting import EVALUATED, tell_of_missed
         from cleantail_airflow.run_metrics import send_plan, send_since_last_run
 
+        require_known_params(context)
+        context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         wanted = context["params"]
         if wanted.get("rollback_to"):
@@ -84,9 +88,21 @@ class EvaluateOperator(BaseOperator):
         context["ti"].xcom_push(PLAN, plan)
         tell_of_missed(topic, platform, context, run.logs, now_ms)
         if not (plan["units"] or plan["sweep"] or plan["reclaim"]["due"]):
+            context["ti"].xcom_push(NOTE, idle_note(topic, self.reason))
             self._skip_all_after(context, keep=[ALERT] if _something_to_tell(topic, run, now_ms) else [])
-        units: list[dict[str, Any]] = plan["units"]
-        return units
+        self._skip_not_due(context, plan)
+
+    def _skip_not_due(self, context: Context, plan: dict[str, Any]) -> NoReturn:
+        """Ends evaluate well. What has nothing to do is skipped here: no process starts to find that out for itself."""
+        ti = context["ti"]
+        reasons = not_due(plan)
+        tasks = sorted(reasons.keys() & self.get_flat_relative_ids(upstream=False))
+        # raised, so Airflow does not keep what would be returned: the units, over which compact is mapped
+        where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
+        XCom.set("return_value", plan["units"], **where, _mapped_length=len(plan["units"]))
+        for task_id in tasks:
+            XCom.set("skipped", reasons[task_id], dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
+        raise DownstreamTasksSkipped(tasks=tasks)  # type: ignore[no-untyped-call]
 
     def _skip_all_after(self, context: Context, keep: Collection[str] = ()) -> NoReturn:
         """No process and no slot of the pool for a run without work; each skipped task keeps the reason as XCom."""
@@ -226,7 +242,7 @@ def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
 
     if not topic.alerts:
         return False
-    return bool(log_alarms(run.logs, run.readers, topic.config, now_ms) or load_book(topic.topic))
+    return bool(log_alarms(run.logs, run.readers, topic.config, now_ms) or load_book(topic.topic).incidents)
 
 
 def plan_of(context: Context) -> dict[str, Any] | None:

@@ -28,9 +28,11 @@ from cleantail import words
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
 from cleantail.releasing import release
+from cleantail.round_work import clocks_differ
 from cleantail.run_schedule import schedule_words
 from cleantail_airflow import data_docs
 from cleantail_airflow.asking import asking_tasks
+from cleantail_airflow.dag_states import dag_states
 from cleantail_airflow.exposition import exposition
 from cleantail_airflow.metrics_access import SCRAPER, Scraper
 from cleantail_airflow.page_access import (
@@ -53,7 +55,11 @@ STATIC = HERE / "static"
 STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'"
-DOCS_POLICY = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'"
+DOCS_POLICY = (
+    "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
+    "sandbox allow-same-origin"
+)
+"""Of pages that show data: nothing in them runs, is sent, or opens another window; links within the frame work."""
 HEADERS = {
     "Content-Security-Policy": f"{POLICY}; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -103,7 +109,9 @@ def all_topics(request: Request, user: User) -> Response:
     content = _content(request)
     try:
         names = readable(content.topics(), user)
-        return _page(request, "topics.html", content.all_topics(names, _now_ms(), asking_tasks(names)))
+        return _page(
+            request, "topics.html", content.all_topics(names, _now_ms(), asking_tasks(names), dag_states(names))
+        )
     except CleantailError as e:
         return _problem(request, "The topics cannot be shown", str(e))
 
@@ -112,7 +120,7 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
     """The page of one topic; also the tab of DAGs that are none."""
     try:
         asking = asking_tasks([dag_id]).get(dag_id, "")
-        shown = _content(request).one_topic(dag_id, _now_ms(), asking)
+        shown = _content(request).one_topic(dag_id, _now_ms(), asking, dag_states([dag_id])[dag_id])
     except KeyError:
         text = f"{dag_id} is not a Cleantail topic: no file in config/topics names it."
         return _problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
@@ -217,6 +225,7 @@ def _templates() -> Environment:
         "count": "{:,}".format,
         "ratio": "{:.2f}".format,
         "px": "{:.1f}".format,
+        "clocks_differ": clocks_differ,
     }
     return made
 

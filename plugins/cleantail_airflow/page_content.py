@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cleantail.config import ConfigError, Platform, Topic, load_platform, scan_topics
 from cleantail.config_origin import settings, written
-from cleantail.drawing import Bar, log_bar, round_columns, size_plot
+from cleantail.dag_state import DagState
+from cleantail.drawing import Bar, log_bar
 from cleantail.errors import CleantailError
 from cleantail.evaluate import RunPlan, log_states, plan_run
 from cleantail.failed_branches import KeptBranch, kept_branch
-from cleantail.history import saved
+from cleantail.history import last_round_at_ms, saved
 from cleantail.log_state import LogState
 from cleantail.metadata_cache import MetadataCache, Observed
-from cleantail.metrics import RECLAIMED
-from cleantail.overview import MEANING, State, TopicRow, counts, in_order, lag_limits, topic_row
+from cleantail.overview import TopicRow, counts, in_order, lag_limits, topic_row
 from cleantail.past_rounds import Round, with_undone
+from cleantail.topic_states import MEANING, State, ingestion_words
 from cleantail.triggers import Decision
 from cleantail_airflow.data_docs import pages_of, site_of
+from cleantail_airflow.page_charts import PARTITIONS_SHOWN, Charts, Counted, counted_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +36,9 @@ the kept snapshots say it."""
 ONE_WITHIN_S = 30.0
 ROUNDS_SHOWN = 30
 BAR_WIDTH = 1000.0
-PLOT_SIZE = (600, 120)
 
+NO_DAGS: Mapping[str, DagState] = {}
+"""Where nobody has asked Airflow."""
 Found = Mapping[str, tuple[Path, Topic | ConfigError]]
 
 
@@ -49,6 +52,7 @@ class LogView:
     lag_ms: int | None
     sweep: bool
     kept: KeptBranch | None
+    held_by: tuple[str, ...] = ()
 
 
 class Content:
@@ -111,43 +115,56 @@ class Content:
         self._found = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
         self._seen = seen
 
-    def all_topics(self, readable: Collection[str], now_ms: int, asking: Mapping[str, str]) -> dict[str, Any]:
+    def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, Observed | None]:
+        """As the cache's, with the readers' positions of now. Raises TableError where the catalog cannot be reached."""
+        return self.cache.with_readers(topics, self.cache.observe(topics, within_s)) if topics else {}
+
+    def all_topics(
+        self,
+        readable: Collection[str],
+        now_ms: int,
+        asking: Mapping[str, str],
+        dags: Mapping[str, DagState] = NO_DAGS,
+    ) -> dict[str, Any]:
         """The rows of the topics that the user may read, in their order. `asking`: topic -> the task of its DAG that
-        waits for a person's answer."""
+        waits for a person's answer; `dags`: topic -> what Airflow says of its DAG."""
         found = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
         topics = [topic for topic in found.values() if isinstance(topic, Topic)]
         if topics:
             self.cache.totals(0)  # begins to read the evidence, beside the tables
-        seen = self.cache.observe(topics, ALL_WITHIN_S) if topics else {}
-        freed = self._freed_bytes() if topics else {}
+        seen = self.observe(topics, ALL_WITHIN_S)
+        counted = self._counted() if topics else {}
         of_all = (
-            row_of(name, topic, seen.get(name), now_ms, asking.get(name, ""), freed.get(name, 0))
+            row_of(name, topic, seen.get(name), now_ms, asking.get(name, ""), counted.get(name), dags.get(name))
             for name, topic in found.items()
         )
         rows = in_order(of_all)
         reading = any(row.state is State.READING for row in rows)
         return {"rows": rows, "counts": counts(rows), "meaning": MEANING, "reading": reading, "now_ms": now_ms}
 
-    def one_topic(self, name: str, now_ms: int, asking: str = "") -> dict[str, Any]:
+    def one_topic(self, name: str, now_ms: int, asking: str = "", dag: DagState | None = None) -> dict[str, Any]:
         """Everything of one topic. Raises KeyError for an unknown one, CleantailError where it cannot be read."""
         file, _ = self.topics()[name]
         topic = self.topic(name)
-        observed = self.cache.observe([topic], ONE_WITHIN_S)[name]
+        observed = self.observe([topic], ONE_WITHIN_S)[name]
         if observed is None or observed.error:
             raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
         rounds = with_undone(self.cache.rounds(topic), observed.undone)
-        facts = observed.facts and replace(observed.facts, readers=self.cache.readers(topic))
+        facts = observed.facts
         plan = plan_run(topic, facts, now_ms=now_ms)
         return {
             "topic": topic,
-            "row": row_of(name, topic, observed, now_ms, asking, self._freed_bytes().get(name, 0)),
+            "row": row_of(name, topic, observed, now_ms, asking, self._counted().get(name), dag),
+            "ingestion": ingestion_words(topic),
+            "dag": dag or DagState(),
             "asking": asking,
             "asked_for": next((r for r in rounds if r.open), None) if asking else None,
             "meaning": MEANING,
             "limits": lag_limits(topic),
             "plan": plan,
             "logs": _log_views(plan, topic, self.platform, facts.branches if facts else ()),
-            "plot": size_plot(observed.sizes, *PLOT_SIZE),
+            "charts": Charts.of(observed.sizes, rounds[:ROUNDS_SHOWN]),
+            "charts_shown": PARTITIONS_SHOWN,
             **self._rounds(topic, rounds),
             "undoable": {(u.round, u.kind): u for u in observed.undoable},
             "newest": observed.undoable[0] if observed.undoable else None,
@@ -155,18 +172,14 @@ class Content:
             "now_ms": now_ms,
         }
 
-    def _freed_bytes(self) -> dict[str, int]:
-        """Topic -> bytes that all its reclaims have freed, as far as the evidence is read."""
-        totals = self.cache.totals(FREED_WITHIN_S) or {}
-        return {labels[0]: int(number) for (metric, labels), number in totals.items() if metric == RECLAIMED}
+    def _counted(self) -> dict[str, Counted]:
+        """Topic -> bytes by what the evidence says of all its rounds and reclaims, as far as it is read."""
+        return counted_bytes(self.cache.totals(FREED_WITHIN_S), self.topics())
 
     def _rounds(self, topic: Topic, rounds: list[Round]) -> dict[str, Any]:
         shown = rounds[:ROUNDS_SHOWN]
         docs = pages_of(site_of(self.platform.home, topic.topic), [r.name for r in shown])
-        columns = round_columns(shown, PLOT_SIZE[0], PLOT_SIZE[1])
-        reasons = dict.fromkeys(reason for column in columns for reason, _, _ in column.parts)
-        more = {"more_rounds": len(rounds) - len(shown), "reasons": list(reasons)}
-        return {"rounds": shown, "docs": docs, "columns": columns, **more}
+        return {"rounds": shown, "docs": docs, "more_rounds": len(rounds) - len(shown)}
 
 
 def row_of(
@@ -175,22 +188,25 @@ def row_of(
     observed: Observed | None,
     now_ms: int,
     asking: str = "",
-    freed_bytes: int = 0,
+    counted: Counted | None = None,
+    dag: DagState | None = None,
 ) -> TopicRow:
     """One topic at a glance, whatever is wrong with it. `asking`: the task that waits for a person's answer;
-    `freed_bytes`: what the evidence says of all its reclaims."""
+    `counted`: what the evidence says of all its rounds and reclaims; `dag`: what Airflow says of its DAG."""
     if isinstance(topic, ConfigError):
-        return TopicRow(name, State.BROKEN, str(topic.problems[0]))
+        return TopicRow(name, State.BROKEN, str(topic.problems[0]), dag=dag)
     if observed is None:
-        return TopicRow(name, State.READING, MEANING[State.READING], topic.description)
+        return TopicRow(name, State.READING, MEANING[State.READING], topic.description, dag=dag)
     if observed.error:
-        return TopicRow(name, State.UNREADABLE, observed.error, topic.description)
+        return TopicRow(name, State.UNREADABLE, observed.error, topic.description, dag=dag)
     try:
         logs = log_states(topic, observed.facts, now_ms)
     except CleantailError as e:
-        return TopicRow(name, State.UNREADABLE, str(e), topic.description)
-    files = observed.facts.files if observed.facts else ()
-    return topic_row(topic, logs, saved(files, observed.sizes, freed_bytes), now_ms, asking)
+        return TopicRow(name, State.UNREADABLE, str(e), topic.description, dag=dag)
+    files, readers = (observed.facts.files, observed.facts.readers) if observed.facts else ((), ())
+    known = counted or Counted()
+    total = saved(files, observed.sizes, known.freed_bytes, known.so_far_bytes)
+    return topic_row(topic, logs, total, now_ms, asking, readers, dag, last_round_at_ms(observed.sizes))
 
 
 def _log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:
@@ -202,6 +218,7 @@ def _log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collec
             lag_ms=_lag_ms(log, plan.now_ms),
             sweep=log.partition in plan.sweep,
             kept=kept_branch(log.state, log.partition, topic, platform.catalog.name, branches),
+            held_by=tuple(h.name for h in plan.holds if h.partition == log.partition and h.tombstones),
         )
         for log, decision in zip(plan.logs, plan.decisions, strict=True)
     ]

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from cleantail.config import CONFIG_VARIABLE
+
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
 
 
 def config_dir(env: Mapping[str, str]) -> Path:

@@ -1,16 +1,17 @@
-"""What Airflow loads from this folder: the listener that keeps the pool of Spark applications, and the page."""
+"""What Airflow loads from this folder: the listeners that keep the pool of Spark applications and write the notes of
+idle runs, and the page."""
 
 from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from cleantail_airflow import page, pool
+from cleantail_airflow import idle, page, pool
 
 
 class CleantailPlugin(AirflowPlugin):
     """Operators and notifiers are imported by the DAGs; what else Airflow should know is registered here."""
 
     name = "cleantail"
-    listeners = [pool]
+    listeners = [pool, idle]
     fastapi_apps = page.FASTAPI_APPS
     external_views = page.EXTERNAL_VIEWS

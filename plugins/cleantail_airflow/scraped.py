@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from cleantail.config import Topic
+from cleantail.dag_state import DagState
 from cleantail.evaluate import log_states
 from cleantail.history import saved
 from cleantail.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
 from cleantail.metadata_cache import Observed
-from cleantail.metrics import TOPICS, UP, Sample
-from cleantail.overview import State
+from cleantail.metrics import LAST_RUN_FAILED, TOPICS, UP, Sample
+from cleantail.topic_states import State
 from cleantail_airflow.page_content import Content, row_of
 
 TABLES_WITHIN_S = 2.0
@@ -22,19 +23,29 @@ there at the next scrape."""
 DOWN = (State.BROKEN, State.UNREADABLE)
 
 
-def samples_of(content: Content, readable: Collection[str], now_ms: int, asking: Mapping[str, str]) -> list[Sample]:
-    """The samples of the topics that the scraper may read; `asking` as for the page. Raises CleantailError where the
-    catalog is out of reach."""
+def samples_of(
+    content: Content, readable: Collection[str], now_ms: int, asking: Mapping[str, str], dags: Mapping[str, DagState]
+) -> list[Sample]:
+    """The samples of the topics that the scraper may read; `asking` and `dags` as for the page. Raises CleantailError
+    where the catalog is out of reach."""
     found = {name: topic for name, (_, topic) in content.topics().items() if name in readable}
     topics = {name: topic for name, topic in found.items() if isinstance(topic, Topic)}
-    seen = content.cache.observe(list(topics.values()), TABLES_WITHIN_S) if topics else {}
+    seen = content.observe(list(topics.values()), TABLES_WITHIN_S)
     states = {
-        name: row_of(name, topic, seen.get(name), now_ms, asking.get(name, "")).state for name, topic in found.items()
+        name: row_of(name, topic, seen.get(name), now_ms, asking.get(name, ""), dag=dags.get(name)).state
+        for name, topic in found.items()
     }
     read = [name for name in topics if states[name] not in (*DOWN, State.READING)]
     totals = content.cache.totals(EVIDENCE_WITHIN_S) if topics else None
     gauges = chain.from_iterable(_of_topic(topics[name], seen[name] or Observed(), now_ms) for name in read)
-    return [*gauges, *_of_states(states), *_counted(totals, read)]
+    return [*gauges, *_of_states(states), *_of_runs(dags, found), *_counted(totals, read)]
+
+
+def _of_runs(dags: Mapping[str, DagState], names: Iterable[str]) -> Iterator[Sample]:
+    """Before its first run has ended a DAG has no sample."""
+    yield from (
+        Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name in names if (dag := dags.get(name)) and dag.last
+    )
 
 
 def _of_topic(topic: Topic, observed: Observed, now_ms: int) -> Iterator[Sample]:

@@ -10,10 +10,12 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.approval import heads_of
+from cleantail.words import counted
 from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
 from cleantail_airflow.assets import announce, asset_of
 from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform
 from cleantail_airflow.red_check import failures_of
+from cleantail_airflow.run_params import require_known_params
 
 COMPACT = "compact"
 CHECK_QUALITY = "check_quality"
@@ -32,12 +34,15 @@ class IngestOperator(CleantailSparkOperator):
     def arguments(self, context: Context) -> list[str]:
         from cleantail_airflow.landing import new_files
 
+        require_known_params(context)
         if context["params"].get(ROLLBACK_TO):
             self.skip("the run is a rollback")
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         found, new = new_files(topic, platform)
         if not new:
-            self.skip(f"nothing new: the table has all {len(found)} files that match {topic.source.path}")
+            self.skip(
+                f"nothing new: the table already has what matches {topic.source.path} ({counted(len(found), 'file')})"
+            )
         return [argument for file in new for argument in ("--file", str(file))]
 
 

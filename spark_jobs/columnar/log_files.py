@@ -13,6 +13,7 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from cleantail.errors import TableError
+from cleantail.words import counted
 from spark_jobs.positions import positions_of
 
 BATCH_RECORDS = 1 << 17
@@ -107,7 +108,7 @@ def read_deletes(io: FileIO, deletes: Deletes | None, records: int) -> BitMap64:
     if len(found) != deletes.count or (found and found.max() >= records):
         raise TableError(
             f"the deletion vector in {deletes.path} at {deletes.start} has {len(found)} positions, "
-            f"its metadata say {deletes.count} of a file of {records} records"
+            f"its metadata say {deletes.count} of a file of {counted(records, 'record')}"
         )
     return found
 
@@ -135,7 +136,9 @@ def record_batches(
     with io.new_input(file.path).open() as stream:
         parquet = pq.ParquetFile(stream)
         if parquet.metadata.num_rows != len(keep):
-            raise TableError(f"{file.path} has {parquet.metadata.num_rows} records, its metadata say {len(keep)}")
+            raise TableError(
+                f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {len(keep)}"
+            )
         names = _names(parquet.schema_arrow, columns)
         for batch in parquet.iter_batches(BATCH_RECORDS, columns=names, use_threads=False):
             end = at + batch.num_rows

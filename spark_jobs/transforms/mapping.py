@@ -14,9 +14,10 @@ PLACE = "concat(`_file`, '#', lpad(cast(`_pos` AS string), 19, '0')) AS `_row_id
 base and branch have the same data files."""
 
 
-def as_topic_table(stored: DataFrame, columns: Columns) -> DataFrame:
-    """The columns of a topic table and the hidden ones; what a plan does not use is not read."""
-    return stored.selectExpr(*_named(stored, columns), *METADATA[:2], PLACE)
+def as_topic_table(stored: DataFrame, columns: Columns, *more: str) -> DataFrame:
+    """The columns of a topic table and the hidden ones, with `more` of Iceberg's; what a plan does not use is not
+    read."""
+    return stored.selectExpr(*_named(stored, columns), *METADATA[:2], *more, PLACE)
 
 
 def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:

@@ -125,10 +125,12 @@ def shows_where_and_what(page):
     shown = page.locator("ol.rounds > li").first.inner_text()
     assert "duplicate_keys" in shown
     assert "0 violations" in shown
-    page.get_by_role("link", name=re.compile("Data Docs")).first.click()
+    page.get_by_role("link", name=re.compile("partition 1 · failed")).first.click()
     page.wait_for_load_state()
     assert "/docs/" in page.url
-    assert "Expectation Validation Result" in page.inner_text("body")
+    assert "payments, partition 1: failed" in page.inner_text("body")
+    page.get_by_role("link", name="All validations of payments").click()
+    page.get_by_role("link", name="partition 0", exact=True).wait_for()
 
 
 def a_viewer_changes_nothing(office, page):

@@ -65,6 +65,24 @@ def test_a_file_of_several_logs_is_a_file_of_each(adopted, properties):
     assert first.null_values + second.null_values == (2 if not properties else 0)
 
 
+@pytest.mark.parametrize("properties", [{}, WITHOUT_METRICS], ids=["with metrics", "without metrics"])
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        pytest.param(
+            flat((0, 5, 100, None, "a"), (1, 0, 50, 2, "b"), (0, 7, 300, None, "c"), (1, 2, 70, None, "d")),
+            [2, 1],
+            id="several logs",
+        ),
+        pytest.param(flat((4, 8, 100, None, "a"), (4, 9, 90, 1, "b")), [1], id="one log"),
+        pytest.param(flat((4, 8, 100, 2, "a"), (4, 9, 90, 1, None)), [0], id="none"),
+    ],
+)
+def test_records_without_a_key_are_counted_for_each_log(adopted, properties, rows, expected):
+    facts = table_facts(adopted(FLAT, FLAT_SCHEMA, rows, **properties))
+    assert [file.null_keys for file in facts.files] == expected
+
+
 @pytest.mark.parametrize("properties", [{}, WITHOUT_METRICS], ids=["manifest", "footer"])
 def test_a_file_of_one_log_is_known_without_reading_a_record(adopted, properties, monkeypatch):
     monkeypatch.setattr(data_files, "_from_records", lambda *_: pytest.fail("records were read"))
@@ -230,8 +248,8 @@ def test_a_table_is_told_and_an_upgrade_is_asked_for(sinks, project):
     code, out, err = run("sinks.orders")
     assert code == 2
     assert "sinks.orders: plain columns" in out
-    assert "partition 0: 3 records, offsets 1 to 3, 1 duplicates" in out
-    assert "0 of 1 files are in offset order" in out
+    assert "partition 0: 3 records, offsets 1 to 3, 1 duplicate" in out
+    assert "files in offset order: 0 of 1" in out
     assert "note: no timestamp: the newest segment stays active" in out
     assert "sinks.orders cannot be adopted; nothing was changed:\n- its format version is 1" in err
     assert list((project / "config" / "topics").iterdir()) == []

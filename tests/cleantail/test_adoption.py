@@ -146,14 +146,18 @@ def test_a_table_of_version_2_stays_what_it_is_and_a_person_is_told_what_that_co
     ("different", "message"),
     [
         pytest.param({"value_is_required": True}, "v can never be null: no record is a tombstone", id="required"),
-        pytest.param({"files_of_several_logs": 2}, "2 files hold several partitions", id="shared files"),
-        pytest.param({"files_without_bounds": 4}, "4 files have no bounds", id="no metrics"),
-        pytest.param({"keyless": 3}, "3 records have no key", id="keyless"),
+        pytest.param({"files_of_several_logs": 2}, "files that hold several partitions: 2", id="shared files"),
+        pytest.param(
+            {"files_without_bounds": 4},
+            "files without bounds of partition and offset in the metadata: 4",
+            id="no metrics",
+        ),
+        pytest.param({"keyless": 3}, "records without a key: 3", id="keyless"),
     ],
 )
 def test_what_a_person_should_know_is_told(different, message):
     told = advice(replace(FOUND, **different), COLUMNS, False)
-    assert "1 records have the offset of another: the first round keeps one of each" in told
+    assert "records with the offset of another: 1. The first round keeps one of each" in told
     assert any(message in text for text in told)
 
 
@@ -175,8 +179,8 @@ def test_the_findings_are_told_in_lines():
         "  timestamp: m.timestamp (no such column)",
         "  not mapped: m, x",
         "partition 0: 10 records, offsets 0 to 9, 0 duplicates",
-        "partition 1: 5 records, offsets 3 to 6, 1 duplicates",
-        "2 of 2 files are in offset order; tombstones: 2",
+        "partition 1: 5 records, offsets 3 to 6, 1 duplicate",
+        "files in offset order: 2 of 2; tombstones: 2",
     ]
 
 

@@ -6,13 +6,13 @@ import pytest
 from kernel_builders import HOUR_MS, configs, log_state
 
 from cleantail.alarms import (
+    check_failed,
     deadline_run_ms,
     left_behind,
     log_alarms,
     missed_deadlines,
-    quarantine_subject,
+    round_waits,
     still_behind,
-    still_quarantined,
 )
 from cleantail.events import Event
 from cleantail.incidents import Condition
@@ -92,25 +92,38 @@ def test_a_run_that_cleans_is_late_where_the_one_before_it_was_to(log_before, be
 # ---- quarantine
 
 
-def test_a_quarantine_is_one_incident_for_all_its_attempts():
-    [found] = log_alarms([HELD], (), configs(), 9_999)
-    assert (found.event, found.subject) == (Event.QUARANTINED, quarantine_subject(0, 5_000))
+def test_a_quarantine_is_one_incident_for_all_its_attempts_and_another_occurrence_after_a_release():
+    red, found = log_alarms([HELD], (), configs(), 9_999)
+    assert (found.event, found.subject, found.occurrence) == (Event.QUARANTINED, "partition 0", "since 5000")
     assert found.text == "partition 0 is in quarantine since 1970-01-01 00:00:05 UTC, " + AGAIN + ": check failed: x"
+    assert (red.event, red.subject, red.occurrence) == (Event.CHECK_FAILED, "partition 0", "since 5000")
+    assert red.text == "partition 0: check failed: x; in quarantine since 1970-01-01 00:00:05 UTC, " + AGAIN
+
+
+def test_a_red_check_is_the_same_incident_before_and_after_its_quarantine_is_in_the_table():
+    seen = check_failed(0, HELD.state, ["x"], "link", 9_999, 1)
+    [red, _] = log_alarms([HELD], (), configs(), 9_999)
+    assert (seen.key, seen.occurrence, seen.partition) == (red.key, red.occurrence, red.partition)
+
+
+def test_a_partition_that_a_person_holds_back_has_no_failed_check():
+    rejected = PartitionState(quarantine=Quarantine(5_000, "compact", "rejected by anna", 1, 6_000))
+    [found] = log_alarms([log_state(state=rejected)], (), configs(), 9_999)
+    assert found.event is Event.QUARANTINED
+    assert found.text.startswith("partition 0 is held back since")
 
 
 def test_a_quarantine_names_the_branch_and_how_long_it_is_kept():
     held = replace(HELD.state, quarantine=replace(HELD.state.quarantine, branch="failed_r_u0_10"))
-    [found] = log_alarms([replace(HELD, state=held)], (), configs(cleantail_failed_branch_retention_ms=5_000), 9_999)
-    assert found.text.endswith("x; what was held back is on branch failed_r_u0_10 until 1970-01-01 00:00:15 UTC")
+    alarms = log_alarms([replace(HELD, state=held)], (), configs(cleantail_failed_branch_retention_ms=5_000), 9_999)
+    assert len(alarms) == 2
+    for found in alarms:
+        assert found.text.endswith("; what was held back is on branch failed_r_u0_10 until 1970-01-01 00:00:15 UTC")
 
 
-@pytest.mark.parametrize(
-    ("subject", "kept"), [(quarantine_subject(0, 5_000), True), (quarantine_subject(0, 4_999), False)]
-)
-def test_a_failed_check_lasts_as_long_as_the_quarantine_that_it_led_to(subject, kept):
-    known = Condition(Event.CHECK_FAILED, subject, "", "", 0)
-    other = replace(known, event=Event.QUARANTINED)
-    assert still_quarantined([known, other], [HELD, log_state(partition=1)]) == ([known] if kept else [])
+def test_a_round_that_waits_is_an_incident_of_its_task_and_run():
+    found = round_waits("approve", "manual__1", "8 records", "link")
+    assert (found.event, found.subject) == (Event.APPROVAL, "task approve of run manual__1")
 
 
 # ---- erasure
@@ -126,6 +139,13 @@ def test_a_tombstone_is_overdue_when_the_grace_after_its_horizon_is_over(now_ms,
 def test_overdue_tombstones_are_counted_and_dated():
     [found] = log_alarms([DELETED], (), configs(cleantail_erasure_grace_ms=0), 3_001)
     assert found.text == "partition 0: up to 7 tombstones are still there, due since 1970-01-01 00:00:02 UTC"
+
+
+def test_one_overdue_tombstone_is_one():
+    [found] = log_alarms(
+        [log_state(horizons=(Horizon(5, 1_000, 1),))], (), configs(cleantail_erasure_grace_ms=0), 3_001
+    )
+    assert "partition 0: up to 1 tombstone is still there, due since" in found.text
 
 
 def test_a_topic_that_is_not_compacted_erases_nothing():

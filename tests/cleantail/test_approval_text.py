@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from cleantail.approval_text import body, count_lines, sample_lines, shown, subject
+from cleantail.approval_text import (
+    KEY_CHARS,
+    LINE_CHARS,
+    VALUE_CHARS,
+    Question,
+    body,
+    count_lines,
+    sample_lines,
+    shown,
+    subject,
+)
 
 
 def checked(sample=(), **more):
@@ -65,9 +75,34 @@ def test_no_data_ends_the_block_it_stands_in():
     text = body(checked([{"partition": 1, "offset": 5, "key": hostile, "value": hostile}]))
     fences = [line for line in text.splitlines() if line.lstrip().startswith("```")]
     assert fences == ["```text", "```"] * 3
-    assert sum("<script>" in line for line in text.splitlines()) == 1
+    assert sum("<script>" in line for line in text.splitlines()) == 2  # as the key, and as the value
 
 
-def test_a_sample_line_has_place_key_and_value():
-    [line] = sample_lines([{"partition": 1, "offset": 5, "key": '"k"', "value": "null"}])
-    assert line == 'partition 1  offset 5  key "k"  value null'
+def test_the_sample_says_what_goes_and_what_stays_in_its_place():
+    goes = {"partition": 1, "offset": 5, "key": '"k"', "value": "null"}
+    assert sample_lines([goes | {"kept_offset": 9}, goes | {"kept_offset": None}, goes]) == [
+        "partition 1, offset 5 goes; offset 9 of the same key stays", '  key   "k"', "  value null",
+        "partition 1, offset 5 goes; nothing of its key stays", '  key   "k"', "  value null",
+        "partition 1, offset 5 goes", '  key   "k"', "  value null",
+    ]  # fmt: skip
+
+
+def test_no_line_of_the_sample_is_so_wide_that_a_box_would_cut_it():
+    longest = {
+        "partition": 1,
+        "offset": 5,
+        "key": shown(b"k" * 90, 90, KEY_CHARS),
+        "value": shown(b"v" * 900, 900, VALUE_CHARS),
+    }
+    lines = sample_lines([longest | {"kept_offset": 10**12}])
+    assert max(map(len, lines)) <= LINE_CHARS
+    assert "".join(line.strip() for line in lines).count("v") == VALUE_CHARS + 1  # and the word value
+
+
+def test_the_body_says_until_when_an_answer_is_awaited_and_where_to_look():
+    text = body(
+        checked(), Question(1_700_000_000_000, "https://airflow/cleantail/topics/orders", "https://airflow/docs")
+    )
+    assert "**Answer until 2023-11-14 22:13:20 UTC.** No answer by then is a Reject" in text
+    assert "[The topic's page](https://airflow/cleantail/topics/orders)" in text
+    assert "[Data Docs of its checks](https://airflow/docs)" in text

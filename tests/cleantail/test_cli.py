@@ -12,6 +12,7 @@ from cleantail import cli, commands
 from cleantail.cli import main
 from cleantail.errors import ConflictError
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.readers import set_position
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -61,7 +62,7 @@ def usage(capsys):
         ),
         pytest.param(["plan", "orders", "--now", "soon"], "'soon' is not an integer", id="clock in words"),
         pytest.param(["plan", "orders", "--now", ""], "'' is not an integer", id="empty clock"),
-        pytest.param(["plan", "orders", "--now", "²"], "argument --now: invalid", id="superscript"),
+        pytest.param(["plan", "orders", "--now", "²"], "argument --now: '²' is not an integer", id="superscript"),
         pytest.param(["plan", "orders", "--now", str(1 << 63)], f"'{1 << 63}' is not an integer", id="clock too large"),
         pytest.param(
             ["compact", "orders", "--partition", "x"], "argument --partition: 'x' is not", id="partition in words"
@@ -70,7 +71,7 @@ def usage(capsys):
             ["read", "orders", "--from-offset", "x"], "argument --from-offset: 'x' is not", id="offset in words"
         ),
         pytest.param(
-            ["latest", "orders", "--as-of", "x"], "argument --as-of: invalid int value: 'x'", id="snapshot in words"
+            ["rollback", "orders", "--to", "x"], "argument --to: 'x' is neither last nor", id="snapshot in words"
         ),
         pytest.param(["ingest", "orders"], "the following arguments are required: --file", id="nothing to ingest"),
         pytest.param(
@@ -151,7 +152,10 @@ def test_an_unknown_topic_is_named_with_the_nearest_one(run):
 
 def test_a_missing_folder_names_the_option(capsys, tmp_path):
     assert main(["plan", "orders", "--config", str(tmp_path / "absent")]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}/absent: no such directory: give it with --config DIR\n"
+    assert (
+        capsys.readouterr().err
+        == f"error: {tmp_path}/absent: no such directory: give it with --config DIR or CLEANTAIL_CONFIG\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["status", "ingest --file f", "plan", "compact", "reclaim", "read"])
@@ -187,7 +191,40 @@ def test_compact_with_nothing_due_starts_no_spark(run, monkeypatch):
 def test_status_without_a_topic_is_that_of_all(run, project):
     (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
     code, out, _ = run("status", "--json", "--now", "7")
-    assert (code, json.loads(out)) == (0, {"now_ms": 7, "topics": {"bills": [], "orders": []}})
+    none: dict[str, list[None]] = {"bills": [], "orders": []}
+    assert (code, json.loads(out)) == (0, {"now_ms": 7, "topics": none, "readers": none, "broken": []})
+
+
+def test_status_of_all_goes_on_past_a_broken_file_and_says_so_at_the_end(run, project, orders_table):
+    (project / "config" / "topics" / "aaa.yaml").write_text("topic: aaa\nconfig: {segment.mss: 1}\n")
+    (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
+    code, out, err = run("status")
+    assert code == 2
+    assert "orders: no records yet" in out and "bills: no records yet" in out
+    assert err.startswith(f"error: {project}/config/topics/aaa.yaml: config.segment.mss: unknown key")
+    code, out, _ = run("status", "--json", "--now", "7")
+    document = json.loads(out)
+    assert (code, document["topics"]) == (2, {"bills": [], "orders": []})
+    [broken] = document["broken"]
+    assert "aaa.yaml: config.segment.mss" in broken
+    assert run("status", "orders")[0] == 0
+
+
+def test_status_of_all_goes_on_past_a_table_that_is_another_topics(run, project, orders_table):
+    (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
+    orders_table.set_properties(**{"cleantail.topic": "other"})
+    code, out, err = run("status")
+    assert (code, "bills: no records yet" in out) == (2, True)
+    assert err.startswith("error: orders: ")
+    assert "belongs to topic other" in err
+
+
+def test_a_broken_defaults_file_is_told_once(run, project):
+    (project / "config" / "defaults.yaml").write_text("topic: {config: {segment.mss: 1}}\n")
+    (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
+    for command in ("status", "check-config"):
+        code, out, err = run(command)
+        assert (code, out, err.count("defaults.yaml: topic.config.segment.mss: unknown key")) == (2, "", 1)
 
 
 def test_reading_before_the_first_ingest_says_what_to_do(run):
@@ -202,8 +239,9 @@ def test_a_catalog_on_a_closed_port_is_one_plain_message(run, project, command, 
     monkeypatch.setenv("CLEANTAIL_CATALOG_USER", "me")
     monkeypatch.setenv("CLEANTAIL_CATALOG_PASSWORD", "hunter2")
     code, out, err = run(command, "orders")
-    assert code == 2
-    assert "error: catalog cleantail (postgres) at postgresql://127.0.0.1:1/iceberg cannot be reached: " in err
+    assert code == 4
+    where = "catalog cleantail (postgres) at postgresql://127.0.0.1:1/iceberg"
+    assert f"error: {where} cannot be reached: the connection was refused: nothing listens there\n" in err
     assert "hunter2" not in out + err
     assert "Traceback" not in err
 
@@ -215,7 +253,8 @@ def test_a_broken_catalog_file_is_one_plain_message(run, project, command):
     code, _, err = run(command, "orders")
     assert code == 2
     assert err.splitlines()[-1] == (
-        f"error: catalog cleantail (sqlite) at sqlite:///{project}/home/catalog.db cannot be reached: DatabaseError"
+        f"error: catalog cleantail (sqlite) at sqlite:///{project}/home/catalog.db cannot be opened: "
+        "the file is not a SQLite database"
     )
 
 
@@ -324,6 +363,33 @@ def test_status_has_the_numbers_of_each_log(run, filled):
         (1, 4, 5, 1),
     ]
     assert [(r["checkpoint"], r["next_horizon_ms"]) for r in rows] == [(3, 9_000), (None, None)]
+
+
+def test_status_and_plan_show_readers_and_what_they_hold_until_when(run, filled):
+    ledger = PartitionState(checkpoint=3, horizons=(Horizon(3, 9_000, 1, swept_to=1),), known_sequence_number=1)
+    filled.set_properties(**{"cleantail.partition.0": ledger.as_json()})
+    for name, offset in (("idx", 1), ("fast", 3)):
+        set_position(filled.catalog, filled.topic, name, 0, offset, now_ms=7)
+    hold = {"name": "idx", "partition": 0, "offset": 1, "at_ms": 7, "behind": 2, "tombstones": 1, "at_most": False}
+    at = ("orders", "--now", "9000")
+    for found in (
+        json.loads(run("status", *at, "--json")[1])["readers"]["orders"],
+        json.loads(run("plan", *at, "--json")[1])["readers"],
+    ):
+        assert found[1] == hold | {"until_ms": 9_000 + 7 * 86_400_000}
+        assert (found[0]["name"], found[0]["tombstones"], found[0]["until_ms"]) == ("fast", 0, None)
+    for command in ("status", "plan"):
+        out = run(command, *at)[1]
+        assert "reader fast: next offset 3 of partition 0, behind by 0; holds nothing back\n" in out
+        assert (
+            "reader idx: next offset 1 of partition 0, behind by 2; holds back 1 tombstone "
+            "until 1970-01-08 00:00:09 UTC\n" in out
+        )
+    words = " ".join(run("plan", *at)[1].split())
+    assert (
+        "sweep: 1 tombstone past its horizon waits for reader idx (at offset 1 of partition 0) "
+        "until 1970-01-08 00:00:09 UTC reclaim:" in words
+    )
 
 
 # ---- how it ends

@@ -21,7 +21,7 @@ config: {segment.ms: 3600000, retention.ms: null, cleanup.policy: "compact,delet
 approvers: [anna, ben]
 source: {path: "landing/*.jsonl"}
 columns: {partition: p, offset: o, key: "r.key"}
-checks: [{expectation: expect_column_values_to_not_be_null, kwargs: {column: value}, severity: warning}]
+checks: [{expectation: expect_column_values_to_not_be_null, kwargs: {column: key}, severity: warning}]
 alerts:
   - {type: mail, to: [oncall@example.org], conn_id: smtp_default}
   - {type: slack, conn_id: chat, endpoint: services/T0/B0/hidden}
@@ -58,7 +58,7 @@ def found(project):
         pytest.param("columns.key", "r.key", "", Origin.TOPIC, id="columns of an adopted table"),
         pytest.param("columns.headers", "", "", Origin.BUILT_IN, id="a column that is in no record"),
         pytest.param(
-            "checks", 'expect_column_values_to_not_be_null(column="value"), warning', "", Origin.TOPIC, id="checks"
+            "checks", 'expect_column_values_to_not_be_null(column="key"), warning', "", Origin.TOPIC, id="checks"
         ),
         pytest.param(
             "alerts",

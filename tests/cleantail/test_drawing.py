@@ -1,11 +1,9 @@
-"""Logs, sizes and rounds as shapes."""
+"""Logs as shapes."""
 
 import pytest
 from kernel_builders import log_state, segment
 
-from cleantail.drawing import SLIVER, log_bar, round_columns, size_plot
-from cleantail.history import SizePoint
-from cleantail.past_rounds import LogRound, Round
+from cleantail.drawing import SLIVER, log_bar
 
 
 def spans(log):
@@ -42,33 +40,3 @@ def test_a_thin_section_can_still_be_pointed_at_and_the_bar_keeps_its_width():
     widths = [s.width for s in log_bar(log, 300).sections]
     assert min(widths) >= SLIVER
     assert sum(widths) == pytest.approx(300)
-
-
-def test_sizes_are_steps_from_the_oldest_to_the_newest():
-    points = [SizePoint(20, "compact", 100, 25, 0), SizePoint(10, "ingest", 50, 50, 0)]
-    plot = size_plot(points, 100, 40)
-    assert plot.files == "0.0,20.0 100.0,20.0 100.0,0.0"
-    assert plot.live == "0.0,20.0 100.0,20.0 100.0,30.0"
-    assert (plot.most_bytes, plot.first_ms, plot.last_ms) == (100, 10, 20)
-
-
-def test_one_snapshot_and_none_can_be_drawn():
-    assert size_plot([], 100, 40) is None
-    assert size_plot([SizePoint(10, "ingest", 0, 0, 0)], 100, 40).files == "100.0,40.0"
-
-
-def a_round(at_ms, passed=True, **deleted):
-    log = LogRound(0, 0, 10, 10, 5, deleted, passed, (), "published" if passed else "held_back")
-    return Round(f"r{at_ms}", "compact", at_ms, at_ms, (log,))
-
-
-def test_rounds_are_columns_of_what_they_dropped_oldest_left():
-    columns = round_columns([a_round(2, superseded=30, expired=10), a_round(1, superseded=20)], 100, 80)
-    assert [c.round.name for c in columns] == ["r1", "r2"]
-    assert columns[0].parts == (("superseded", 40, 40),)
-    assert columns[1].parts == (("superseded", 20, 60), ("expired", 0, 20))
-
-
-def test_a_red_round_dropped_nothing():
-    assert round_columns([a_round(1, passed=False, superseded=20)], 100, 80)[0].parts == ()
-    assert round_columns([], 100, 80) == ()

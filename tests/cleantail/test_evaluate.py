@@ -58,14 +58,15 @@ def test_without_records_nothing_is_due(table):
 
 def test_one_reason_for_all_logs_is_said_once():
     table = facts(log(0) + log(1), {p: PartitionState(checkpoint=30) for p in (0, 1)})
-    assert planned(table).reason == "nothing is due: clean up to the log end 30"
+    assert planned(table).reason == "nothing is due: the log is clean up to its end, offset 30"
 
 
 def test_more_reasons_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: PartitionState(checkpoint=30), 1: PartitionState(checkpoint=20)})
     assert (
         planned(table, min_cleanable_dirty_ratio=1.0).reason
-        == "nothing is due: clean up to the log end 30 (and 2 more reasons)"
+        == "nothing is due: dirty ratio 0.3333 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue "
+        "(and 2 more reasons)"
     )
 
 
@@ -73,7 +74,8 @@ def test_two_reasons_are_one_and_one_more():
     table = facts(log(0) + log(1), {0: PartitionState(checkpoint=30)})
     assert (
         planned(table, min_cleanable_dirty_ratio=1.0).reason
-        == "nothing is due: clean up to the log end 30 (and 1 more reasons)"
+        == "nothing is due: dirty ratio 1.0000 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue "
+        "(and 1 more reason)"
     )
 
 
@@ -83,7 +85,7 @@ def test_two_reasons_are_one_and_one_more():
 def test_a_dirty_log_is_one_work():
     plan = planned(facts(log(0)))
     assert works(plan) == [PartitionWork(0, 0, 30, 0, 30, 300, 30, dirty_bytes=300, read_bytes=300)]
-    assert (plan.reason, plan.due, actions(plan)) == ("1 of 1 partitions are due", True, ["compact"])
+    assert (plan.reason, plan.due, actions(plan)) == ("1 of 1 partition is due", True, ["compact"])
     assert (plan.units[0].base_snapshot_id, plan.units[0].round, plan.units[0].now_ms) == (77, plan.round, NOW_MS)
 
 
@@ -144,7 +146,7 @@ def test_a_log_of_which_only_retention_is_due_gets_no_compaction():
     state = PartitionState(checkpoint=30, log_start_offset=0)
     plan = planned(facts(log(0), {0: state}), cleanup_policy="compact,delete", retention_bytes=100, retention_ms=-1)
     assert works(plan) == [PartitionWork(0, 30, 30, 20, 30, 300, read_bytes=100)]
-    assert (actions(plan), plan.reason) == (["retain"], "1 of 1 partitions are due")
+    assert (actions(plan), plan.reason) == (["retain"], "1 of 1 partition is due")
 
 
 def test_retention_beyond_the_clean_point_takes_it_along():
@@ -178,7 +180,12 @@ SWEPT = PartitionState(checkpoint=30, horizons=(Horizon(30, NOW_MS, 4),))
 @pytest.mark.parametrize(
     ("now_ms", "sweep", "reason"),
     [
-        pytest.param(NOW_MS - 1, (), "no tombstone is due before 10000 ms", id="before the horizon"),
+        pytest.param(
+            NOW_MS - 1,
+            (),
+            "no tombstone is due before 1970-01-01 00:00:10 UTC (delete.retention.ms)",
+            id="before the horizon",
+        ),
         pytest.param(NOW_MS, (0,), "4 tombstones are past their horizon", id="now == horizon"),
     ],
 )
@@ -191,13 +198,13 @@ def test_due_tombstones_of_all_logs_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: SWEPT, 1: PartitionState(checkpoint=30), 2: SWEPT})
     plan = planned(table)
     assert (plan.sweep, plan.sweep_reason) == ((0, 2), "8 tombstones are past their horizon")
+    assert plan.reason == "tombstones of 2 of 3 partitions are due, and nothing else"
 
 
 def test_the_soonest_horizon_of_all_logs_is_named():
     later = replace(SWEPT, horizons=(Horizon(30, NOW_MS + 5, 1),))
-    assert (
-        planned(facts(log(0) + log(1), {0: later, 1: SWEPT}), 0).sweep_reason == "no tombstone is due before 10000 ms"
-    )
+    plan = planned(facts(log(0) + log(1), {0: later, 1: SWEPT}), 0)
+    assert plan.sweep_reason == "no tombstone is due before 1970-01-01 00:00:10 UTC (delete.retention.ms)"
 
 
 LATE = [data_file(2, 3, partition=0, path="late", data_sequence_number=9)]
@@ -225,11 +232,17 @@ def test_without_retention_the_run_says_which_horizons_are_its_own(retention_ms,
 @pytest.mark.parametrize(
     ("now_ms", "sweep", "reason"),
     [
-        pytest.param(NOW_MS - 1, (), "no tombstone is due before 10000 ms", id="before the horizon"),
+        pytest.param(
+            NOW_MS - 1,
+            (),
+            "no tombstone is due before 1970-01-01 00:00:10 UTC (delete.retention.ms)",
+            id="before the horizon",
+        ),
         pytest.param(
             NOW_MS,
             (1,),
-            "4 tombstones are past their horizon; up to 4 past it wait for a registered reader",
+            "4 tombstones are past their horizon; 4 more wait for reader slow (at offset 0 of partition 0) "
+            "until 1970-01-01 00:00:10 UTC",
             id="a reader of one log",
         ),
         pytest.param(NOW_MS + 50, (0, 1), "8 tombstones are past their horizon", id="now == horizon + cap"),
@@ -261,7 +274,10 @@ def test_a_quarantined_log_is_retained_but_not_swept_before_its_next_try():
     """Unlike Kafka, whose uncleanable partitions are left out of deletion too."""
     plan = quarantined()
     assert ([w.partition for w in works(plan)], plan.sweep) == ([0, 1], (1,))
-    assert plan.decisions[0].reason == "quarantined until 10001 ms: check failed: x"
+    assert (
+        plan.decisions[0].reason
+        == "quarantined until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
+    )
     assert (plan.retentions[0].log_start_offset, actions(plan)) == (20, ["retain", "retain"])
     assert all(work.only_retention for work in works(plan))
 
@@ -270,7 +286,10 @@ def test_after_a_rejection_a_log_rests_from_retention_too():
     """The next run would ask the same again."""
     plan = quarantined(replace(HELD, reason="rejected by anna"))
     assert ([w.partition for w in works(plan)], plan.sweep) == ([1], (1,))
-    assert plan.decisions[0].reason == "paused until 10001 ms: rejected by anna"
+    assert (
+        plan.decisions[0].reason
+        == "paused until 1970-01-01 00:00:10 UTC (cleantail.approval.pause.ms): rejected by anna"
+    )
     assert [w.partition for w in works(quarantined(replace(HELD, reason="rejected by anna"), now_ms=NOW_MS + 1))] == [
         0,
         1,
@@ -292,7 +311,10 @@ def test_at_its_next_try_a_quarantined_log_is_like_any_other(changes):
 
 def test_a_quarantined_log_is_not_compacted_before_its_next_try():
     table = facts(log(0), {0: PartitionState(quarantine=HELD)})
-    assert planned(table).reason == "nothing is due: quarantined until 10001 ms: check failed: x"
+    assert (
+        planned(table).reason
+        == "nothing is due: quarantined until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
+    )
     assert planned(table, how={"retry_quarantined": True}).units
 
 
@@ -341,6 +363,7 @@ def test_a_plan_travels_as_json():
         "units",
         "sweep",
         "sweep_reason",
+        "readers",
         "reclaim",
     }
     assert document["sweep"] == {"round": document["round"], "now_ms": NOW_MS, "partitions": [1]}
@@ -355,7 +378,9 @@ def test_without_a_sweep_there_is_none_to_pass_on():
 def test_the_table_has_a_line_for_each_log_and_warning():
     lines = planned(facts(log(0) + log(1), {0: PartitionState(checkpoint=200)})).table().splitlines()
     assert lines[0] == "orders: 2 of 2 partitions are due"
-    assert re.fullmatch(r"  partition   0  compact  \[0, 30\) +dirty ratio 1\.0000 is above 0\.5", lines[1])
+    assert re.fullmatch(
+        r"  partition   0  compact  \[0, 30\) +dirty ratio 1\.0000 is above min\.cleanable\.dirty\.ratio 0\.5", lines[1]
+    )
     assert lines[2] == "  partition   0  warning  checkpoint 200 is above the log end 30: reset to the log start 0"
     assert lines[-2:] == [
         "  sweep: no tombstone waits for a horizon",

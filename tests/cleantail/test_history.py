@@ -3,7 +3,7 @@
 import pytest
 from kernel_builders import data_file
 
-from cleantail.history import Saved, saved, size_point
+from cleantail.history import Saved, SizePoint, last_round_at_ms, saved, size_point
 
 
 def test_live_bytes_are_file_bytes_by_the_share_of_records_that_is_not_deleted():
@@ -31,7 +31,7 @@ def test_saved_is_what_is_hidden_and_what_was_given_back():
     files = [data_file(0, 9, deleted_records=4), data_file(10, 19)]
     points = [size_point(0, "replace", {"removed-files-size": "30"})]
     assert saved(files, points) == Saved(hidden_bytes=40, reclaimed_bytes=30)
-    assert saved(files, points).bytes == 70
+    assert saved(files, points, so_far_bytes=90).so_far_bytes == 90
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,9 @@ def test_saved_is_what_is_hidden_and_what_was_given_back():
 def test_of_snapshots_and_evidence_counts_who_knows_more(recorded, reclaimed):
     points = [size_point(0, "replace", {"removed-files-size": "30"})]
     assert saved([], points, recorded).reclaimed_bytes == reclaimed
+
+
+def test_the_last_round_is_by_the_wall_clock_of_its_commit():
+    points = [SizePoint(at, operation, 1, 1, 0) for at, operation in ((5, "compact"), (7, "expire"), (9, "append"))]
+    assert last_round_at_ms(points) == 7
+    assert last_round_at_ms(points[2:]) is None

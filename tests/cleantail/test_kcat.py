@@ -423,6 +423,33 @@ def test_only_what_needs_it_is_base64():
     assert base64.b64decode(fields["key"]) == b"\xff"
 
 
+# ---- whose line it is
+
+
+@pytest.mark.parametrize("topic", ["t", None], ids=["its own", "any"])
+def test_a_line_of_the_topic_and_a_line_without_one_are_taken(topic):
+    assert parse_line(line(), "text", topic) == parse_line(line(topic=...), "text", topic) == parsed()
+
+
+def test_a_line_of_another_topic_is_refused_with_what_is_allowed_and_the_way_out():
+    with pytest.raises(ValueError, match=r'"topic" is "u": .*"t" is allowed.*source\.topic: u in .*--any-topic'):
+        parse_line(line(topic="u"), "text", "t")
+    assert parse_line(line(topic="u"), "text", None) == parsed()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "n" * 250, "ä", "\udcff", "t\n"])
+def test_what_no_topic_can_be_called_is_refused_and_not_shown(name):
+    with pytest.raises(ValueError, match='^"topic" is not a name that Kafka allows: "t" is allowed, or no "topic"'):
+        parse_line(line(topic=name), "text", "t")
+
+
+@pytest.mark.parametrize("topic", ["t", None], ids=["its own", "any"])
+@pytest.mark.parametrize("name", [None, 7, True, ["t"], {"t": 1}], ids=str)
+def test_a_topic_that_is_no_string_is_refused_whatever_is_allowed(topic, name):
+    with pytest.raises(ValueError, match='"topic" is not a string'):
+        parse_line(line(topic=name), "text", topic)
+
+
 records = st.builds(
     Record,
     partition=st.integers(0, 2_147_483_647),

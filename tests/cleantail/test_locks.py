@@ -4,6 +4,7 @@ import fcntl
 
 import pytest
 
+from cleantail.errors import CleantailError
 from cleantail.locks import exclusive
 
 
@@ -44,3 +45,15 @@ def test_another_name_is_another_lock(tmp_path):
 def test_a_name_never_leaves_the_folder_of_locks(tmp_path, name, file):
     with exclusive(tmp_path, name):
         assert [f.name for f in (tmp_path / "locks").iterdir()] == [file]
+
+
+def test_who_waits_for_a_lock_no_longer_than_so_long_says_which_it_is(tmp_path):
+    message = "another process holds the lock alerts-orders for over 0.2 s"
+    with (
+        exclusive(tmp_path, "alerts-orders"),
+        pytest.raises(CleantailError, match=message),
+        exclusive(tmp_path, "alerts-orders", within_s=0.2),
+    ):
+        pass
+    with exclusive(tmp_path, "alerts-orders", within_s=0.2):
+        pass

@@ -103,7 +103,18 @@ def test_without_an_evidence_table_there_were_no_rounds(orders_table):
 
 
 def test_positions_of_readers_are_those_of_now(orders_table):
-    cache = MetadataCache(orders_table.platform)
-    assert cache.readers(orders_table.topic) == ()
-    reader = set_position(orders_table.catalog, orders_table.topic, "index", 0, 7, now_ms=1)
-    assert cache.readers(orders_table.topic) == (reader,)
+    orders_table.append((0, 0, 0, b"a", b"x"))
+    cache, topics = MetadataCache(orders_table.platform), [orders_table.topic]
+    seen = cache.observe(topics, 20)
+    assert cache.with_readers(topics, seen) == seen
+    reader = set_position(orders_table.catalog, orders_table.topic, "index", 0, 1, now_ms=1)
+    assert cache.with_readers(topics, seen)["orders"].facts.readers == (reader,)
+    assert cache.with_readers(topics, {"orders": None}) == {"orders": None}
+
+
+def test_a_position_that_is_none_makes_the_topics_of_its_namespace_unreadable(orders_table):
+    orders_table.append((0, 0, 0, b"a", b"x"))
+    orders_table.catalog.update_namespace_properties("cleantail", updates={"cleantail.reader.x": "{"})
+    cache, topics = MetadataCache(orders_table.platform), [orders_table.topic]
+    found = cache.with_readers(topics, cache.observe(topics, 20))
+    assert "namespace property cleantail.reader.x is not a reader's position" in found["orders"].error

@@ -5,10 +5,14 @@ from dataclasses import replace
 import pytest
 from kernel_builders import HOUR_MS, configs, log_state
 
+from cleantail.columns import Columns
 from cleantail.config import Topic
+from cleantail.dag_state import DagRun, DagState, FailedTask
 from cleantail.history import Saved
-from cleantail.overview import MEANING, State, TopicRow, counts, in_order, topic_row
+from cleantail.overview import TopicRow, counts, in_order, topic_row
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.readers import Reader
+from cleantail.topic_states import MEANING, State, ingestion_words
 
 NOW_MS = 100 * HOUR_MS
 HELD = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, NOW_MS + 1))
@@ -16,16 +20,16 @@ RESTS = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "rejec
 CLEAN = {"first_dirty_offset": 30, "first_uncleanable_offset": 30, "cleanable_bytes": 0, "active_base_offset": None}
 
 
-def row_of(*logs, **changes):
+def row_of(*logs, asking="", readers=(), dag=None, **changes):
     topic = Topic(topic="orders", table="n.orders", config=configs(**changes))
-    return topic_row(topic, logs, Saved(1, 2), NOW_MS)
+    return topic_row(topic, logs, Saved(1, 2), NOW_MS, asking, readers, dag)
 
 
 @pytest.mark.parametrize(
     ("log", "changes", "state", "note"),
     [
         pytest.param({"state": HELD}, {}, State.QUARANTINED, "partition 0: check failed: x", id="quarantined"),
-        pytest.param({"state": RESTS}, {}, State.PAUSED, "partition 0: rejected by anna", id="paused"),
+        pytest.param({"state": RESTS}, {}, State.REJECTED, "partition 0: rejected by anna", id="rejected"),
         pytest.param(
             {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS},
             {"max_compaction_lag_ms": HOUR_MS},
@@ -34,7 +38,11 @@ def row_of(*logs, **changes):
             id="overdue",
         ),
         pytest.param(
-            {}, {"min_cleanable_dirty_ratio": 0.4}, State.DUE, "partition 0: dirty ratio 0.5000 is above 0.4", id="due"
+            {},
+            {"min_cleanable_dirty_ratio": 0.4},
+            State.DUE,
+            "partition 0: dirty ratio 0.5000 is above min.cleanable.dirty.ratio 0.4",
+            id="due",
         ),
         pytest.param(
             {"horizons": (Horizon(5, NOW_MS, 3),)}, {}, State.DUE, "3 tombstones are past their horizon", id="sweep"
@@ -43,7 +51,7 @@ def row_of(*logs, **changes):
             {},
             {},
             State.WAITING,
-            "partition 0: dirty ratio 0.5000 is not above 0.5, and no record is overdue",
+            "partition 0: dirty ratio 0.5000 is not above min.cleanable.dirty.ratio 0.5, and no record is overdue",
             id="waiting",
         ),
         pytest.param(CLEAN, {}, State.CLEAN, MEANING[State.CLEAN], id="clean"),
@@ -85,16 +93,179 @@ def test_a_topic_that_is_not_compacted_is_neither_dirty_nor_late():
     assert (row.dirty_ratio, row.dirty_limit, row.lag_ms, row.overdue_ms) == (0.0, None, None, 0)
 
 
-def test_the_most_overdue_come_first_then_the_dirtiest_then_the_held_back():
-    plain = TopicRow("d", State.CLEAN, "")
+def test_what_a_person_has_to_do_something_about_comes_first_whatever_the_ratio():
+    order = ["broken", "unreadable", "no DAG", "failed", "quarantined", "waits for approval", "rejected", "overdue"]
+    order += ["paused", "due"]
+    assert [state.value for state in State if state.for_people] == order
+    rows = [TopicRow(state.value, state, "", dirty_ratio=i / 100) for i, state in enumerate(State)]
+    rows.append(TopicRow("dirty", State.WAITING, "", dirty_ratio=0.99))
+    assert [row.name for row in in_order(rows)][: len(order) + 1] == [*order, "dirty"]
+
+
+def test_of_one_state_the_most_overdue_come_first_then_the_dirtiest_then_by_name():
+    plain = TopicRow("d", State.DUE, "")
     rows = [
         plain,
-        replace(plain, name="c", quarantined=(0,)),
+        replace(plain, name="c"),
         replace(plain, name="b", dirty_ratio=0.9),
         replace(plain, name="a", overdue_ms=1),
         replace(plain, name="A", overdue_ms=2),
     ]
     assert [row.name for row in in_order(rows)] == ["A", "a", "b", "c", "d"]
+
+
+def test_the_rest_is_ordered_by_its_ratio_alone():
+    rows = [
+        TopicRow("clean", State.CLEAN, "", dirty_ratio=0.1),
+        TopicRow("waits", State.WAITING, "", dirty_ratio=0.05),
+        TopicRow("empty", State.EMPTY, ""),
+    ]
+    assert [row.name for row in in_order(rows)] == ["clean", "waits", "empty"]
+
+
+# ---- readers, bounds and pauses
+
+HOLD = "3 tombstones past their horizon wait for reader idx (at offset 0 of partition 0) until 1970-01-05 04:00:01 UTC"
+PAST = CLEAN | {"horizons": (Horizon(5, NOW_MS, 3),)}
+
+
+def test_what_only_a_reader_holds_is_not_due_and_names_it():
+    row = row_of(log_state(**PAST), readers=[Reader("orders", "idx", 0, 0, 7)], cleantail_readers_hold_cap_ms=1_000)
+    assert (row.state, row.note, row.sweeps) == (State.WAITING, HOLD, False)
+    assert not row.state.for_people
+    read_on = row_of(log_state(**PAST), readers=[Reader("orders", "idx", 0, 5, 7)])
+    assert (read_on.state, read_on.sweeps) == (State.DUE, True)
+
+
+def test_retention_that_is_due_is_due_also_where_nothing_is_compacted():
+    old = {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": 100}
+    row = row_of(log_state(), **old)
+    assert (row.state, row.note) == (
+        State.DUE,
+        "partition 0: 2 segments below offset 20 are past retention.bytes",
+    )
+
+
+def test_tombstones_of_a_log_that_is_not_compacted_are_not_due():
+    assert row_of(log_state(**PAST), cleanup_policy="delete").state is State.RETAINED
+
+
+# ---- what Airflow says
+
+RED = DagState(last=DagRun("r1", "failed", NOW_MS - 90_000, NOW_MS - 60_000), failed_tasks=(FailedTask("evaluate"),))
+FAILED_NOTE = "its last run failed 1 min ago in task evaluate"
+DUE = {"min_cleanable_dirty_ratio": 0.4}
+LATE = {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS}
+
+
+@pytest.mark.parametrize(
+    ("log", "changes", "dag", "state", "note", "also"),
+    [
+        pytest.param(CLEAN, {}, RED, State.FAILED, FAILED_NOTE, [], id="failed though clean"),
+        pytest.param({}, DUE, RED, State.FAILED, FAILED_NOTE, [], id="failed and due"),
+        pytest.param(
+            {"state": HELD},
+            {},
+            RED,
+            State.FAILED,
+            f"{FAILED_NOTE}; partition 0: check failed: x",
+            ["quarantined"],
+            id="red",
+        ),
+        pytest.param(
+            {"state": HELD},
+            {},
+            DagState(last=DagRun("r2", "success")),
+            State.QUARANTINED,
+            "partition 0: check failed: x",
+            [],
+            id="a green run after it",
+        ),
+        pytest.param(
+            CLEAN, {}, replace(RED, active=DagRun("r2", "running")), State.FAILED, FAILED_NOTE, ["running"], id="again"
+        ),
+        pytest.param(
+            {},
+            DUE,
+            DagState(paused=True),
+            State.PAUSED,
+            "its DAG is paused, so no run does what is due: partition 0: dirty ratio 0.5000 is above 0.4",
+            [],
+            id="paused",
+        ),
+        pytest.param(
+            CLEAN, {}, DagState(paused=True), State.CLEAN, MEANING[State.CLEAN], ["paused"], id="paused, clean"
+        ),
+        pytest.param(
+            LATE,
+            {"max_compaction_lag_ms": HOUR_MS},
+            DagState(paused=True),
+            State.OVERDUE,
+            "partition 0: overdue by 2 h: max.compaction.lag.ms is 1 h; its DAG is paused",
+            ["paused"],
+            id="paused, overdue",
+        ),
+        pytest.param(
+            {},
+            DUE,
+            DagState(exists=False),
+            State.NO_DAG,
+            "Airflow has no DAG of it, so no run does what is due: partition 0: dirty ratio 0.5000 is above 0.4",
+            [],
+            id="no DAG",
+        ),
+        pytest.param(
+            CLEAN, {}, DagState(exists=False), State.CLEAN, MEANING[State.CLEAN], ["no DAG"], id="no DAG, clean"
+        ),
+        pytest.param(
+            CLEAN,
+            {},
+            DagState(import_error=True),
+            State.NO_DAG,
+            "Airflow cannot import the file of its DAG (Import Errors): no run begins",
+            [],
+            id="import error",
+        ),
+        pytest.param(
+            {},
+            DUE,
+            DagState(active=DagRun("r", "running")),
+            State.DUE,
+            "partition 0: dirty ratio 0.5000 is above 0.4",
+            ["running"],
+            id="at work",
+        ),
+    ],
+)
+def test_what_airflow_says_decides_with_what_the_logs_say(log, changes, dag, state, note, also):
+    row = row_of(log_state(**log), dag=dag, **changes)
+    assert (row.state, row.note, row.also) == (state, note, also)
+
+
+def test_a_question_of_the_run_at_work_comes_before_the_failure_of_the_one_before():
+    row = row_of(log_state(), dag=replace(RED, active=DagRun("r2", "running")), asking="approve")
+    assert (row.state, row.also) == (State.ASKING, ["failed", "running"])
+
+
+@pytest.mark.parametrize(
+    ("topic", "words"),
+    [
+        ({}, "cleantail ingest orders --file FILE, or a source.path in its YAML"),
+        (
+            {"source": {"path": "in/*.gz"}},
+            "the next run takes the files that match in/*.gz; by hand: cleantail ingest orders --file FILE",
+        ),
+        (
+            {"columns": Columns(partition="p", offset="o", key="k")},
+            "its table n.orders has no records; another writer brings them",
+        ),
+    ],
+)
+def test_an_empty_topic_says_how_records_get_in(topic, words):
+    empty = Topic(topic="orders", table="n.orders", **topic)
+    assert ingestion_words(empty) == words
+    row = topic_row(empty, (), Saved(0, 0), NOW_MS)
+    assert (row.state, row.note) == (State.EMPTY, f"nothing was ingested yet: {words}")
 
 
 def test_states_are_counted_the_most_pressing_first():

@@ -62,7 +62,7 @@ def test_two_policies_are_compared_on_the_appends_of_the_table(history, project,
     assert [found[side]["outcome"]["basis"] for side in ("before", "after")] == ["measured", "estimated"]
     assert found["observed_rounds"] == 1
     assert 1.9 < found["days"] < 2.1
-    assert 0.9 < found["after"]["rounds_per_day"] < 1.1
+    assert found["after"]["rounds_per_day"] == found["after"]["outcome"]["whole_days_rounds"] / found["whole_days"]
     assert [found[side]["due"] for side in ("before", "after")] == [[0], [0]]  # the table itself knows of no round
 
 
@@ -87,11 +87,11 @@ def test_a_round_that_was_undone_counts_no_more(history, run, told):
 def test_people_get_a_table_that_says_what_is_measured_and_what_is_estimated(history, run):
     code, out, _ = run("plan", "orders", "--set", "max.compaction.lag.ms=1000", "--set", "segment.bytes=2000000")
     assert code == 0
-    assert "max.compaction.lag.ms: 9223372036854775807 -> 1000" in out
-    for row in ("rounds a day", "rows dropped", "bytes freed", "due now", "next expiry"):
+    assert "max.compaction.lag.ms: 9223372036854775807 (unlimited) -> 1000 (1 s)" in out
+    for row in ("rounds", "runs", "a day", "rows dropped", "bytes freed", "due now", "next expiry"):
         assert row in out
     assert "measured: known from real rounds or metadata; estimated: from the share" in out
-    assert "1 rounds really were published in it" in out
+    assert "really published in it: 1 round" in out
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_difference_of_directories_is_a_comment_in_markdown(history, project, 
     assert "### Cleantail: 3 topics change" in out
     assert "| <code>min.cleanable.dirty.ratio</code> | <code>0.9</code> | <code>0.5</code> |" in out
     assert "| <code>schedule</code> | <code>none</code> | <code>\\*/15 \\* \\* \\* \\*</code> |" in out
-    assert "| rounds a day |" in out
+    assert "| rounds |" in out
     assert "#### new: new" in out and "#### gone: removed" in out
     assert "same" not in out
 
@@ -175,8 +175,23 @@ def test_a_base_that_is_broken_is_told_and_a_proposal_that_is_broken_is_an_error
     code, out, _ = run("plan", "--diff", base)
     assert code == 0
     assert "In the base, not readable" in out and "segment.ms: 0 is not allowed" in out.replace("\\", "")
+    assert "orders: new" not in out
     (project / "config" / "topics" / "orders.yaml").write_text("topic: orders\nconfig: {segment.ms: -1}\n")
-    assert "segment.ms: -1 is not allowed" in run("plan", "--diff", base)[2]
+    code, _, err = run("plan", "--diff", base)
+    assert (code, "segment.ms: -1 is not allowed" in err) == (2, True)
+
+
+def test_a_proposal_that_is_broken_hides_no_other_topic_and_is_not_taken_for_removed(project, run):
+    base = other(project, "topic: orders\n")
+    (project / "config" / "topics" / "orders.yaml").write_text("topic: orders\nconfig: {segment.mss: 1}\n")
+    (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
+    code, out, err = run("plan", "--diff", base)
+    assert (code, "bills: new" in out, "removed" in out) == (2, True, False)
+    assert "Cannot be used: " in out and "config.segment.mss: unknown key" in out.replace("\\", "")
+    assert "orders.yaml: config.segment.mss: unknown key" in err
+    code, out, _ = run("plan", "--diff", base, "--json")
+    document = json.loads(out)
+    assert (code, document["added"], document["removed"], len(document["broken"])) == (2, ["bills"], [], 1)
 
 
 def test_a_table_that_cannot_be_read_is_told_where_its_topic_is(history, project, run):

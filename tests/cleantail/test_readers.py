@@ -39,10 +39,28 @@ def test_positions_are_kept_by_topic_name_and_partition(catalog):
     assert registered(catalog, PAYMENTS) == (Reader("payments", "a", 0, 1, 4),)
 
 
-def test_a_position_moves_also_backwards(catalog):
-    for offset in (5, 9, 2):
+def test_a_position_moves_forward_and_back_only_where_that_is_meant(catalog):
+    for offset in (5, 9, 9):
         put(catalog, ORDERS, "a", 0, offset, now_ms=offset)
-    assert registered(catalog, ORDERS) == (Reader("orders", "a", 0, 2, 2),)
+    with pytest.raises(CleantailError, match="reader a is at offset 9 of partition 0: 2 would move it back"):
+        put(catalog, ORDERS, "a", 0, 2)
+    assert registered(catalog, ORDERS) == (Reader("orders", "a", 0, 9, 9),)
+    put(catalog, ORDERS, "a", 1, 2, now_ms=1)
+    put(catalog, ORDERS, "b", 0, 2, now_ms=1)
+    put(catalog, ORDERS, "a", 0, 2, now_ms=2, back=True)
+    assert registered(catalog, ORDERS)[0] == Reader("orders", "a", 0, 2, 2)
+
+
+@pytest.mark.parametrize(("offset", "allowed"), [(1, False), (2, True), (4, True), (5, False), (99_999, False)])
+def test_a_position_lies_within_its_log(orders_table, offset, allowed):
+    orders_table.append((0, 2, 1, b"k", b"v"), (0, 3, 1, b"k", b"w"))
+    if allowed:
+        put(orders_table.catalog, orders_table.topic, "a", 0, offset)
+        return
+    bounds = rf"offset {offset} is not in partition 0 of topic orders; .* from 2 \(log start\) to 4 \(log end"
+    with pytest.raises(CleantailError, match=bounds):
+        put(orders_table.catalog, orders_table.topic, "a", 0, offset)
+    assert registered(orders_table.catalog, orders_table.topic) == ()
 
 
 def test_a_name_of_any_script_and_quotes_is_only_a_name(catalog):

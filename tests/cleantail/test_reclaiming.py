@@ -126,7 +126,7 @@ def test_the_reason_names_files_and_snapshots():
     [
         pytest.param(facts(FILES, KNOWN), "4 files to rewrite into 1", id="only files"),
         pytest.param(
-            facts(snapshots=[(7, 0)]), "1 snapshots are past cleantail.snapshot.retention.ms", id="only snapshots"
+            facts(snapshots=[(7, 0)]), "1 snapshot is past cleantail.snapshot.retention.ms", id="only snapshots"
         ),
         pytest.param(
             facts(), "no file is over the deleted share, nothing to merge, no snapshot to expire", id="nothing"
@@ -164,4 +164,4 @@ def test_a_failed_branch_makes_reclaim_due_when_its_time_is_over(now_ms, due):
     table = replace(facts(), branches=("ct_r_u0_1", "failed_r_u0_2"))
     plan = resolve_reclaim(table, configs(cleantail_failed_branch_retention_ms=5_000), now_ms)
     assert (plan.due, plan.branches) == (due, ("failed_r_u0_2",) if due else ())
-    assert ("1 branches of failed rounds are past cleantail.failed.branch.retention.ms" in plan.reason) is due
+    assert ("1 branch of failed rounds is past cleantail.failed.branch.retention.ms" in plan.reason) is due

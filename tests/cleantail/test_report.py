@@ -2,16 +2,18 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 
 import pytest
-from kernel_builders import log_state
+from kernel_builders import log_state, segment
 
-from cleantail import report
+from cleantail import console, report, run_report, status_report
 from cleantail.config import Topic
 from cleantail.evaluate import plan_run
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.retention import Retention
+from cleantail.topic_status import TopicStatus
 from cleantail.triggers import decide
 
 TOPIC = Topic(topic="orders", table="n.orders")
@@ -22,7 +24,7 @@ TOPIC = Topic(topic="orders", table="n.orders")
 
 def test_status_for_machines_has_every_number(capsys):
     log = log_state(horizons=(Horizon(5, 100, 2),), tombstones_without_horizon=3)
-    report.status([(TOPIC, [log])], 7, for_machines=True)
+    status_report.status([TopicStatus(TOPIC, [log])], 7, for_machines=True)
     document = json.loads(capsys.readouterr().out)
     row = document["topics"]["orders"][0]
     assert document["now_ms"] == 7
@@ -35,51 +37,78 @@ def test_status_for_machines_has_every_number(capsys):
     assert (row["first_dirty_offset"], row["segments"][0]["bytes"], row["state"]["checkpoint"]) == (10, 100, 10)
 
 
-def test_status_for_people_has_a_row_for_each_log(capsys):
+def test_status_for_people_has_a_block_for_each_log(capsys):
     held = PartitionState(quarantine=Quarantine(1, "compact", "check [x]", 1, 2))
     logs = [
         log_state(horizons=(Horizon(5, 0, 2),)),
         log_state(partition=1, checkpoint=None, state=held),
         log_state(partition=2, warnings=("checkpoint 9 is odd",), state=held),
     ]
-    report.status([(TOPIC, logs)], 0, for_machines=False)
+    status_report.status([TopicStatus(TOPIC, logs)], 0, for_machines=False)
     out = capsys.readouterr().out
     assert "0.500" in out
-    assert report.LIVE_BYTES_NOTE in out
+    assert status_report.LIVE_BYTES_NOTE in out
     words = re.sub(r"[│\s]+", " ", out)
     assert "check [x]" in words
     assert "odd" in words
 
 
-@pytest.mark.parametrize(
-    ("changes", "note"),
-    [
-        pytest.param({}, "", id="in order"),
-        pytest.param({"warnings": ("w", "v")}, "w", id="first warning"),
-        pytest.param(
-            {"state": PartitionState(quarantine=Quarantine(1, "compact", "check failed: r", 1, 2))},
-            "quarantined: check failed: r",
-            id="quarantined",
-        ),
-        pytest.param(
-            {"state": PartitionState(quarantine=Quarantine(1, "compact", "check failed: r", 1, 2, "failed_r_u0_1"))},
-            "quarantined: check failed: r; branch failed_r_u0_1",
-            id="quarantined, with a branch",
-        ),
-    ],
-)
-def test_the_note_of_a_log(changes, note):
-    row = report._status_row(log_state(**changes))
-    assert row == ["0", "0", "10", "10", "20", "30", "30", "100 B", "100 B", "0.500", "0", "-", note]
+HELD = PartitionState(quarantine=Quarantine(1, "compact", "check failed: r", 1, 2, "failed_" + "x" * 120))
+
+
+@pytest.mark.parametrize("columns", ["", "60", "80", "100"])
+def test_where_a_line_is_too_short_a_partition_is_a_block_and_a_name_stays_whole(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    logs = [log_state(state=HELD, warnings=("w " * 60,)), log_state(partition=1, horizons=(Horizon(5, 0, 1),))]
+    status_report.status([TopicStatus(TOPIC, logs)], 0, for_machines=False)
+    lines = capsys.readouterr().out.splitlines()
+    branch = [line for line in lines if "branch" in line]
+    assert [line.split() for line in branch] == [["branch", HELD.quarantine.branch]]
+    width = int(columns or console.PIPE_COLUMNS)
+    assert max(len(line) for line in lines if line not in branch) <= width
+    assert [line.split() for line in lines if line.startswith("  partition")] == [
+        ["partition", "0"],
+        ["partition", "1"],
+    ]
+
+
+def test_a_block_has_every_section_of_the_log(capsys):
+    log = log_state(
+        segments=(segment(0, 10), segment(10, 20), segment(20, 25), segment(25, 30, bytes=8_500)),
+        active_base_offset=25,
+        horizons=(Horizon(5, 100, 1),),
+    )
+    status_report.status([TopicStatus(TOPIC, [log])], 0, for_machines=False)
+    words = " ".join(capsys.readouterr().out.split())
+    assert "clean 100 B, cleanable 100 B, uncleanable 100 B, active 8.3 KiB" in words
+    assert "log start 0, checkpoint 10, first dirty 10, uncleanable from 20, log end 30" in words
+    assert "30, 1 tombstone pending, the next horizon is 1970-01-01 00:00:00 UTC" in words
+    assert "dirty ratio 0.500, min.cleanable.dirty.ratio 0.5" in words
+
+
+def test_a_terminal_that_is_wide_enough_gets_a_table_and_what_each_log_waits_for(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    status_report.status([TopicStatus(TOPIC, [log_state(), log_state(partition=1, state=HELD)])], 0, for_machines=False)
+    head, columns, first, second, *notes = capsys.readouterr().out.splitlines()
+    assert head == "orders  (table n.orders)"
+    assert {len(columns), len(first), len(second)} == {len(columns)}
+    assert second.split()[:6] == ["1", "0", "10", "10", "20", "30"]
+    assert any(line.split() == ["branch", HELD.quarantine.branch] for line in notes)
+    monkeypatch.setenv("COLUMNS", "90")
+    status_report.status([TopicStatus(TOPIC, [log_state()])], 0, for_machines=False)
+    assert "  partition 0\n" in capsys.readouterr().out
 
 
 def test_what_is_not_known_is_a_dash_and_an_instant_is_written_out():
-    row = report._status_row(log_state(checkpoint=None, horizons=(Horizon(5, 0, 2),)))
-    assert (row[2], row[11]) == ("-", "1970-01-01 00:00:00")
+    row = dict(zip(status_report.COLUMNS, status_report.row_of(log_state(checkpoint=None)), strict=True))
+    assert (row["checkpoint"], row["next horizon (UTC)"]) == ("-", "-")
+    row = status_report.row_of(log_state(horizons=(Horizon(5, 0, 2),)))
+    assert row[-1] == "1970-01-01 00:00:00"
 
 
 def test_a_topic_without_records_says_so(capsys):
-    report.status([(TOPIC, [])], 0, for_machines=False)
+    status_report.status([TopicStatus(TOPIC, [])], 0, for_machines=False)
     assert capsys.readouterr().out == "orders: no records yet\n"
 
 
@@ -89,12 +118,12 @@ EMPTY = plan_run(TOPIC, None, now_ms=0)
 
 
 def test_a_plan_for_machines_is_its_json(capsys):
-    report.plan(EMPTY, ["a join"], for_machines=True)
+    run_report.plan(EMPTY, ["a join"], for_machines=True)
     assert json.loads(capsys.readouterr().out) == EMPTY.as_json() | {"joins": ["a join"]}
 
 
 def test_a_plan_for_people_has_its_reasons(capsys):
-    report.plan(replace(EMPTY, reason="[odd] reason"), ["[a] join"], for_machines=False)
+    run_report.plan(replace(EMPTY, reason="[odd] reason"), ["[a] join"], for_machines=False)
     out = capsys.readouterr().out
     assert "[odd] reason" in out
     assert "unit 0: [a] join\n" in out
@@ -112,9 +141,9 @@ def test_ingested_files_are_listed(capsys):
 
 
 def test_a_run_with_nothing_due_says_why(capsys):
-    report.compacted(EMPTY, {"ok": True}, for_machines=False)
+    run_report.compacted(EMPTY, {"ok": True}, for_machines=False)
     assert capsys.readouterr().out == "orders: the table has no records yet\nsweep: no tombstone waits for a horizon\n"
-    report.compacted(EMPTY, {"ok": True}, for_machines=True)
+    run_report.compacted(EMPTY, {"ok": True}, for_machines=True)
     assert json.loads(capsys.readouterr().out) == {"plan": EMPTY.as_json(), "ok": True}
 
 
@@ -135,7 +164,7 @@ def stage(passed=True, data_docs=None):
 
 @pytest.mark.parametrize(("passed", "word"), [(True, "passed"), (False, "failed")])
 def test_a_row_of_a_run_counts_what_went_and_why(passed, word):
-    row = report._run_row(stage()["measures"][0], passed)
+    row = run_report._run_row(stage()["measures"][0], passed)
     assert [*row[:-1], re.sub(r"\[.*?\]", "", row[-1])] == ["0", "20", "11", "4", "2", "3", "5", word]
 
 
@@ -148,7 +177,7 @@ def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
         "data_docs": None,
         "left_behind": [],
     }
-    report.compacted(
+    run_report.compacted(
         replace(EMPTY, sweep=(0,)), {"compacted": stage(False, "/docs"), "expired": nothing}, for_machines=False
     )
     out, err = capsys.readouterr()
@@ -172,13 +201,13 @@ def test_what_was_reclaimed_is_listed(capsys):
 
 
 def test_progress_is_silent_for_machines(capsys):
-    with report.progress(True) as step:
+    with console.progress(True) as step:
         step("working")
     assert capsys.readouterr() == ("", "")
 
 
 def test_progress_goes_to_stderr_a_line_a_step(capsys):
-    with report.progress(False) as step:
+    with console.progress(False) as step:
         step("one [step]")
         step("two")
     out, err = capsys.readouterr()
@@ -188,8 +217,8 @@ def test_progress_goes_to_stderr_a_line_a_step(capsys):
 @pytest.mark.parametrize(
     "printed",
     [
-        pytest.param(lambda plan: report.plan(plan, [], for_machines=False), id="plan"),
-        pytest.param(lambda plan: report.compacted(plan, {"ok": True}, for_machines=False), id="compact"),
+        pytest.param(lambda plan: run_report.plan(plan, [], for_machines=False), id="plan"),
+        pytest.param(lambda plan: run_report.compacted(plan, {"ok": True}, for_machines=False), id="compact"),
     ],
 )
 def test_a_repaired_checkpoint_is_warned_of_by_plan_and_by_compact(capsys, printed):

@@ -9,7 +9,7 @@ from cleantail.partition_state import PartitionState
 from cleantail.retention import Retention, resolve_retention
 from cleantail.segments import NO_TIMESTAMP_MS
 
-NOTHING = Retention(0, False, "no segment is past retention.ms or retention.bytes")
+NOTHING = "no segment is past "
 
 
 def segments(*stamps, size=100):
@@ -59,7 +59,9 @@ def test_the_reason_names_how_many_and_which_limit():
 
 
 def test_when_nothing_is_due_the_log_start_stays():
-    assert retained(THREE, 150, retention_ms=50) == NOTHING
+    reason = "no segment is past retention.ms 1 min or retention.bytes 1.0 KiB, nor will one be by its age until "
+    expected = Retention(0, False, f"{reason}1970-01-01 00:01:00 UTC")
+    assert retained(THREE, 150, retention_ms=60_000, retention_bytes=1024) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,9 @@ def test_a_young_segment_protects_the_older_ones_behind_it():
 
 def test_a_segment_without_a_timestamp_has_no_age():
     log = log_state(segments=segments(NO_TIMESTAMP_MS, 100, 100))
-    assert retained(log, 1 << 60, retention_ms=50) == NOTHING
+    assert retained(log, 1 << 60, retention_ms=50) == Retention(
+        0, False, f"{NOTHING}retention.ms 50 ms or retention.bytes -1"
+    )
 
 
 def test_zero_is_a_timestamp():
@@ -105,7 +109,7 @@ def test_the_oldest_segments_go_while_the_log_stays_at_or_above_retention_bytes(
 
 
 def test_the_reason_names_the_limit_of_size():
-    assert retained(THREE, retention_bytes=200).reason == "1 segments below offset 10 are past retention.bytes"
+    assert retained(THREE, retention_bytes=200).reason == "1 segment below offset 10 is past retention.bytes"
 
 
 def test_the_active_segment_counts_in_the_size_of_the_log():
@@ -170,7 +174,8 @@ def test_the_log_start_moves_to_the_base_of_what_stays_over_a_gap():
 
 def test_case_23_an_empty_log_has_nothing_to_delete():
     log = log_state(segments=(), active_base_offset=None)
-    assert retained(log, 1 << 60, retention_ms=0, retention_bytes=0) == NOTHING
+    reason = f"{NOTHING}retention.ms 0 ms or retention.bytes 0 B"
+    assert retained(log, 1 << 60, retention_ms=0, retention_bytes=0) == Retention(0, False, reason)
 
 
 def test_case_16_old_segments_go_whole_and_the_rest_is_compacted():

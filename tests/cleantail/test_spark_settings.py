@@ -1,7 +1,10 @@
 """One catalog, two clients, and secrets in neither command line nor message."""
 
+from pathlib import Path
+
 import pytest
 
+from cleantail import spark_settings
 from cleantail.config import Catalog, Platform, Spark
 from cleantail.jar_list import listed
 from cleantail.spark_settings import SMALL_RECORDS, jars, pyiceberg_properties, spark_conf, spark_secrets
@@ -86,6 +89,12 @@ def test_a_local_driver_is_not_reachable_from_outside(platform, master, bind, ho
     assert (conf["spark.driver.bindAddress"], conf.get("spark.driver.host")) == (bind, host)
 
 
+def test_no_sql_reads_a_file_by_its_path_whatever_the_platform_says(platform):
+    setting = "spark.sql.runSQLOnFiles"
+    assert spark_conf(platform(), {})[setting] == "false"
+    assert spark_conf(platform(spark={"conf": {setting: "true"}}), {})[setting] == "false"
+
+
 def test_times_are_utc(platform):
     assert spark_conf(platform(), {})["spark.sql.session.timeZone"] == "UTC"
 
@@ -110,7 +119,19 @@ def default_options(platform, env):
     return spark_conf(platform(), env)["spark.driver.defaultJavaOptions"]
 
 
-def test_the_class_archive_is_used_where_there_is_one(platform, tmp_path):
+def test_the_jars_are_those_of_the_home_or_else_of_the_checkout(platform, tmp_path, monkeypatch):
+    fetched = tmp_path / "checkout"
+    monkeypatch.setattr(spark_settings, "CHECKOUT_JARS", fetched)
+    assert spark_settings.jars_directory(platform(), {}) == tmp_path / "jars"
+    fetched.mkdir()
+    assert spark_settings.jars_directory(platform(), {}) == fetched
+    (tmp_path / "jars").mkdir()
+    assert spark_settings.jars_directory(platform(), {}) == tmp_path / "jars"
+    assert spark_settings.jars_directory(platform(), {"CLEANTAIL_JARS": "/x"}) == Path("/x")
+
+
+def test_the_class_archive_is_used_where_there_is_one(platform, tmp_path, monkeypatch):
+    monkeypatch.setattr(spark_settings, "CHECKOUT_JARS", tmp_path / "none")
     assert "SharedArchiveFile" not in default_options(platform, {})
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "classes.jsa").touch()

@@ -49,7 +49,7 @@ def test_a_limit_of_1_switches_the_ratio_off():
     log = log_state(clean_bytes=0, cleanable_bytes=100)
     assert verdict(log, configs(min_cleanable_dirty_ratio=1.0)) == (
         False,
-        "dirty ratio 1.0000 is not above 1.0, and no record is overdue",
+        "dirty ratio 1.0000 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue",
     )
 
 
@@ -59,7 +59,7 @@ def test_a_limit_of_0_takes_any_cleanable_byte():
 
 
 def test_the_reason_names_ratio_and_limit():
-    assert verdict(DIRTY) == (True, "dirty ratio 0.7000 is above 0.5")
+    assert verdict(DIRTY) == (True, "dirty ratio 0.7000 is above min.cleanable.dirty.ratio 0.5")
 
 
 # ---- overdue
@@ -69,9 +69,15 @@ def test_the_reason_names_ratio_and_limit():
     ("now_ms", "expected"),
     [
         pytest.param(
-            150, (False, "dirty ratio 0.1000 is not above 0.5, and no record is overdue"), id="delay 0: not overdue"
+            150,
+            (
+                False,
+                "dirty ratio 0.1000 is not above min.cleanable.dirty.ratio 0.5, and no record is overdue before "
+                "1970-01-01 00:00:00 UTC (max.compaction.lag.ms 50 ms)",
+            ),
+            id="delay 0: not overdue",
         ),
-        pytest.param(151, (True, "overdue by 1 ms: max.compaction.lag.ms is 50"), id="delay 1: overdue"),
+        pytest.param(151, (True, "overdue by 1 ms: max.compaction.lag.ms is 50 ms"), id="delay 1: overdue"),
     ],
 )
 def test_an_overdue_log_is_compacted_whatever_its_ratio(now_ms, expected):
@@ -90,7 +96,7 @@ def test_an_overdue_log_needs_cleanable_bytes(cleanable, compact):
 
 def test_force_passes_over_the_ratio():
     log = log_state(clean_bytes=900, cleanable_bytes=100)
-    assert verdict(log, force=True) == (True, "forced; dirty ratio 0.1000 is not above 0.5")
+    assert verdict(log, force=True) == (True, "forced; dirty ratio 0.1000 is not above min.cleanable.dirty.ratio 0.5")
 
 
 def test_force_does_not_pass_over_the_bounds():
@@ -122,7 +128,10 @@ def test_a_quarantined_log_waits_for_its_next_try(now_ms, how, compact):
 
 
 def test_the_reason_of_a_quarantine_is_that_of_its_check():
-    assert verdict(HELD) == (False, "quarantined until 1000 ms: check failed: x")
+    assert verdict(HELD) == (
+        False,
+        "quarantined until 1970-01-01 00:00:01 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x",
+    )
 
 
 @pytest.mark.parametrize(("now_ms", "paused"), [(999, True), (1_000, False), (1_001, False)])
@@ -146,25 +155,77 @@ def test_retrying_a_quarantined_log_does_not_pass_over_the_ratio():
     ("changes", "reason"),
     [
         pytest.param({"segments": ()}, "the log is empty", id="empty"),
-        pytest.param({"first_dirty_offset": 30}, "clean up to the log end 30", id="clean"),
-        pytest.param({"first_dirty_offset": 31}, "clean up to the log end 30", id="checkpoint above"),
+        pytest.param({"first_dirty_offset": 30}, "the log is clean up to its end, offset 30", id="clean"),
+        pytest.param({"first_dirty_offset": 31}, "the log is clean up to its end, offset 30", id="checkpoint above"),
         pytest.param(
-            {"first_dirty_offset": 29}, "the dirty records are in the active segment, from offset 20", id="active"
+            {"first_dirty_offset": 29},
+            "the dirty records are in the active segment, from offset 20, until 1970-01-08 00:00:00 UTC "
+            "(segment.ms 7 d)",
+            id="active",
         ),
         pytest.param(
-            {"first_uncleanable_offset": 10},
-            "nothing is cleanable below offset 10 (active segment or min.compaction.lag.ms)",
-            id="lag",
-        ),
-        pytest.param(
-            {"active_base_offset": None, "first_uncleanable_offset": 10},
-            "nothing is cleanable below offset 10 (active segment or min.compaction.lag.ms)",
-            id="lag without an active segment",
+            {"first_uncleanable_offset": 10, "active_base_offset": None},
+            "nothing is cleanable below offset 10",
+            id="no limit known",
         ),
     ],
 )
 def test_the_reason_says_why_nothing_is_cleanable(changes, reason):
     assert verdict(log_state(cleanable_bytes=0, **changes)) == (False, reason)
+
+
+YOUNG = {"segments": (segment(0, 10), segment(10, 20, largest_timestamp_ms=5_000), segment(20, 30))}
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "reason"),
+    [
+        pytest.param(
+            YOUNG | {"first_uncleanable_offset": 10},
+            {"min_compaction_lag_ms": 3_600_000},
+            "the records from offset 10 on are too young until 1970-01-01 01:00:05 UTC (min.compaction.lag.ms 1 h)",
+            id="lag",
+        ),
+        pytest.param(
+            {},
+            {"segment_ms": 5_400_000},
+            "the dirty records are in the active segment, from offset 20, until 1970-01-01 01:30:00 UTC "
+            "(segment.ms 1.5 h)",
+            id="age of the active segment",
+        ),
+        pytest.param(
+            {},
+            {"max_compaction_lag_ms": 60_000},
+            "the dirty records are in the active segment, from offset 20, until 1970-01-01 00:01:00 UTC "
+            "(max.compaction.lag.ms 1 min)",
+            id="longest lag shortens that age",
+        ),
+        pytest.param(
+            {},
+            {"segment_ms": LONG_MAX},
+            "the dirty records are in the active segment, from offset 20, for ever (segment.ms unlimited)",
+            id="never by age",
+        ),
+        pytest.param(
+            {"segments": (segment(20, 30, first_timestamp_ms=-1),)},
+            {},
+            "the dirty records are in the active segment, from offset 20, which has no timestamps: it ends where more "
+            "records would make it larger than segment.bytes 1.0 GiB",
+            id="no timestamps",
+        ),
+    ],
+)
+def test_what_waits_names_the_setting_and_the_time(changes, settings, reason):
+    assert verdict(log_state(cleanable_bytes=0, **changes), configs(**settings)) == (False, reason)
+
+
+def test_the_time_that_is_named_is_that_at_which_the_log_can_be_cleaned():
+    """One millisecond before it the records wait, at it they do not: by age of the segment, and by the shortest lag."""
+    for settings in ({"segment_ms": 5_000}, {"segment_ms": 1, "min_compaction_lag_ms": 5_000}):
+        file = data_file(0, 9, min_timestamp_ms=1_000)
+        before, then = (resolved([file], now_ms=ms, **settings) for ms in (5_999, 6_000))
+        assert "until 1970-01-01 00:00:06 UTC" in decide(before, configs(**settings), 5_999).reason
+        assert decide(then, configs(**settings), 6_000).compact
 
 
 # ---- the decision
@@ -175,7 +236,7 @@ def test_a_decision_carries_its_numbers():
     assert decide(log, configs(max_compaction_lag_ms=50), 170) == Decision(
         partition=3,
         compact=True,
-        reason="overdue by 20 ms: max.compaction.lag.ms is 50",
+        reason="overdue by 20 ms: max.compaction.lag.ms is 50 ms",
         dirty_ratio=0.25,
         min_dirty_ratio=0.5,
         cleanable_bytes=100,

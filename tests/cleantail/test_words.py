@@ -1,8 +1,13 @@
 """Numbers as people read them."""
 
+import re
+from pathlib import Path
+
 import pytest
 
-from cleantail.words import ago, duration, in_words, instant, size
+from cleantail.words import ago, be, counted, duration, in_words, instant, setting, size, until
+
+ROOT = Path(__file__).resolve().parents[2]
 
 HOUR_MS = 3_600_000
 
@@ -62,3 +67,51 @@ def test_sizes_are_written_as_people_write_them(count, text):
 )
 def test_instants_are_utc_or_as_they_are(at_ms, text):
     assert instant(at_ms) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "text"),
+    [
+        (0, ("record",), "0 records"),
+        (1, ("record",), "1 record"),
+        (2, ("record",), "2 records"),
+        (1, ("try", "tries"), "1 try"),
+        (3, ("try", "tries"), "3 tries"),
+        (1, ("topic file",), "1 topic file"),
+    ],
+)
+def test_a_number_has_its_noun_in_the_right_form(count, words, text):
+    assert counted(count, *words) == text
+    assert be(count) == ("is" if count == 1 else "are")
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (604_800_000, "7 d"),
+        (5_400_000, "1.5 h"),
+        (100_000, "100 s"),
+        (1_500, "1.5 s"),
+        (1_234, "1234 ms"),
+        (0, "0 ms"),
+        (2**63 - 1, "unlimited"),
+    ],
+)
+def test_a_setting_is_told_without_rounding(milliseconds, text):
+    assert setting("segment.ms", milliseconds) == f"segment.ms {text}"
+
+
+def test_a_time_that_no_calendar_has_is_for_ever():
+    assert until(0) == "until 1970-01-01 00:00:00 UTC"
+    assert until(2**63 - 1) == "for ever"
+
+
+def test_no_text_of_the_code_has_a_number_before_a_fixed_plural():
+    """`1 records`: such texts go through `counted`."""
+    nouns = "records|tombstones|partitions|files|snapshots|attempts|rounds|commits|keys|logs|copies|topics|rewrites"
+    fixed = re.compile(rf"(?<!\bof )\{{(?!.*counted)[^{{}}]*\}} (more )?({nouns}|branches|segments|reasons|lines)\b")
+    for folder in ("cleantail", "spark_jobs", "plugins"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            lines = enumerate(file.read_text().splitlines(), 1)
+            wrong = [f"{file.name}:{n}: {line.strip()}" for n, line in lines if fixed.search(line)]
+            assert wrong == []

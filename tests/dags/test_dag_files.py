@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,8 +83,8 @@ def test_several_broken_topics_are_all_named(site: Site) -> None:
     site.broken_topic("one")
     site.broken_topic("two")
     text = site.bag().import_errors[BROKEN_FILE]
-    assert "one.yaml: config.segment.sm" in text
-    assert "two.yaml: config.segment.sm" in text
+    for name in ("one", "two"):
+        assert re.search(rf"{name}\.yaml:\d+: config\.segment\.sm", text)
 
 
 def test_broken_defaults_are_named_once_however_many_topics_they_break(site: Site) -> None:
@@ -92,7 +93,7 @@ def test_broken_defaults_are_named_once_however_many_topics_they_break(site: Sit
     (site.config / "defaults.yaml").write_text("platfrom: {}\n")
     bag = site.bag()
     assert dict(bag.dags) == {}
-    assert bag.import_errors[BROKEN_FILE].count("defaults.yaml: platfrom") == 1
+    assert bag.import_errors[BROKEN_FILE].count("defaults.yaml:1: platfrom") == 1
 
 
 def test_a_missing_configuration_is_an_import_error_of_the_topics_file(

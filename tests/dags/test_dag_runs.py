@@ -86,6 +86,29 @@ def test_nothing_due_is_a_green_run_whose_skipped_tasks_keep_the_reason(
     assert rendered(finished, "evaluate")["reason"] == reason
     assert jobs.calls == []
     assert alerts(site) == []
+    assert note_of(finished) == (
+        f"Nothing was due, so nothing was done: {reason}. All is well; skipped tasks are work that was not needed. "
+        "Looks again: */15 * * * *."
+    )
+
+
+def note_of(finished: Any) -> str | None:
+    """What the run says of itself in the grid."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        note: str | None = session.query(DagRun).filter_by(dag_id="orders", run_id=finished.run_id).one().note
+        return note
+
+
+def test_what_is_not_due_is_skipped_without_a_process_of_its_own(run: Run, jobs: StubbedJobs) -> None:
+    finished = run(plan(sweep=True))
+    begun = {i.task_id for i in finished.get_task_instances() if i.start_date and str(i.state) != "skipped"}
+    assert begun == {"evaluate", "alert"}
+    started = {i.task_id for i in finished.get_task_instances() if i.hostname}
+    assert started == {"evaluate", "expire_tombstones", "alert"}
+    assert note_of(finished) is None
 
 
 def test_the_whole_plan_is_kept_for_the_ui(run: Run) -> None:
@@ -243,7 +266,7 @@ def test_tombstones_expire_on_a_topic_without_new_data(run: Run, jobs: StubbedJo
     finished = run(plan(sweep=True))
     assert jobs.names == ["expire_tombstones"]
     assert str(finished.state) == "success"
-    assert rendered(finished, "reclaim")["reason"] == "nothing to merge"
+    assert xcom(finished, "reclaim", "skipped") == "nothing to merge"
 
 
 def test_readers_that_a_sweep_left_behind_are_named_in_an_alert(run: Run, jobs: StubbedJobs, site: Site) -> None:
@@ -252,7 +275,7 @@ def test_readers_that_a_sweep_left_behind_are_named_in_an_alert(run: Run, jobs: 
     finished = run(plan(sweep=True))
     assert str(finished.state) == "success"
     (alert,) = alerts(site)
-    assert "tombstones went before 1 readers had read them" in alert["text"]
+    assert "tombstones went before 1 reader (partition 3) had read them" in alert["text"]
     assert "reader {{ 7 * 7 }} is at offset 17 of partition 3" in alert["reason"]
     assert alert["link"] == f"{BASE_URL}/cleantail/topics/orders#log-3"
 
@@ -266,7 +289,7 @@ def test_tombstones_expire_after_a_red_check_too(run: Run, jobs: StubbedJobs) ->
 def test_reclaim_alone_can_be_due(run: Run, jobs: StubbedJobs) -> None:
     finished = run(plan(reclaim=True))
     assert jobs.names == ["reclaim"]
-    assert rendered(finished, "expire_tombstones")["reason"] == "no tombstone waits for a horizon"
+    assert xcom(finished, "expire_tombstones", "skipped") == "no tombstone waits for a horizon"
 
 
 def test_a_failed_evaluation_starts_no_job(run: Run, jobs: StubbedJobs, site: Site) -> None:
@@ -357,3 +380,17 @@ def test_a_run_that_is_triggered_with_a_clock_ahead_does_nothing(
     (site.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
     site.dag("orders").test(run_conf={"now_ms": ahead})
     assert asked == [ahead]
+
+
+@pytest.mark.parametrize("source", [None, "landing/*.jsonl"], ids=["evaluate is first", "ingest is first"])
+def test_a_name_that_no_parameter_has_ends_the_run_at_its_first_task(
+    run: Run, jobs: StubbedJobs, site: Site, source: str | None
+) -> None:
+    (site.home / "landing").mkdir()
+    (site.home / "landing" / "a.jsonl").write_text('{"partition": 0, "offset": 0, "key": "k", "payload": "v"}\n')
+    finished = run(plan(units=1), {"rolback_to": "last"}, source={"path": source})
+    assert (str(finished.state), jobs.names) == ("failed", [])
+    [first] = [task for task, state in states(finished).items() if state == "failed" and task != "outcome"]
+    assert first == ("ingest" if source else "evaluate")
+    told = alerts(site)[0]["reason"]
+    assert "rolback_to, which is no parameter of this DAG (did you mean rollback_to?): it takes force, now_ms" in told

@@ -112,9 +112,13 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     [(task, pool, subject, body, users)] = asked
     assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would go from 1 partition")
     assert [user["id"] for user in users] == ["anna"]
-    assert json.dumps(HOSTILE) in body and "49" not in body
-    [alert] = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    assert "script>alert" in body and "49" not in body
+    assert "**Answer until 20" in body and "No answer by then is a Reject" in body
+    assert "/cleantail/topics/orders)" in body and "/cleantail/topics/orders/docs/index.html)" in body
+    alert, end = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
     assert "waits for approval" in alert["text"] and "8 of 9 records" in alert["text"]
+    assert [(a["event"], a["state"]) for a in (alert, end)] == [("approval_waits", "open"), ("approval_waits", "over")]
+    assert end["reason"].startswith("the round does not wait any more (it was from ")
     assert "script" not in alert["text"]
 
 
@@ -131,7 +135,7 @@ def test_a_round_within_the_limit_is_published_without_a_question(run: Run, jobs
     jobs.answer("check_quality", HELD | {"holds": [], "sample": []})
     jobs.answer("publish", PUBLISHED)
     states = run(plan(units=1))
-    assert (states["approve"], states["publish"]) == ("success", "success")
+    assert (states["approve"], states["publish"], states["approve_expiry"]) == ("skipped", "success", "skipped")
     assert not [a for a in jobs.calls[-1]["arguments"] if a.startswith(("--approved-by", "--rejected"))]
 
 
@@ -156,8 +160,8 @@ def test_readers_that_an_approved_expiry_left_behind_are_told_of(run: Run, jobs:
     with answers("Approve"):
         run(plan(sweep=True))
     told = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
-    assert [alert["event"] for alert in told] == ["approval_waits", "hold_cap_reached"]
-    assert "reader cache is at offset 3 of partition 0, and tombstones up to 7 are gone" in told[1]["text"]
+    assert [alert["event"] for alert in told] == ["approval_waits", "approval_waits", "hold_cap_reached"]
+    assert "reader cache is at offset 3 of partition 0, and tombstones up to 7 are gone" in told[2]["text"]
 
 
 def test_a_run_that_is_triggered_as_a_rollback_does_nothing_else(run: Run, jobs: StubbedJobs) -> None:
@@ -193,7 +197,32 @@ def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
     with answers("Reject"):
         run(plan(units=1))
     texts = [json.loads(line)["text"] for line in (site.home / "alerts.jsonl").read_text().splitlines()]
-    assert sorted("late" in text for text in texts) == [False, True]  # once, and the round that waits
+    assert ["late" in text for text in texts] == [True, False, False]  # once, then that the round waits, and its end
+
+
+def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
+    run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's last task is far away then."""
+    from cleantail_airflow import asking
+
+    (site.home / "alerts.jsonl").mkdir()
+    monkeypatch.setattr(asking, "PAUSES_S", (0.1, 0.2, 0.3))
+    pauses: list[float] = []
+
+    def mended(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            (site.home / "alerts.jsonl").rmdir()
+
+    monkeypatch.setattr(asking.tell_that_it_waits, "__defaults__", (mended,))
+    jobs.answer("check_quality", HELD)
+    jobs.answer("publish", PUBLISHED)
+    with answers("Approve"):
+        run(plan(units=1))
+    assert pauses == [0.1, 0.2]
+    lines = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    assert [line["state"] for line in lines] == ["open", "over"]
 
 
 @pytest.mark.parametrize("answer", [None, {"approved": True, "by": "anna", "at_ms": 1, "heads": [40]}])

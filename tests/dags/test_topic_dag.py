@@ -35,6 +35,16 @@ def test_the_tasks_follow_the_way_of_the_data(dag: Any) -> None:
     }
 
 
+def test_the_grid_shows_few_boxes_and_tasks_keep_their_names(dag: Any) -> None:
+    groups = {g.group_id: sorted(g.children) for g in dag.task_group.children.values() if hasattr(g, "children")}
+    assert groups == {
+        "round": ["check_quality", "compact", "publish"],
+        "upkeep": ["expire_tombstones", "reclaim"],
+        "special": ["alert", "outcome", "rollback"],
+    }
+    assert sorted(set(dag.task_group.children) - set(groups)) == ["evaluate", "ingest"]
+
+
 def test_a_topic_without_a_source_path_has_no_ingest_task(site: Site) -> None:
     site.topic("orders")
     dag = site.dag("orders")
@@ -142,6 +152,7 @@ def test_a_topic_that_can_be_held_asks_before_each_publish_without_a_slot_of_the
         assert before in dag.get_task(after).upstream_task_ids
     for name, rule in {"approve": "one_done", "approve_expiry": "all_done"}.items():
         task = dag.get_task(name)
+        assert dag.get_task("publish").trigger_rule == "all_done"  # approve is skipped where nobody is asked
         assert (task.pool, task.trigger_rule, task.defaults) == ("default_pool", rule, ["Reject"])
         assert task.response_timeout.total_seconds() == 86_400
         assert [user["id"] for user in task.assigned_users] == ["anna", "b@example.org"]

@@ -11,7 +11,7 @@ import pytest
 
 from cleantail.config import find_topic, load_platform
 from cleantail.evaluate import read_facts
-from cleantail.incidents import parse_book
+from cleantail.incident_texts import parse_book
 from cleantail_airflow.incident_book import variable_name
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents
@@ -30,7 +30,7 @@ def load_incidents(topic: str) -> list[tuple[str, str]]:
     """Event and subject of what the topic's Airflow variable says is open."""
     from airflow.models.variable import Variable
 
-    return sorted((event.value, subject) for event, subject in parse_book(Variable.get(variable_name(topic))))
+    return sorted((event.value, subject) for event, subject in parse_book(Variable.get(variable_name(topic))).incidents)
 
 
 def record(partition: int, offset: int) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
     assert facts.states[1].checkpoint is None
     (alert,) = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
     assert [failure["partition"] for failure in alert["failures"]] == [1]
-    assert [mail["Subject"] for mail in mailbox.mails] == ["[cleantail] orders: check failed, partitions held back: 1"]
+    assert [mail["Subject"] for mail in mailbox.mails] == ["[cleantail] orders: check failed, partition 1 held back"]
     assert [kind for kind, _ in load_incidents("orders")] == ["check_failed", "partition_quarantined"]
     held = facts.states[1].quarantine
     assert held is not None and held.branch in facts.branches

@@ -16,6 +16,7 @@ HOUR = 3_600_000
 KEYS = [b"a", b"b", b"c", b"", b"\xff\x00"]
 AGES = [0, 1, 999, 1000, HOUR - 1, HOUR, HOUR + 1, 2 * HOUR, 5 * HOUR, 20 * HOUR]
 VERSION = "version"
+DISPUTED = ["new", "new", "late", "copy", "copy"]
 OFTEN = st.sampled_from  # flat choices: a few examples must meet much
 
 
@@ -89,7 +90,7 @@ def configs(draw: st.DrawFn, family: str) -> dict[str, Any]:
     if drawn.get("retention.ms", -1) >= 0 and not features.BOTH_RETENTIONS:
         drawn["retention.bytes"] = -1
     drawn.setdefault("min.cleanable.dirty.ratio", 0.0)  # what copies and overlapping files weigh is not specified
-    drawn["cleantail.keyless.policy"] = draw(OFTEN(["drop", "drop", "quarantine"]))
+    drawn["cleantail.keyless.policy"] = draw(OFTEN(["drop", "quarantine", "fail"]))
     if features.LATENESS and family in ("offset", "timestamp", "header"):
         drawn["cleantail.tombstone.lateness.ms"] = draw(OFTEN([0, 1000, HOUR]))
     if features.AFTER_MAX and family == "timestamp":
@@ -162,16 +163,52 @@ def append(draw: st.DrawFn, world: World, family: str, partitions: int) -> Appen
     return Append(records)
 
 
-def batch(draw: st.DrawFn, world: World, p: int, family: str) -> tuple[Record, ...]:
+@st.composite
+def disputed_histories(draw: st.DrawFn, family: str, partitions: int = 6, runs: int = 2) -> list[Step]:
+    """Of a table that others fill, who check nothing: copies, and other records at offsets that have one. Every second
+    log is free of these."""
+    world = World()
+    world.config = configs(draw, family)
+    steps: list[Step] = [Configure(world.config)]
+    for _ in range(runs):
+        for _ in range(2):
+            drawn = {p: batch(draw, world, p, family, [*DISPUTED, *["other"] * (p % 2)]) for p in range(partitions)}
+            steps.append(Append({p: records for p, records in drawn.items() if records}))
+        world.clock += draw(OFTEN([0, 1000, 1001, HOUR, 2 * HOUR]))
+        steps.append(Compact(world.clock, force=True))
+    return steps
+
+
+def disputes(steps: list[Step]) -> dict[int, set[int]]:
+    """Of every log the offsets at which there are two different records."""
+    seen: dict[tuple[int, int], set[Record]] = {}
+    for step in steps:
+        if isinstance(step, Append):
+            for p, records in step.records.items():
+                for record in records:
+                    seen.setdefault((p, record.offset), set()).add(record)
+    found: dict[int, set[int]] = {}
+    for (p, offset), records in seen.items():
+        if len(records) > 1:
+            found.setdefault(p, set()).add(offset)
+    return found
+
+
+def batch(
+    draw: st.DrawFn, world: World, p: int, family: str, kinds_of_records: list[str] | None = None
+) -> tuple[Record, ...]:
     """A file's records of one log. Its age is drawn once, so that whole files are old or young."""
     sent = world.logs.setdefault(p, [])
     base_age = draw(OFTEN(AGES)) if family in ("bounds", "retention") else 20 * HOUR
     made: list[Record] = []
     kinds = {"retention": ["new"], "bounds": ["new", "new", "new", "late"]}  # what copies weigh is not specified
     for _ in range(draw(OFTEN([1, 2, 3, 4, 6]))):
-        kind = draw(OFTEN(kinds.get(family, ["new", "new", "new", "new", "late", "copy"]))) if sent else "new"
+        usual = kinds_of_records or kinds.get(family, ["new", "new", "new", "new", "late", "copy"])
+        kind = draw(OFTEN(usual)) if sent else "new"
         if kind == "copy":
             record = draw(OFTEN(sent))
+        elif kind == "other":
+            record = one(draw, world, draw(OFTEN(sent)).offset, base_age, family)
         else:
             record = one(
                 draw, world, next_offset(draw, sent) if kind == "new" else late_offset(draw, sent), base_age, family

@@ -114,6 +114,8 @@ class Log:
     remembered: list[tuple[bytes, Rank, int]] = field(default_factory=list)
     readers: dict[str, int] = field(default_factory=dict)
     quarantined: list[Record] = field(default_factory=list)
+    held_back: bool = False
+    """Whether the last run has left it alone for a record without a key."""
 
     @property
     def records(self) -> list[Record]:
@@ -361,10 +363,6 @@ def latest(log: Log, config: dict[str, Any], now: int) -> list[Record]:
     return sorted(winners, key=lambda r: r.offset)
 
 
-class KeylessRecord(Exception):
-    """cleantail.keyless.policy is fail and a round met one: nothing changes."""
-
-
 def stages(
     logs: dict[int, Log],
     layout: dict[int, list[File]],
@@ -375,9 +373,11 @@ def stages(
 ) -> Iterator[str]:
     """One run of a topic, in place. Yields after each commit that may change the table: there a crash may stop it."""
     chosen = [p for p in sorted(logs) if partition is None or p == partition]
+    for log in logs.values():
+        log.held_back = False
+    misplaced = {p: logs[p].checkpoint for p in chosen}
     for p in chosen:
         logs[p].repair()
-    yield "repair"
     starts = {p: retained_from(logs[p], layout[p], config, now) for p in chosen}
     due: dict[int, Sections] = {}
     for p in chosen:
@@ -388,10 +388,15 @@ def stages(
         if sections.due(config, force):
             due[p] = sections
             keyless = [c for c in trial.copies if c.record.key is None and c.record.offset < sections.first_uncleanable]
-            if keyless and config["cleantail.keyless.policy"] == "fail":
-                raise KeylessRecord(p, min(c.record.offset for c in keyless))
+            logs[p].held_back = bool(keyless) and config["cleantail.keyless.policy"] == "fail"
+    held = [p for p in chosen if logs[p].held_back]
+    for p in held:  # nothing of it changes, but for retention
+        logs[p].checkpoint = misplaced[p]
+        del due[p]
+    yield "repair"
     for p in chosen:
-        retain(logs[p], starts[p])
+        if p not in held:
+            retain(logs[p], starts[p])
     left, rounds_before = dict(due), {p: logs[p].rounds for p in chosen}
     while left:
         for p, planned in left.items():
@@ -399,6 +404,10 @@ def stages(
             clean(logs[p], replace(planned, first_dirty=logs[p].first_dirty, first_uncleanable=end), config, now)
         left = {p: planned for p, planned in left.items() if logs[p].checkpoint != planned.first_uncleanable}
         yield "round"
+    for p in held:
+        retain(logs[p], starts[p])
+    yield "retention of what is held back"
     for p in chosen:
-        sweep(logs[p], config, now, rounds_before[p])
+        if p not in held:
+            sweep(logs[p], config, now, rounds_before[p])
     yield "sweep"

@@ -108,7 +108,7 @@ def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations
     assert (
         "partition 0 is in quarantine since 2027-01-15 08:00:00 UTC, tried again by" in texts["partition_quarantined"]
     )
-    assert "up to 1 tombstones are still there, due since 2027-01-15 08:00:01 UTC" in texts["erasure_overdue"]
+    assert "up to 1 tombstone is still there, due since 2027-01-15 08:00:01 UTC" in texts["erasure_overdue"]
     assert "partition 0 is 9 s past max.compaction.lag.ms" in texts["deadline_missed"]
 
 
@@ -126,7 +126,9 @@ def test_a_deadline_that_the_run_before_missed_is_told_by_the_run_that_cleans_an
     assert [r["offset"] for r in operations.workshop.read(topic)] == [1]
 
 
-def test_a_red_check_after_a_rejection_is_told_as_a_second_incident(operations: Operations, spark: Any) -> None:
+def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
+    operations: Operations, spark: Any
+) -> None:
     workshop, events = operations.workshop, (Event.CHECK_FAILED, Event.QUARANTINED)
     topic = operations.topic("told-no", {"cleantail.approval.pause.ms": 1_000}, publish="approve")
     operations.ingest(topic, record(0, "a", "x"), record(1, "a key that is too long", "y"))
@@ -138,9 +140,22 @@ def test_a_red_check_after_a_rejection_is_told_as_a_second_incident(operations: 
     operations.run(topic, NOW + 500)
     operations.run(topic, NOW + 1_000)
     assert operations.told == {
-        "partition_quarantined": [(1, "open"), (2, "over"), (2, "open")],
+        "partition_quarantined": [(1, "open"), (2, "open")],  # held back all the while, for another reason now
         "check_failed": [(2, "open")],
     }
     [red] = [body["text"] for _, body in operations.hook.posts if body["event"] == "check_failed"]
     since, retry = "in quarantine since 2027-01-15 08:00:01 UTC", "the first run after 2027-01-15 08:00:16 UTC"
     assert since in red and retry in red
+
+
+def test_a_partition_that_is_released_and_red_again_is_told_as_over_when_it_is_green(operations: Operations) -> None:
+    """The red check is told by the task that sees it, and the first quarantine is gone when the last task looks."""
+    topic = operations.topic("told-again", {}, Event.CHECK_FAILED, checks=[SHORT_KEYS])
+    operations.ingest(topic, record(0, "a", "x"), record(1, "a key that is too long", "y"))
+    operations.run(topic, NOW)
+    operations.workshop.ok("release", topic, 0)
+    operations.run(topic, NOW + 1_000)
+    assert operations.told == {"check_failed": [(1, "open"), (2, "open")]}
+    operations.topic("told-again", {}, Event.CHECK_FAILED)
+    operations.run(topic, NOW + 60_000)
+    assert operations.told == {"check_failed": [(1, "open"), (2, "open"), (3, "over")]}

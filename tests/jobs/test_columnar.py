@@ -112,6 +112,7 @@ def test_superseded_records_that_stay_are_seen_by_both(workshop, table_of):
         assert measure["duplicate_keys"] == 4
 
 
+@pytest.mark.usefixtures("copies_may_differ")
 def test_copies_of_an_offset_are_left_to_spark(workshop, table_of):
     topic = workshop.topic("copied")
     table = table_of(topic)

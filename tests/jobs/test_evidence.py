@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from pyiceberg.expressions import EqualTo
 
 from cleantail.catalogs import open_catalog
-from cleantail.past_rounds import EVIDENCE, read_evidence
+from cleantail.evidence_rows import read_evidence
+from cleantail.past_rounds import EVIDENCE
 from spark_jobs import evidence, evidence_upkeep
 from tests.jobs.test_held_rounds import ingest
 from tests.jobs.test_rounds import NOW

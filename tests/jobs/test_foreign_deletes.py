@@ -179,6 +179,7 @@ def test_a_round_that_waits_while_its_table_is_upgraded_starts_over_or_is_asked_
     assert by_spark(spark, name) == read(workshop, topic) == expected(records)
 
 
+@pytest.mark.usefixtures("copies_may_differ")
 def test_an_upgrade_by_somebody_else_changes_no_result(workshop, spark, adopted, table_of):
     topic, name = adopted("upgraded-by-others", [(0, 0, NOW - HOUR, "a", "first"), (0, 1, NOW - HOUR, "b", "b")])
     append(spark, name, [(0, 0, NOW - HOUR, "a", "copy"), (0, 1, NOW - HOUR, "b", "copy")])
@@ -189,6 +190,7 @@ def test_an_upgrade_by_somebody_else_changes_no_result(workshop, spark, adopted,
     assert by_spark(spark, name) == read(workshop, topic) == [(0, 0, "a", "first"), (0, 1, "b", "b")]
 
 
+@pytest.mark.usefixtures("copies_may_differ")
 def test_of_copies_that_came_together_round_view_and_latest_take_the_same(workshop, spark, adopted, table_of):
     topic, name = adopted("together2", [(0, 0, NOW - 1000, "a", "x")])
     for value in ("one", "two"):

@@ -154,6 +154,7 @@ def test_a_table_that_is_upgraded_later_goes_on_with_deletion_vectors(workshop, 
     assert workshop.json("check", topic)["ok"]
 
 
+@pytest.mark.usefixtures("copies_may_differ")
 def test_of_the_copies_of_a_record_the_first_that_came_is_kept_and_shown(workshop, spark, adopted):
     topic, table = adopted("copies2", [(0, 0, NOW - 1000, "a", "first"), (0, 1, NOW - 1000, "b", "b")])
     append(spark, table, [(0, 0, NOW - 1000, "a", "second")])
@@ -191,6 +192,7 @@ def test_a_position_delete_file_is_read_as_it_was_written_and_a_damaged_one_is_a
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "1"))))
+@pytest.mark.usefixtures("copies_may_differ")
 def test_the_same_history_leaves_the_same_records_in_both_versions(workshop, spark, redpanda, seed):
     chance = random.Random(seed)
     start = [(p, o, NOW - HOUR, f"k{o % 4}", None if o == 7 else f"v{o}") for p in range(2) for o in range(10)]

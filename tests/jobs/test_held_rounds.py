@@ -66,7 +66,7 @@ def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(worksho
     code, out, err = workshop.run("compact", topic, "--now", NOW + 1, "--force")
     assert code == 5
     assert "3 of 5 records would go, above cleantail.max.drop.ratio 0.5" in err
-    assert 'partition 0  offset 2  key "a"  value "x"' in err and "--approve" in err
+    assert "partition 0, offset 2 goes; offset 4 of the same key stays" in err and "--approve" in err
     assert offsets(workshop.read(topic)) == [2, 3, 4, 5, 6]
     assert (log_of(workshop, topic)["checkpoint"], log_of(workshop, topic)["state"]["quarantine"]) == (4, None)
     assert branches(table_of(topic)) == []
@@ -81,7 +81,7 @@ def test_what_was_approved_is_published_with_everything_appended_meanwhile(works
     table, platform = table_of(topic), workshop.platform()
     checked = json.loads(json.dumps(checked_round(workshop, table)))  # through an XCom
     assert [h["reason"] for h in checked["holds"]] == ["publish: approve"]
-    assert checked["sample"] == [{"partition": 0, "offset": 0, "key": '"a"', "value": '"x"'}]
+    assert checked["sample"] == [{"partition": 0, "offset": 0, "kept_offset": 1, "key": '"a"', "value": '"x"'}]
     with pytest.raises(HeldError, match="waits for approval"):
         rounds.publish_round(table, platform, checked)
     ingest(workshop, topic, "approve-1.jsonl", (3, "a", "z"))

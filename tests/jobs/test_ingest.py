@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from spark_jobs import ingest as job
 from tests.jobs.test_rounds import offsets, record
 
 
@@ -41,6 +42,57 @@ def test_a_bad_line_stops_the_run_with_file_and_line_and_nothing_is_appended(wor
     assert code == 2
     assert "bad.jsonl:2: " in err and says in err
     assert workshop.run("read", topic)[0] == 2  # not even a table was made
+
+
+OTHER_TOPIC = '"topic" is "other": a record of another topic; "own-lines-1" is allowed, or no "topic" at all'
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "says"),
+    [
+        ("own-lines-1", "other", OTHER_TOPIC),
+        ("own-lines-2", "Own-lines-2", '"topic" is "Own-lines-2"'),
+        ("own-lines-3", "a secret value", '"topic" is not a name that Kafka allows'),
+        ("own-lines-4", 7, '"topic" is not a string'),
+    ],
+    ids=["another", "another case", "not a name", "not a string"],
+)
+def test_a_line_of_another_topic_is_refused_with_file_and_line_and_nothing_is_appended(workshop, topic, name, says):
+    workshop.topic(topic)
+    own = workshop.file("own.jsonl", [record(0, "a", "x"), record(1, "b", "y", topic=topic)])
+    workshop.ok("ingest", topic, "--file", own)
+    foreign = workshop.file("foreign.jsonl", [record(2, "c", "z", topic=topic), record(3, "a", "w", topic=name)])
+    code, _, err = workshop.run("ingest", topic, "--file", foreign)
+    assert code == 2
+    assert "foreign.jsonl:2: " in err and says in err and "nothing was appended" in err
+    assert "secret" not in err
+    assert offsets(workshop.read(topic)) == [0, 1]
+    again = workshop.run("ingest", topic, "--file", foreign, "--any-topic")
+    assert (again[0], offsets(workshop.read(topic))) == ((2, [0, 1]) if name == 7 else (0, [0, 1, 2, 3]))
+
+
+def test_the_yaml_says_what_the_lines_call_the_topic(workshop):
+    topic = workshop.topic("renamed", source={"topic": "prod.renamed"})
+    by_its_name = workshop.file("own.jsonl", [record(0, "a", "x", topic=topic)])
+    code, _, err = workshop.run("ingest", topic, "--file", by_its_name)
+    assert code == 2 and '"prod.renamed" is allowed' in err
+    lines = [record(0, "a", "x", topic="prod.renamed"), record(1, "b", "y")]
+    assert workshop.json("ingest", topic, "--file", workshop.file("a.jsonl", lines))["records"] == 2
+    assert {r["topic"] for r in workshop.read(topic)} == {topic}
+    workshop.topic("renamed", source={"topic": "*"})
+    lines = [record(2, "a", "x", topic="dc1.renamed"), record(3, "b", "y", topic="dc2.renamed")]
+    assert workshop.json("ingest", topic, "--file", workshop.file("b.jsonl", lines))["records"] == 2
+
+
+def test_the_job_of_the_dag_goes_by_the_yaml_as_well(workshop, tmp_path):
+    topic, result = workshop.topic("own-job"), tmp_path / "result.json"
+    file = workshop.file("a.jsonl", [record(0, "a", "x", topic="other")])
+    arguments = ["--config", str(workshop.config), "--topic", topic, "--file", str(file), "--result", str(result)]
+    assert job.main(arguments) == 2
+    assert "set source.topic: other in the topic's YAML" in json.loads(result.read_text())["error"]
+    workshop.topic("own-job", source={"topic": "other"})
+    assert job.main(arguments) == 0
+    assert offsets(workshop.read(topic)) == [0]
 
 
 def test_a_missing_file_and_a_cut_off_gzip_are_clear_errors(workshop):

@@ -8,7 +8,10 @@ import shlex
 from pathlib import Path
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
-BLOCKS = dict(re.findall(r"<!-- run: ([a-z-]+) -->\n *```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL))
+BLOCKS, QUERIES = (
+    dict(re.findall(rf"<!-- run: ([a-z-]+) -->\n *```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL))
+    for language in ("sh", "sql")
+)
 SHORT_KEYS = {
     "expectation": "expect_column_value_lengths_to_be_between",
     "kwargs": {"column": "key", "min_value": 1, "max_value": 3},
@@ -28,23 +31,31 @@ class Guide:
 
     def __init__(self, workshop, topic, folder):
         self.workshop, self.topic, self.folder = workshop, topic, folder
-        self.left = set(BLOCKS)
+        self.left = {*BLOCKS, *QUERIES}
 
     def run(self, name, **values):
         """What the block's commands print. All must end well."""
-        self.left.discard(name)
         text = BLOCKS[name].replace("orders.positions.json", str(self.folder / "positions.json"))
-        text = text.replace("orders", self.topic)
+        text = self.filled(name, text, values)
+        return "".join(self.workshop.ok(*shlex.split(line)[1:]) for line in text.splitlines() if line.strip())
+
+    def query(self, spark, name, **values):
+        """The rows of a block's statement."""
+        return spark.sql(self.filled(name, QUERIES[name], values)).collect()
+
+    def filled(self, name, text, values):
+        self.left.discard(name)
+        text = text.replace("right.jsonl", str(self.workshop.config / "right.jsonl")).replace("orders", self.topic)
         for placeholder, value in values.items():
             text = text.replace(placeholder, str(value))
-        return "".join(self.workshop.ok(*shlex.split(line)[1:]) for line in text.splitlines() if line.strip())
+        return text
 
 
 def record(offset, key, payload="v"):
     return {"partition": 0, "offset": offset, "ts": 1_700_000_000_000 + offset, "key": key, "payload": payload}
 
 
-def test_every_command_of_the_guide_does_what_its_section_says(workshop, tmp_path):
+def test_every_command_of_the_guide_does_what_its_section_says(workshop, tmp_path, spark):
     topic = workshop.topic("guide", checks=[SHORT_KEYS])
     guide = Guide(workshop, topic, tmp_path)
 
@@ -62,6 +73,11 @@ def test_every_command_of_the_guide_does_what_its_section_says(workshop, tmp_pat
     workshop.topic("guide")
     guide.run("released")
     assert offsets(workshop, topic) == [1, 2]
+
+    # a record has no key
+    guide.left &= _keyless(workshop, tmp_path).left
+
+    two_records_at_one_offset(workshop, guide, spark)
 
     # overdue
     workshop.topic("guide", {"max.compaction.lag.ms": 1, "min.cleanable.dirty.ratio": 1.0})
@@ -99,11 +115,80 @@ def test_every_command_of_the_guide_does_what_its_section_says(workshop, tmp_pat
     workshop.topic("guide")
     guide.run("undo-after")
 
+    # a wrong file was ingested
+    before = offsets(workshop, topic)
+    wrong = workshop.file("wrong.jsonl", [record(9, "d", "of another day"), record(10, "e", "of another day")])
+    workshop.ok("ingest", topic, "--file", wrong)
+    workshop.ok("compact", topic, "--force")
+    assert offsets(workshop, topic) == [2, 4, 7, 9, 10]
+    wrong.unlink()
+    code, _, err = workshop.run("rollback", topic, "--ingestion", "wrong.jsonl")
+    assert code == 2
+    guide.run("wrong-file-rounds", SNAPSHOT=re.search(r"rollback guide --to ([0-9]+)", err)[1])
+    assert "wrong.jsonl" in guide.run("wrong-file-look")
+    guide.run("wrong-file")
+    assert offsets(workshop, topic) == before
+    workshop.file("right.jsonl", [record(9, "d", "of this day")])
+    guide.run("wrong-file-after")
+    assert offsets(workshop, topic) == [*before, 9]
+
     # a reader was left behind
     guide.run("reload")
     assert json.loads((tmp_path / "positions.json").read_text())
     guide.run("reader-gone")
     assert guide.left == set()
+
+
+def _keyless(workshop, folder):
+    """The section of records without a key, on a topic of its own."""
+    topic = workshop.topic("guide-keyless")
+    guide = Guide(workshop, topic, folder)
+    lines = [record(0, "a"), record(1, None), record(2, "a")]
+    workshop.ok("ingest", topic, "--file", workshop.file("keyless.jsonl", lines))
+    assert workshop.run("compact", topic)[0] == 1
+    looked_at = guide.run("keyless", OFFSET=1)
+    assert '"key":null' in looked_at.replace(" ", "")
+    workshop.topic(topic, {"cleantail.keyless.policy": "drop"})
+    guide.run("keyless-policy")
+    assert offsets(workshop, topic) == [2]
+    return guide
+
+
+def two_records_at_one_offset(workshop, guide, spark):
+    """On a topic of its own, whose name the guide's blocks have for as long."""
+    topic, guide.topic = guide.topic, workshop.topic("contradicted")
+    old = [record(i, key, "old") for i, key in enumerate("abc")]
+    anew = workshop.file("anew.jsonl", [record(i, key, "new") for i, key in enumerate("xyz")])
+    workshop.ok("ingest", guide.topic, "--file", workshop.file("old.jsonl", old))
+    code, _, err = workshop.run("ingest", guide.topic, "--file", anew)
+    assert code == 2 and "partition 0, offset 0: the table has another record there" in err
+    assert '"a"' in guide.run("contradiction-look", OFFSET=0)
+
+    past_ingestion(workshop, spark, guide.topic, anew)
+    code, _, err = workshop.run("compact", guide.topic)
+    assert code == 1 and "contradicting_offsets" in err
+    rows = guide.query(spark, "contradiction-files", OFFSET=0)
+    (wrong,) = {row["_file"] for row in rows if row[2] == "a"}
+    guide.query(spark, "contradiction-delete", DATAFILE=wrong)
+    assert "no offset has two different records" in guide.run("contradiction-gone")
+    assert {r["payload"] for r in workshop.read(guide.topic)} == {"new"}
+    workshop.topic(guide.topic, {"cleantail.reclaim.deleted.ratio": 0, "cleantail.snapshot.retention.ms": 0})
+    right = workshop.file("right.jsonl", [record(0, "x", "new"), record(3, "x", "newer")])
+    assert workshop.run("ingest", guide.topic, "--file", right)[0] == 2
+    guide.run("contradiction-rewrite", FILE=right)
+
+    workshop.topic(guide.topic, table="cleantail.contradicted_2")
+    again = workshop.file("again.jsonl", old)
+    assert "no offset has two different records" in guide.run("contradiction-anew", FILE=again)
+    assert {r["payload"] for r in workshop.read(guide.topic)} == {"old"}
+    guide.topic = topic
+
+
+def past_ingestion(workshop, spark, topic, file):
+    """As another program writes to the table."""
+    from spark_jobs.ingest import parsed_records
+
+    parsed_records(spark, [file], "text").writeTo(f"cleantail.cleantail.`{topic}`").append()
 
 
 def offsets(workshop, topic):

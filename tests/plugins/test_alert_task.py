@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from cleantail.events import Event
-from cleantail.incidents import Condition
+from cleantail.incidents import Book, Condition
 from cleantail.log_state import LogState
 from cleantail.partition_state import PartitionState, Quarantine
 from cleantail_airflow import incident_book
@@ -75,27 +75,28 @@ def test_a_task_that_noted_nothing_was_killed_or_lost() -> None:
 
 
 def test_a_red_check_is_no_failed_run() -> None:
-    failed = [FailedTask("compact", "no disk", "l0"), FailedTask("check_quality", "red", "l", tuple(RED))]
+    failed = [FailedTask("compact", "no disk", "l0", at_ms=7), FailedTask("check_quality", "red", "l", tuple(RED))]
     failed.append(FailedTask("compact", "the same", "l1"))
-    assert run_alarms(failed) == [Condition(Event.RUN_FAILED, "task compact", "compact failed: no disk", "l0")]
+    found = Condition(Event.RUN_FAILED, "task compact", "compact failed: no disk", "l0", seen_ms=7)
+    assert run_alarms(failed) == [found]
 
 
 def test_a_failed_check_is_the_incident_of_its_quarantine() -> None:
     """Held already: since then. Not held yet: publish will write the run's clock."""
     held = Quarantine(7, "compact", "check failed: r", 3, 9)
     first, second = red_alarms(RED, [log(4, held), log(5)], "link", NOW_MS, 15_000)
-    assert (first.subject, first.link, first.partition) == ("partition 4 since 7", "link", 4)
+    assert (first.subject, first.occurrence, first.link, first.partition) == ("partition 4", "since 7", "link", 4)
     assert first.text == (
         "partition 4: check failed: expect_b, expect_column_values_to_not_be_null; in quarantine since "
         "1970-01-01 00:00:00 UTC, tried again by the first run after 2023-11-14 22:15:20 UTC"
     )
-    assert second.subject == f"partition 5 since {NOW_MS}"
+    assert (second.subject, second.occurrence) == ("partition 5", f"since {NOW_MS}")
 
 
 def test_a_failed_check_is_no_part_of_a_rejection_before_it() -> None:
     rejected = Quarantine(7, "compact", "rejected by anna", 1, 9)
     first, _ = red_alarms(RED, [log(4, rejected)], "link", NOW_MS, 0)
-    assert first.subject == f"partition 4 since {NOW_MS}"
+    assert first.occurrence == f"since {NOW_MS}"
 
 
 # ---- what is over
@@ -159,5 +160,5 @@ def test_a_book_that_somebody_broke_is_begun_anew(
     monkeypatch.setenv("AIRFLOW_VAR_CLEANTAIL.INCIDENTS.ORDERS", "{}")
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(incident_book.logger, "propagate", True)
-    assert load_book("orders") == {}
+    assert load_book("orders") == Book()
     assert "what is open is told anew" in caplog.text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail_airflow.data_docs import file_in, pages_of, site_of
+from cleantail_airflow.data_docs import DocsPage, file_in, framed, pages_of, site_of
 
 
 @pytest.fixture
@@ -50,8 +50,37 @@ def test_pages_are_found_by_round_and_names_are_no_patterns(docs_site: Path) -> 
     pages = pages_of(docs_site, ["r1", "*", "../r2", "absent"])
     stamp = "20260101T000000Z"
     assert pages == {
-        "r1": [f"validations/records/r1/{stamp}/records-records.html", f"validations/round/r1/{stamp}/round-round.html"]
+        "r1": [
+            DocsPage(f"validations/records/r1/{stamp}/records-records.html", "records"),
+            DocsPage(f"validations/round/r1/{stamp}/round-round.html", "round"),
+        ]
     }
+
+
+def test_a_page_is_called_by_what_its_title_says_and_failed_ones_are_first(docs_site: Path) -> None:
+    for suite, title in (("round", "partition 1 · compact r1 · rules of the round · failed"),
+                         ("records", "partitions 0, 1 · compact r1 · the topic&#39;s own checks · passed")):  # fmt: skip
+        [file] = docs_site.glob(f"validations/{suite}/r1/*/*.html")
+        file.write_text(f"<title>orders · {title}</title>")
+    labels = [(page.label, page.kind, page.failed) for page in pages_of(docs_site, ["r1"])["r1"]]
+    assert labels == [
+        ("partition 1 · failed (rules of the round)", "compact", True),
+        ("partitions 0, 1 · passed (the topic's own checks)", "compact", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        '<meta http-equiv="refresh" content="0;url=//evil">',
+        "<META content=x HTTP-EQUIV=refresh",
+        "<meta\nhttp-equiv=refresh>",
+    ],
+)
+def test_no_page_tells_the_browser_to_go_elsewhere(command: str) -> None:
+    shown = framed(f"<head>{command}</head><body><p>rest</p></body>", "/cleantail", "orders")
+    assert "http-equiv" not in shown.lower()
+    assert "Back to orders" in shown
 
 
 def test_a_topic_without_data_docs_has_no_pages(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_port_in_use_is_refused_before_anything_starts(site: Site, unused_home
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(CleantailError, match=f"port {port}: .* choose another with --port"):
+        with pytest.raises(CleantailError, match=f"port {port}: .* choose another with --port, or make up PORT=8081"):
             embedded.up(unused_home, port)
     assert not unused_home.exists()
 
@@ -106,7 +106,7 @@ def test_a_broken_configuration_is_said_in_one_line(site: Site) -> None:
     (site.config / "defaults.yaml").write_text("platfrom: {}\n")
     done = command("env")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "defaults.yaml: platfrom" in done.stderr
+    assert "defaults.yaml:1: platfrom" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
 from cleantail.events import Event
 from cleantail.incidents import Condition, Incident
-from cleantail_airflow.messages import LINES_SHOWN, Place, mail_body, messages_of, slack_text
+from cleantail.tellings import Telling
+from cleantail_airflow.messages import LINES_SHOWN, Place, mail_body, message_of, slack_text
 from cleantail_airflow.red_check import failures_of
 from tests.airflow_site import failure, verdict
 
@@ -14,14 +20,21 @@ HOSTILE = "{{ 7 * 7 }}<script>alert(1)</script><!channel> &"
 
 
 def check(partition: int, over_ms: int | None = None) -> Incident:
-    subject = f"partition {partition} since 1"
     text = f"partition {partition}: check failed: x"
-    return Incident(Condition(Event.CHECK_FAILED, subject, text, LINK, partition), 1_000, over_ms)
+    return Incident(Condition(Event.CHECK_FAILED, f"partition {partition}", text, LINK, partition), 1_000, over_ms)
 
 
-def failed(task: str) -> Incident:
-    link = f"http://ui/dags/orders/runs/manual__1/tasks/{task}"
-    return Incident(Condition(Event.RUN_FAILED, f"task {task}", f"{task} failed: no disk", link), 1_000)
+def of(event: Event, *subjects: str, partition: int | None = None) -> tuple[Incident, ...]:
+    return tuple(Incident(Condition(event, s, f"{s}: text", "", partition), 1_000, None) for s in subjects)
+
+
+def over(*incidents: Incident) -> tuple[Incident, ...]:
+    return tuple(replace(i, over_ms=61_000) for i in incidents)
+
+
+def said(begun: Iterable[Incident] = (), ended: Iterable[Incident] = (), still: Iterable[Incident] = (), red=()):  # type: ignore[no-untyped-def]
+    telling = Telling([*begun, *ended, *still][0].condition.event, tuple(begun), tuple(ended), tuple(still))
+    return message_of(telling, red, PLACE)
 
 
 def red(*partitions: int, **more: object):  # type: ignore[no-untyped-def]
@@ -29,51 +42,123 @@ def red(*partitions: int, **more: object):  # type: ignore[no-untyped-def]
 
 
 def test_all_partitions_of_a_red_check_are_one_message() -> None:
-    [(message, told)] = messages_of([check(4), check(2)], red(2, 4, 7), PLACE)
-    assert message.subject == "[cleantail] orders: check failed, partitions held back: 2, 4"
+    message = said([check(4), check(2)], red=red(2, 4, 7))
+    assert message.subject == "[cleantail] orders: check failed, partitions 2, 4 held back"
     assert [f.partition for f in message.failures] == [2, 4]
-    assert [i.condition.partition for i in told] == [4, 2]
     assert (message.task, message.link, message.event, message.state) == ("check_quality", LINK, "check_failed", "open")
     assert message.page == "http://ui/cleantail/topics/orders#log-4"
     assert message.text.splitlines()[-2:] == [message.link, message.page]
 
 
-def test_each_event_and_each_end_is_a_message_of_its_own() -> None:
-    found = messages_of([check(1, over_ms=9_000), failed("ingest"), check(2), failed("compact")], [], PLACE)
-    assert [message.subject for message, _ in found] == [
-        "[cleantail] orders: over: check failed, partitions held back: 1",
-        "[cleantail] orders: check failed, partitions held back: 2",
-        "[cleantail] orders: ingest, compact failed",
-    ]
-    assert [message.state for message, _ in found] == ["over", "open", "open"]
+def test_a_pager_finds_one_incident_an_event_and_what_is_open_of_it() -> None:
+    first, second = said([check(4), check(2)]), said([], [*over(check(4))], [check(2)])
+    assert first.incident == second.incident == "cleantail/orders/check_failed"
+    assert (first.state, first.open, first.over) == ("open", ("partition 2", "partition 4"), ())
+    assert (second.state, second.open, second.over) == ("open", ("partition 2",), ("partition 4",))
+    for message in (first, second):
+        assert "\nincident cleantail/orders/check_failed: open\n" in message.text
+        assert "<p>incident cleantail/orders/check_failed: open</p>" in mail_body(message)
+    assert {"incident", "open", "over", "state"} <= set(first.as_json())
 
 
-def test_the_end_says_from_when_to_when() -> None:
-    [(message, _)] = messages_of([check(1, over_ms=61_000)], red(1), PLACE)
-    assert message.reason.endswith("(told 1970-01-01 00:00:01, over 1970-01-01 00:01:01 UTC)")
+ONE, TWO = of(Event.RUN_FAILED, "task ingest"), of(Event.RUN_FAILED, "task ingest", "task publish")
+READERS = of(Event.HOLD_CAP, "reader a of partition 3", "reader b of partition 3", partition=3)
+LATE = of(Event.DEADLINE_MISSED, "partition 3", partition=3)
+ROUND = of(Event.APPROVAL, "task approve of run r")
+
+
+@pytest.mark.parametrize(
+    ("begun", "ended", "still", "headline"),
+    [
+        pytest.param([check(4)], [], [], "check failed, partition 4 held back", id="one"),
+        pytest.param([check(4)], [], [check(1)], "check failed, partitions 1, 4 held back", id="one more"),
+        pytest.param([], over(check(4)), [], "over: check failed, partition 4 no longer held back", id="all over"),
+        pytest.param(
+            [],
+            over(check(0)),
+            [check(1)],
+            "over for partition 0, still open: check failed, partition 1 held back",
+            id="one of two over",
+        ),
+        pytest.param(
+            [check(2)],
+            over(check(0), check(1)),
+            [],
+            "check failed, partition 2 held back; over for partitions 0, 1",
+            id="another one, two over",
+        ),
+        pytest.param(
+            of(Event.QUARANTINED, "partition 3", partition=3), [], [], "partition 3 held back", id="quarantine"
+        ),
+        pytest.param(TWO, [], [], "ingest, publish failed", id="tasks"),
+        pytest.param([], over(*ONE), [], "over: ingest failed", id="task over"),
+        pytest.param([], over(*ONE), TWO[1:], "over for ingest, still open: publish failed", id="one task over"),
+        pytest.param(READERS[:1], [], [], "tombstones went before 1 reader (partition 3) had read them", id="reader"),
+        pytest.param(READERS, [], [], "tombstones went before 2 readers (partition 3) had read them", id="readers"),
+        pytest.param(LATE, [], [], "deadline missed, partition 3", id="late"),
+        pytest.param(of(Event.ERASURE, "partition 3", partition=3), [], [], "erasure overdue, partition 3", id="erase"),
+        pytest.param(
+            ROUND, [], [], "a round waits for approval (Airflow: Browse, Required Actions)", id="a round that waits"
+        ),
+        pytest.param(
+            [], over(*ROUND), [], "over: a round waited for approval (Airflow: Browse, Required Actions)", id="answered"
+        ),
+        pytest.param(
+            [check(n) for n in range(23)],
+            [],
+            [],
+            f"check failed, partitions {', '.join(map(str, range(20)))} and 3 more held back",
+            id="many",
+        ),
+    ],
+)
+def test_the_headline_says_how_it_is_with_the_event(begun, ended, still, headline) -> None:  # type: ignore[no-untyped-def]
+    assert said(begun, ended, still).headline == headline
+
+
+@pytest.mark.parametrize(
+    ("incident", "line"),
+    [
+        (check(1), "partition 1 is not held back any more"),
+        (ONE[0], "task ingest does not fail any more"),
+        (LATE[0], "partition 3 is not overdue any more"),
+        (READERS[0], "reader a of partition 3 is not behind any more, or not registered"),
+        (of(Event.ERASURE, "partition 3", partition=3)[0], "partition 3 has no overdue tombstone any more"),
+        (of(Event.QUARANTINED, "partition 3", partition=3)[0], "partition 3 is not held back any more"),
+        (ROUND[0], "the round does not wait any more"),
+    ],
+    ids=lambda value: value.condition.event.value if isinstance(value, Incident) else None,
+)
+def test_the_end_says_what_is_well_again_and_from_when_to_when_it_was_not(incident: Incident, line: str) -> None:
+    message = said([], over(incident), red=red(1))
+    assert message.reason == f"{line} (it was from 1970-01-01 00:00:01 to 1970-01-01 00:01:01 UTC)"
     assert message.failures == ()
 
 
+def test_where_one_is_over_what_lasts_is_said_again() -> None:
+    assert said([], over(check(0)), [check(1)]).reason.splitlines()[1:] == ["partition 1: check failed: x"]
+    assert said([check(0)], [], [check(1)]).reason == "partition 0: check failed: x"
+
+
 def test_a_message_about_very_many_partitions_stays_short() -> None:
-    [(message, told)] = messages_of([check(n) for n in range(LINES_SHOWN + 7)], [], PLACE)
-    assert len(told) == LINES_SHOWN + 7
+    message = said([check(n) for n in range(LINES_SHOWN + 7)])
+    assert len(message.open) == LINES_SHOWN + 7
     assert message.reason.splitlines()[-1] == "and 7 more"
 
 
 def test_a_message_without_a_task_leads_to_the_page_once() -> None:
-    late = Incident(Condition(Event.DEADLINE_MISSED, "partition 3", "late", PLACE.page(3), 3), 1)
-    [(message, _)] = messages_of([late], [], PLACE)
+    message = said([Incident(Condition(Event.DEADLINE_MISSED, "partition 3", "late", PLACE.page(3), 3), 1)])
     assert (message.task, message.link) == ("", "http://ui/cleantail/topics/orders#log-3")
     assert message.text.count("http") == 1
     assert mail_body(message).count("<a href=") == 1
 
 
 def test_observed_data_is_neither_markup_nor_a_mention() -> None:
-    [(message, _)] = messages_of([check(4)], red(4, observed=HOSTILE), PLACE)
+    message = said([check(4)], red=red(4, observed=HOSTILE))
     assert HOSTILE in message.text
     body = mail_body(message)
     assert "{{ 7 * 7 }}&lt;script&gt;" in body
     assert "<script>" not in body
-    said = slack_text(message)
-    assert "<" not in said
-    assert "&lt;!channel&gt; &amp;" in said
+    text = slack_text(message)
+    assert "<" not in text
+    assert "&lt;!channel&gt; &amp;" in text

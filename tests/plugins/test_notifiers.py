@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 from typing import Any
 
 import pytest
 
 from cleantail.config import find_topic
 from cleantail.events import Event
-from cleantail.incidents import Book, Condition, observed
+from cleantail.incidents import Book, Condition, Look, observed
 from cleantail_airflow import alerting
-from cleantail_airflow.alerting import ANNOUNCE_PAUSES_S, announce, place_of, red_alarms, tell
-from cleantail_airflow.messages import round_waits
+from cleantail_airflow.alerting import red_alarms, tell
 from cleantail_airflow.red_check import failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, verdict
@@ -32,16 +33,21 @@ class Channels:
     def __init__(self, site: Site, *channels: dict[str, Any]) -> None:
         site.topic("orders", alerts=list(channels))
         self.site, self.topic = site, find_topic("orders", site.config)
-        self.book: Book = {}
+        self.book, self.runs = Book(), 0
 
     def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = ()) -> list[str]:
         """Tells what has changed since the last call; returns the channels that were not reached."""
         failures = failures_of("orders", {"verdicts": [verdict(4, *red)]}) if red else []
-        conditions = [*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 0)]
-        self.book = observed(self.book, conditions, lambda _: True, NOW_MS)
-        return tell(self.topic, self.site.home, self.book, failures, {"ti": FakeTask()}, self.keep)  # type: ignore[typeddict-item]
+        conditions = (*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 0))
+        self.runs += 1
+        look = Look(conditions, lambda _: True, NOW_MS, self.runs, f"run {self.runs}", whole=True)
+        self.book = observed(self.book, look)
+        return tell(self.topic, self.site.home, self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
 
-    def keep(self, book: Book) -> None:
+    def load(self) -> Book:
+        return self.book
+
+    def save(self, book: Book) -> None:
         self.book = book
 
 
@@ -61,12 +67,13 @@ def test_a_webhook_gets_the_failure_as_json(site: Site, hook: Hook, monkeypatch:
     assert path == "/services/lake"
     assert (posted["topic"], posted["event"], posted["state"]) == ("orders", "check_failed", "open")
     assert (posted["task"], posted["link"]) == ("check_quality", FakeTask.log_url)
+    assert (posted["incident"], posted["open"]) == ("cleantail/orders/check_failed", ["partition 4"])
     assert posted["page"] == f"{BASE_URL}/cleantail/topics/orders#log-4"
     (row,) = posted["failures"]
     assert (row["partition"], row["observed"], row["severity"]) == (4, "3 of 9 records", "critical")
     assert row["expectation"] == "expect_column_values_to_not_be_null"
     headline, reason, observed_line, *_ = posted["text"].splitlines()
-    assert headline == "[cleantail] orders: check failed, partitions held back: 4"
+    assert headline == "[cleantail] orders: check failed, partition 4 held back"
     assert "in quarantine since 2023-11-14 22:13:20 UTC, tried again by the first run after" in reason
     assert "observed 3 of 9 records" in observed_line
 
@@ -93,7 +100,7 @@ def test_apprise_gets_title_and_body_by_the_urls_of_the_connection(
     channels = Channels(site, {"type": "apprise", "tag": "lake"})
     assert channels.tell(red=(failure(observed=HOSTILE),)) == []
     ((path, posted),) = hook.posts
-    assert (path, posted["title"]) == ("/lake", "[cleantail] orders: check failed, partitions held back: 4")
+    assert (path, posted["title"]) == ("/lake", "[cleantail] orders: check failed, partition 4 held back")
     assert HOSTILE in posted["message"]
     hook.status = 500  # the provider's own notifier does not say so
     assert channels.tell() == ["apprise over connection apprise_default"]
@@ -103,7 +110,7 @@ def test_a_mail_gets_the_failure_as_a_table(site: Site, mailbox: Mailbox) -> Non
     mail_to = ["ops@lake.example", "dev@lake.example"]
     Channels(site, {"type": "mail", "to": mail_to, "from": "alerts@lake.example"}).tell(red=(failure(),))
     (mail,) = mailbox.mails
-    assert mail["Subject"] == "[cleantail] orders: check failed, partitions held back: 4"
+    assert mail["Subject"] == "[cleantail] orders: check failed, partition 4 held back"
     assert (mail["From"], mail["To"]) == ("alerts@lake.example", "ops@lake.example, dev@lake.example")
     (part,) = [part for part in mail.walk() if part.get_content_type() == "text/html"]
     body = part.get_payload(decode=True).decode()  # type: ignore[union-attr]
@@ -130,7 +137,7 @@ def test_an_incident_is_one_mail_and_one_more_when_it_is_over(site: Site, mailbo
         "[cleantail] orders: evaluate failed",
         "[cleantail] orders: over: evaluate failed",
     ]
-    assert channels.book == {}
+    assert channels.book.incidents == {}
 
 
 def test_a_file_gets_one_line_for_each_message(site: Site) -> None:
@@ -174,6 +181,61 @@ def test_a_channel_hears_only_of_the_events_of_its_yaml(site: Site) -> None:
         assert json.loads(line)["event"] == event
 
 
+class Died(BaseException):
+    """The task is killed: nothing catches it."""
+
+
+class Mortal(Channels):
+    """A task that may die before or after each time it writes the book."""
+
+    left: int | None = None
+
+    def save(self, book: Book) -> None:
+        if self.left == 0:
+            raise Died
+        self.left = None if self.left is None else self.left - 1
+        super().save(book)
+
+
+def last_words(posts: list[tuple[str, Any]]) -> dict[str, set[str]]:
+    """Event -> what is open, by the last message about it; nothing where that says over."""
+    last = {posted["event"]: posted for _, posted in posts}
+    assert all((posted["state"] == "open") is bool(posted["open"]) for posted in last.values())
+    return {event: set(posted["open"]) for event, posted in last.items() if posted["open"]}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_on_a_random_walk_the_last_word_on_a_real_server_is_the_truth(
+    site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The server has what it refuses with 500 all the same: who told it does not know."""
+    walk = random.Random(seed)
+    connect(monkeypatch, hook.port)
+    channels = Mortal(site, {"type": "webhook", "conn_id": "ops_hook"})
+    everything = [(e, f"partition {p}", p) for e in Event if e is not Event.QUARANTINED for p in (0, 1)]
+    wrong: set[tuple[Event, str, int]] = set()
+    for _ in range(25):
+        wrong ^= set(walk.sample(everything, walk.randint(0, 3)))
+        found = [Condition(e, s, f"{s}: {e}", FakeTask.log_url, p) for e, s, p in sorted(wrong)]
+        hook.status, channels.left = walk.choice([200, 500]), walk.choice([None, walk.randint(0, 5)])
+        with contextlib.suppress(Died):
+            channels.tell(*found)
+        hook.status, channels.left = 200, None
+        if walk.random() < 0.4:
+            assert channels.tell(*found) == []
+            true = {event: {s for e, s, _ in wrong if e is event} for event, _, _ in wrong}
+            assert last_words(hook.posts) == {event.value: subjects for event, subjects in true.items()}
+
+
+def test_a_channel_that_stands_twice_in_the_yaml_hears_once_by_all_its_events(site: Site) -> None:
+    events = (["run_failed"], ["check_failed", "partition_quarantined"], ["partition_quarantined"])
+    channels = Channels(site, *({"type": "file", "path": "alerts.jsonl", "events": e} for e in events))
+    held = Condition(Event.QUARANTINED, "partition 4", "partition 4 is in quarantine", partition=4)
+    channels.tell(lost(), held, red=(failure(),))
+    lines = (site.home / "alerts.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["check_failed", "run_failed"]
+
+
 def test_a_channel_that_fails_is_logged_without_its_secrets(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Recorder()
     monkeypatch.setattr(alerting, "logger", log)
@@ -190,36 +252,6 @@ def test_the_secret_path_of_a_chat_webhook_is_masked_in_the_log_of_the_task(
     connect(monkeypatch, free_port(), host="http://127.0.0.1/services/T0/hunter2")
     Channels(site, {"type": "slack", "conn_id": "ops_hook"}).tell(lost())
     assert redact("Max retries exceeded with url: /services/T0/hunter2/x") == "Max retries exceeded with url: ***/x"
-
-
-HELD: dict[str, Any] = {"holds": [{"partition": 0, "reason": "publish: approve"}], "measures": [], "verdicts": []}
-
-
-@pytest.mark.parametrize("refusals", [0, 2, 9], ids=["taken at once", "taken in the end", "never taken"])
-def test_that_a_round_waits_is_told_once_and_tried_again_where_a_channel_does_not_take_it(
-    site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch, refusals: int
-) -> None:
-    """There is no later run that would tell it: the round waits in this one."""
-    connect(monkeypatch, hook.port)
-    monkeypatch.setattr(alerting, "logger", log := Recorder())
-    file = {"type": "file", "path": "alerts.jsonl"}
-    topic = Channels(site, file, {"type": "webhook", "conn_id": "ops_hook"}).topic
-    pauses: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-        hook.status = 500 if len(pauses) < refusals else 200
-
-    hook.status = 500 if refusals else 200
-    context: Any = {"ti": FakeTask()}
-    message = round_waits(HELD, place_of("orders", context), FakeTask.log_url)
-    announce(topic, site.home, message, context, sleep)
-    tries = 1 + min(refusals, len(ANNOUNCE_PAUSES_S))
-    assert pauses == list(ANNOUNCE_PAUSES_S)[: tries - 1]
-    assert len(hook.posts) == tries
-    assert len((site.home / "alerts.jsonl").read_text().splitlines()) == 1
-    given_up = "given up: webhook over connection ops_hook does not know that a round waits for approval"
-    assert any(line.startswith(given_up) for line in log.lines) is (refusals > len(ANNOUNCE_PAUSES_S))
 
 
 def test_observed_data_is_neither_a_template_nor_markup(

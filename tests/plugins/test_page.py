@@ -22,6 +22,7 @@ from cleantail.rollback import packed
 from cleantail_airflow import page
 from cleantail_airflow.data_docs import site_of
 from cleantail_airflow.places import ROOT
+from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site
 from tests.cleantail.lake import OrdersTable
 
@@ -130,6 +131,11 @@ def evidence_row(**changes: Any) -> dict[str, Any]:
         "outcome": "held_back",
         "note": HOSTILE,
         "freed_bytes": 0,
+        "dag_id": HOSTILE,
+        "run_id": HOSTILE,
+        "task_id": HOSTILE,
+        "began_ms": 1,
+        "saved_bytes": 7,
         "checks": json.dumps([check | {"observed": f"such as {HOSTILE}", "error": False}]),
         **changes,
     }
@@ -145,6 +151,31 @@ def checked(name: str, at_ms: int, outcome: str, **more: Any) -> list[dict[str, 
     """The rows of a round that passed: its check, and what became of it."""
     row = evidence_row(round=name, checked_at_ms=at_ms, passed=True, outcome="checked", note="", **more)
     return [row] if outcome == "checked" else [row, row | {"checked_at_ms": at_ms + 1, "outcome": outcome}]
+
+
+@pytest.fixture(autouse=True)
+def no_dags(airflow_db: Path) -> Iterator[None]:
+    """What a test has told Airflow of DAGs is forgotten after it."""
+    from airflow.models.dag import DagModel
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+
+    yield
+    with create_session() as session:
+        for model in (TaskInstance, DagRun, DagModel):
+            session.query(model).delete()
+
+
+def dag_row(name: str, **more: Any) -> None:
+    """A DAG as the DAG processor writes it down."""
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.add(
+            DagModel(dag_id=name, bundle_name=BUNDLE, fileloc="", **{"is_stale": False, "is_paused": False, **more})
+        )
 
 
 @pytest.fixture
@@ -334,16 +365,46 @@ def test_bytes_that_reclaims_freed_stay_saved_when_their_snapshots_have_expired(
 ) -> None:
     tell(orders, evidence_row(kind="reclaim", round="", outcome="published", freed_bytes=3 << 20, partition=0))
     page.FASTAPI_APPS[0]["app"].app.state.content.cache.totals(20)  # type: ignore[attr-defined]  # a page waits less
-    assert "3.0 MiB freed by rewrites" in shown_of(browser, orders, "/cleantail/topics")
-    assert "3.0 MiB reclaimed)" in shown_of(browser, orders)
+    assert "freed by rewrites: 3.0 MiB" in shown_of(browser, orders, "/cleantail/topics")
+    assert "rewrites have freed 3.0 MiB" in shown_of(browser, orders)
 
 
-def test_a_topic_whose_round_a_person_has_rejected_is_paused(browser: Any, orders: OrdersTable) -> None:
+def test_a_round_says_how_long_it_took_who_worked_on_it_and_by_which_clock(browser: Any, orders: OrdersTable) -> None:
+    task = {"dag_id": "orders", "run_id": "manual__1", "task_id": "check_quality"}
+    at = {"began_ms": 1_700_000_000_000, "now_ms": 1_800_000_000_000}
+    tell(orders, *checked("r1", 1_700_000_010_000, "published", **at, **task, saved_bytes=4096))
+    tell(orders, *checked("r2", 1_700_000_020_000, "published", **at | {"dag_id": ""}))
+    page.FASTAPI_APPS[0]["app"].app.state.content.cache.totals(20)  # type: ignore[attr-defined]
+    shown = shown_of(browser, orders)
+    assert '<a href="/dags/orders/runs/manual__1" target="_top">run manual__1</a>' in shown
+    assert '<a href="/dags/orders/runs/manual__1/tasks/check_quality" target="_top">log of check_quality</a>' in shown
+    assert "took 10 s" in shown
+    assert "20 s after it began (command line)" in shown
+    assert "Its own clock: 2027-01-15 08:00:00 UTC." in shown
+    assert "It hid about 4.0 KiB." in shown
+    assert "about 4.0 KiB that readers no longer read" in shown
+
+
+def test_charts_say_units_and_moments_and_have_a_title_for_those_who_cannot_see_them(
+    browser: Any, orders: OrdersTable
+) -> None:
+    for n, name in enumerate(("r1", "r2", "r3")):
+        at_ms = 1_700_000_000_000 + n * 3_600_000
+        dropped = {"began_ms": at_ms - 5_000, "deleted": json.dumps({"superseded": 1500})}
+        tell(orders, *checked(name, at_ms, "published", **dropped))
+    shown = shown_of(browser, orders)
+    for written in (">1,500</text>", ">Nov 14 22:13</text>", ">5 s</text>", "There is one snapshot"):
+        assert written in shown
+    assert "Partition 0: records before each published round, kept and dropped, oldest left" in shown
+    assert "<title>compact 2023-11-14 22:13:20 UTC: 1,500 superseded</title>" in shown
+
+
+def test_a_topic_whose_round_a_person_has_rejected_says_so(browser: Any, orders: OrdersTable) -> None:
     rests = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", "rejected by ben", 1, 2))
     orders.set_properties(**{"cleantail.partition.0": rests.as_json()})
-    assert 'data-state="paused"' in shown_of(browser, orders, "/cleantail/topics")
+    assert 'data-state="rejected"' in shown_of(browser, orders, "/cleantail/topics")
     shown = shown_of(browser, orders)
-    assert ">paused</span>" in shown
+    assert ">rejected</span>" in shown
     assert "Held back by a person" in shown
 
 
@@ -369,6 +430,7 @@ def test_a_topics_page_leads_to_its_dag_and_says_its_schedule_in_words(
     browser: Any, orders: OrdersTable, site: Site
 ) -> None:
     site.topic("orders", schedule={"cron": "0 3 * * *", "assets": ["x-cleantail://other"]})
+    dag_row("orders")
     shown = shown_of(browser, orders)
     assert '<a href="/dags/orders" target="_top">Open the DAG</a>' in shown
     assert "cleantail, 0 3 * * *, or after x-cleantail://other</dd>" in shown
@@ -577,7 +639,7 @@ def test_what_a_reader_holds_back_is_not_said_to_go(browser: Any, orders: Orders
     (orders.platform.config_dir / "topics" / "orders.yaml").write_text(
         json.dumps({"topic": "orders", "config": {"cleantail.readers.hold.cap.ms": 9_000_000_000_000}})
     )
-    assert "up to 3 past it wait for a registered reader" in ann.get(path).text
+    assert "3 tombstones past their horizon wait for reader index (at offset 0 of partition 1)" in ann.get(path).text
 
 
 def test_data_docs_are_served_without_their_scripts_and_only_those_of_the_topic(browser: Any, site: Site) -> None:
@@ -591,6 +653,8 @@ def test_data_docs_are_served_without_their_scripts_and_only_those_of_the_topic(
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "script-src" not in policy
+    assert policy.endswith("form-action 'none'")
+    assert "sandbox allow-same-origin;" in policy
     assert "/cleantail/static/data_docs.css" in answer.text
     up = "%2e%2e/" * 6
     for path in (f"{up}secret.html", "..%2f" * 6 + "secret.html", "absent.html"):

@@ -71,7 +71,20 @@ function leaveFrame(event) {
   copy.remove();
 }
 
+// Where Airflow's menu is around the page it needs no way into Airflow, and in the DAG's own tab none to the DAG.
+function seeSurroundings() {
+  if (window.top === window) return;
+  document.documentElement.classList.add("framed");
+  let path = "";
+  try { path = window.top.location.pathname; } catch { return; } // another site's frame
+  for (const way of document.querySelectorAll(".own-dag")) {
+    const dag = way.querySelector("a").pathname;
+    way.hidden = path === dag || path.startsWith(`${dag}/`);
+  }
+}
+
 followTheme();
+document.addEventListener("DOMContentLoaded", seeSurroundings);
 document.addEventListener("click", leaveFrame);
 addEventListener("storage", (event) => { if (event.key === THEME) followTheme(); });
 document.addEventListener("DOMContentLoaded", setUp);

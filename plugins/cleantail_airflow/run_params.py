@@ -1,0 +1,25 @@
+"""What a run was triggered with: a name that no parameter has is refused, not passed over."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
+
+
+def require_known_params(context: Context) -> None:
+    """Raises AirflowFailException where the run's conf has a name that the DAG has no parameter of.
+
+    Airflow takes such a conf by its API, and the run would be an ordinary one: who wrote `rolback_to` would compact.
+    The first task of a run asks. Values are Airflow's to check.
+    """
+    known = sorted(context["dag"].params)
+    unknown = sorted(map(str, set(context["dag_run"].conf or ()) - set(known)))
+    if unknown:
+        nearest = get_close_matches(unknown[0], known, n=1)
+        hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+        raise AirflowFailException(
+            f"the run was triggered with {', '.join(unknown)}, which is no parameter of this DAG{hint}: it takes "
+            f"{', '.join(known)}. Nothing was done; trigger it anew"
+        )

@@ -1,0 +1,98 @@
+"""What an ingestion has staged, compared with what the table has at the same offsets before anything is appended.
+
+Which offsets those are is told by the files' metadata: where records only follow on what is there, none is read.
+Records that a round has hidden count as well, as long as their data files are there (semantics.md 3.5): the first
+offsets of a topic that was made anew are mostly of records that were superseded long ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cleantail.contradictions import refusal
+from cleantail.errors import ContradictionError
+from cleantail.kcat import read_records
+from cleantail.topic_table import OFFSET, PARTITION
+from spark_jobs.changes import each, partition_of
+from spark_jobs.contradictions import all_asked, contradictions_in, with_parts
+from spark_jobs.tables import TopicTable
+from spark_jobs.transforms.winners import span_condition
+from spark_jobs.vectors import offset_bounds
+
+Ranges = Mapping[int, tuple[int, int]]
+"""Partition -> [from, to) of offsets."""
+
+
+def require_one_record_an_offset(table: TopicTable, branch: str, files: list[Path], encoding: str) -> None:
+    """Raises ContradictionError, naming the files, where a record staged on the branch differs from another one of its
+    offset, staged with it or in the table."""
+    found = contradictions_in(_compared(table, branch))
+    if found:
+        first = found[0]
+        holders = files_with(table, files, encoding, first.partition, first.first_offset)
+        raise ContradictionError(refusal(found, holders), found)
+
+
+def _compared(table: TopicTable, branch: str) -> DataFrame:
+    """The staged records and, where their offsets overlap with it, those of the table, hidden ones too."""
+    iceberg = table.load()
+    staged = all_asked(table.at_branch(branch))
+    scan = iceberg.newScan().useSnapshot(table.head_of(branch))
+    overlaps = _overlaps(table, iceberg, _ranges_of(table, scan))
+    if not overlaps:
+        return staged
+    here = table.with_hidden_at(int(iceberg.currentSnapshot().snapshotId())).where(span_condition(overlaps))
+    return staged.unionByName(with_parts(here, F.lit(True)))
+
+
+def _overlaps(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
+    """Where the table has files with offsets between those that are staged: Iceberg prunes by its manifests."""
+    if iceberg.currentSnapshot() is None or not staged:
+        return {}
+    there = _ranges_of(table, iceberg.newScan().filter(_inside(table, sorted(staged.items()))))
+    shared = {p: (max(low, staged[p][0]), min(end, staged[p][1])) for p, (low, end) in there.items() if p in staged}
+    return {p: (low, end) for p, (low, end) in shared.items() if low < end}
+
+
+def _ranges_of(table: TopicTable, scan: Any) -> Ranges:
+    """The offsets of each log's files in a scan, by their bounds."""
+    tasks, ranges = scan.includeColumnStats().planFiles(), dict[int, tuple[int, int]]()
+    for task in each(tasks):
+        low, high = offset_bounds(table.jvm, scan.schema(), task.file())
+        before = ranges.get(partition_of(task.file()), (low, high + 1))
+        ranges[partition_of(task.file())] = (min(before[0], low), max(before[1], high + 1))
+    tasks.close()
+    return ranges
+
+
+def _inside(table: TopicTable, ranges: list[tuple[int, tuple[int, int]]]) -> Any:
+    """Iceberg's expression, by halves: of thousands of logs one in the other would be too deep."""
+    expressions = table.jvm.org.apache.iceberg.expressions.Expressions
+    if len(ranges) > 1:
+        half = len(ranges) // 2
+        return getattr(expressions, "or")(_inside(table, ranges[:half]), _inside(table, ranges[half:]))
+    ((partition, (low, end)),) = ranges
+    both = getattr(expressions, "and")
+    span = both(expressions.greaterThanOrEqual(OFFSET, low), expressions.lessThan(OFFSET, end))
+    return both(expressions.equal(PARTITION, partition), span)
+
+
+def files_with(table: TopicTable, files: list[Path], encoding: str, partition: int, offset: int) -> list[Path]:
+    """Those of the files that have a record at the offset; one task reads one file."""
+
+    def holders(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path in batch.column(0).to_pylist():
+                records = read_records(Path(path), encoding)
+                if any((r.partition, r.offset) == (partition, offset) for r in records):
+                    yield pa.RecordBatch.from_pydict({"path": [path]})
+
+    paths = table.spark.createDataFrame([(str(f),) for f in files], "path string").repartition(len(files))
+    found = {row["path"] for row in paths.mapInArrow(holders, "path string").collect()}
+    return [file for file in files if str(file) in found]

@@ -1,0 +1,169 @@
+"""A catalog out of reach is exit code 4, with its cause, against real sockets; and a login is shown where there is one."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from rest_catalog import rest_catalog
+
+from cleantail import catalog_errors
+from cleantail.catalogs import file_io_properties
+from cleantail.cli import main
+from cleantail.config import load_platform
+from cleantail.spark_settings import spark_conf, spark_secrets
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def run(project, capsys, monkeypatch):
+    """`status` of a catalog of this kind at this address, with these variables: (exit code, stderr)."""
+
+    def status(kind, uri, **env):
+        catalog = f"{{type: {kind}, uri: '{uri}', warehouse: 's3://w'}}"
+        (project / "config" / "defaults.yaml").write_text(f"platform:\n  catalog: {catalog}\n")
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        code = main(["status", "orders", "--config", str(project / "config")])
+        out, err = capsys.readouterr()
+        assert SECRET not in out + err
+        assert "Traceback" not in err
+        return code, err
+
+    return status
+
+
+@pytest.fixture(scope="module")
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "rest"])
+def test_a_closed_port_is_told_as_refused(run, kind, closed_port):
+    scheme = {"postgres": "postgresql", "rest": "http"}[kind]
+    code, err = run(kind, f"{scheme}://127.0.0.1:{closed_port}/db", CLEANTAIL_CATALOG_PASSWORD=SECRET)
+    assert code == 4
+    assert f"cannot be reached: {catalog_errors.REFUSED}\n" in err
+
+
+@pytest.mark.parametrize("uri", ["postgresql://nohost.invalid/db", "http://nohost.invalid"])
+def test_a_name_that_no_server_knows_is_told_as_unknown_host(run, uri):
+    code, err = run("rest" if uri.startswith("http") else "postgres", uri)
+    assert (code, f"cannot be reached: {catalog_errors.UNKNOWN_HOST}\n" in err) == (4, True), err
+
+
+def binaries():
+    places = [*sorted(Path("/usr/lib/postgresql").glob("*/bin")), Path(shutil.which("initdb") or "/none").parent]
+    return next((place for place in places if (place / "initdb").exists()), None)
+
+
+@pytest.fixture(scope="module")
+def postgres(closed_port):
+    """A real server on loopback with the user `me` and no database but its own; its port."""
+    place = binaries()
+    if place is None:
+        pytest.skip("no Postgres is installed")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "password").write_text(SECRET)
+        own = {"cwd": folder, "check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        if os.geteuid() == 0:  # initdb refuses root
+            shutil.chown(folder, "postgres")
+            shutil.chown(folder / "password", "postgres")
+            own |= {"user": "postgres", "group": "postgres", "extra_groups": []}
+        data = folder / "data"
+        subprocess.run(
+            [place / "initdb", "-D", data, "-U", "me", "-A", "scram-sha-256", f"--pwfile={folder}/password"], **own
+        )
+        options = f"-c listen_addresses=127.0.0.1 -c port={closed_port} -c unix_socket_directories={folder}"
+        server = [place / "pg_ctl", "-D", data, "-w", "-l", folder / "log"]
+        subprocess.run([*server, "-o", options, "start"], **own)
+        yield closed_port
+        subprocess.run([*server, "-m", "immediate", "stop"], **own)
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "database", "why"),
+    [
+        pytest.param("me", "wrong", "postgres", catalog_errors.LOGIN, id="wrong password"),
+        pytest.param("nobody", SECRET, "postgres", catalog_errors.LOGIN, id="unknown user"),
+        pytest.param("me", SECRET, "absent", catalog_errors.NOT_THERE, id="no such database"),
+    ],
+)
+def test_a_real_postgres_tells_a_wrong_login_from_a_missing_database(run, postgres, user, password, database, why):
+    login = {"CLEANTAIL_CATALOG_USER": user, "CLEANTAIL_CATALOG_PASSWORD": password}
+    code, err = run("postgres", f"postgresql://127.0.0.1:{postgres}/{database}", **login)
+    assert (code, f"cannot be reached: {why}\n" in err) == (4, True), err
+
+
+def test_a_real_postgres_with_the_right_login_is_a_catalog(run, postgres):
+    login = {"CLEANTAIL_CATALOG_USER": "me", "CLEANTAIL_CATALOG_PASSWORD": SECRET}
+    assert run("postgres", f"postgresql://127.0.0.1:{postgres}/postgres", **login) == (0, "")
+
+
+# ---- REST: a login from the environment
+
+
+def test_a_rest_catalog_gets_the_token_of_the_environment(run):
+    with rest_catalog(SECRET) as (uri, shown):
+        assert run("rest", uri, CLEANTAIL_CATALOG_TOKEN=SECRET) == (0, "")
+    assert set(shown) == {f"Bearer {SECRET}"}
+
+
+def test_a_rest_catalog_gives_a_token_for_the_credential_of_the_environment(run):
+    with rest_catalog("t0ken", f"me:{SECRET}") as (uri, shown):
+        assert run("rest", uri, CLEANTAIL_CATALOG_CREDENTIAL=f"me:{SECRET}")[0] == 0
+    assert set(shown) == {"Bearer t0ken"}
+
+
+@pytest.mark.parametrize(
+    "login", [{}, {"CLEANTAIL_CATALOG_TOKEN": "wrong"}, {"CLEANTAIL_CATALOG_CREDENTIAL": "me:wrong"}]
+)
+def test_a_rest_catalog_without_the_right_login_says_so(run, login):
+    with rest_catalog(SECRET, f"me:{SECRET}") as (uri, _):
+        code, err = run("rest", uri, **login)
+    assert (code, f"cannot be reached: {catalog_errors.LOGIN}\n" in err) == (4, True), err
+
+
+def test_a_rest_catalog_that_is_elsewhere_is_told_as_not_there(run):
+    with rest_catalog(SECRET, config_status=404) as (uri, _):
+        code, err = run("rest", uri, CLEANTAIL_CATALOG_TOKEN=SECRET)
+    assert (code, f"cannot be reached: {catalog_errors.NOT_THERE}\n" in err) == (4, True), err
+
+
+def test_spark_gets_the_login_as_a_secret_and_only_of_a_rest_catalog(project):
+    env = {"CLEANTAIL_CATALOG_TOKEN": SECRET, "CLEANTAIL_CATALOG_CREDENTIAL": f"me:{SECRET}"}
+    defaults = project / "config" / "defaults.yaml"
+    for kind, expected in (("rest", {"token": SECRET, "credential": f"me:{SECRET}"}), ("postgres", {})):
+        defaults.write_text(f"platform: {{catalog: {{type: {kind}, uri: 'http://127.0.0.1:1', warehouse: w}}}}")
+        platform = load_platform(project / "config", env)
+        assert spark_secrets(platform, env) == {f"spark.sql.catalog.cleantail.{k}": v for k, v in expected.items()}
+        assert SECRET not in str(spark_conf(platform, env))
+
+
+def test_tasks_get_no_login_of_the_catalog(orders_table):
+    """What opens files goes to tasks, and the catalog's own keys do not."""
+    orders_table.append((0, 1, 1, b"k", b"v"))
+    platform = orders_table.platform
+    properties = {"token": SECRET, "credential": SECRET, "s3.endpoint": "x"}
+    catalog = platform.catalog.model_copy(update={"properties": properties})
+    found = file_io_properties(orders_table.topic, platform.model_copy(update={"catalog": catalog}), {})
+    assert found == {"s3.endpoint": "x"} | {k: v for k, v in found.items() if SECRET not in v}
+
+
+def test_a_catalog_file_that_is_no_database_is_a_wrong_input(project, capsys):
+    (project / "home").mkdir()
+    (project / "home" / "catalog.db").write_bytes(b"no database " * 100)
+    assert main(["status", "orders", "--config", str(project / "config")]) == 2
+    assert f"cannot be opened: {catalog_errors.NOT_A_DATABASE}\n" in capsys.readouterr().err
+
+
+def test_what_no_rule_knows_is_named_by_its_class_and_says_nothing_else():
+    assert catalog_errors.cause(RuntimeError(f"password={SECRET}")) == "RuntimeError"
+    assert catalog_errors.cause(ConnectionRefusedError()) == catalog_errors.REFUSED

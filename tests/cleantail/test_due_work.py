@@ -1,0 +1,80 @@
+"""What is due and what is not, with the reason, over all logs of a topic."""
+
+import pytest
+from kernel_builders import configs, log_state
+
+from cleantail.due_work import resolve_due_work, sweep_reason
+from cleantail.holds import Hold
+from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.readers import Reader
+
+NOW_MS = 10_000
+PAST, COMING = Horizon(10, NOW_MS, 4), Horizon(20, NOW_MS + 5_000, 2)
+CLEAN = {"first_dirty_offset": 30, "first_uncleanable_offset": 30, "cleanable_bytes": 0, "active_base_offset": None}
+IDX = Hold("idx", 0, 0, 7, 30, 4, False, NOW_MS + 50)
+HELD = "4 tombstones past their horizon wait for reader idx (at offset 0 of partition 0) until 1970-01-01 00:00:10 UTC"
+
+
+def log(*horizons, **changes):
+    return log_state(horizons=horizons, **(CLEAN | changes))
+
+
+@pytest.mark.parametrize(
+    ("logs", "due", "waiting", "reason"),
+    [
+        pytest.param([log()], 0, [], "no tombstone waits for a horizon", id="none"),
+        pytest.param([log(COMING)], 0, [], "no tombstone is due before 1970-01-01 00:00:15 UTC", id="to come"),
+        pytest.param([log(PAST)], 4, [], "4 tombstones are past their horizon", id="due"),
+        pytest.param([log(PAST)], 1, [], "1 tombstone is past its horizon", id="one due"),
+        pytest.param([log(PAST)], 0, [IDX], HELD, id="held"),
+        pytest.param(
+            [log(PAST, COMING)],
+            0,
+            [IDX],
+            f"{HELD}; the next horizon comes 1970-01-01 00:00:15 UTC",
+            id="held and to come",
+        ),
+        pytest.param(
+            [log(PAST)],
+            0,
+            [],
+            "4 tombstones past their horizon wait for a round over the records that arrived below the clean point",
+            id="late records first",
+        ),
+        pytest.param(
+            [log(PAST, state=PartitionState(guards=1))],
+            0,
+            [],
+            "1 tombstone past its horizon stays: it beats records that no round has cleaned yet",
+            id="guards",
+        ),
+    ],
+)
+def test_a_sweep_never_says_that_what_is_past_is_still_to_come(logs, due, waiting, reason):
+    assert sweep_reason(logs, due, waiting, NOW_MS) == reason
+
+
+def work_of(*logs, readers=(), how=None, **changes):
+    return resolve_due_work(logs, readers, configs(**changes), NOW_MS, **(how or {}))
+
+
+def test_while_a_reader_holds_everything_nothing_is_due():
+    work = work_of(log(PAST), readers=[Reader("orders", "idx", 0, 0, 7)], cleantail_readers_hold_cap_ms=50)
+    assert (work.any, work.sweep, work.holds, work.sweep_reason) == (False, (), (IDX,), HELD)
+    assert work_of(log(PAST)).any
+
+
+@pytest.mark.parametrize("reason", ["check failed: x", "rejected by ann"])
+def test_what_rests_is_not_due_before_its_next_try(reason):
+    held = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", reason, 1, NOW_MS + 1))
+    dirty = log_state(state=held, horizons=(PAST,))
+    resting = work_of(dirty, min_cleanable_dirty_ratio=0.0)
+    assert (resting.any, resting.compact, resting.sweep) == (False, (), ())
+    for how in ({"force": True}, {"retry_quarantined": True}):
+        assert work_of(dirty, min_cleanable_dirty_ratio=0.0, how=how).compact == (0,)
+
+
+def test_a_held_tombstone_in_a_log_that_rests_is_no_reason_of_the_sweep():
+    held = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, NOW_MS + 1))
+    work = work_of(log(PAST, state=held), readers=[Reader("orders", "idx", 0, 0, 7)])
+    assert ([h.tombstones for h in work.holds], work.sweep_reason) == ([4], "no tombstone waits for a horizon")

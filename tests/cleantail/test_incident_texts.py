@@ -1,0 +1,98 @@
+"""A book that was kept is the same book, also one that the version before has kept."""
+
+import json
+
+import pytest
+
+from cleantail.events import Event
+from cleantail.incident_texts import book_as_json, parse_book
+from cleantail.incidents import Book, Condition, Incident, Said, Word
+
+RUN = Incident(Condition(Event.RUN_FAILED, "task compact", "compact failed", "link", run_id="r", seen_ms=3), 1)
+CHECK = Incident(
+    Condition(Event.CHECK_FAILED, "partition 4", "partition 4: x", "link", 4, occurrence="since 7"),
+    7,
+    9,
+    {"mail": Word(Said.OPEN, "since 7"), "chat": Word(Said.UNSURE, by="me")},
+)
+
+
+def book(*incidents, looked_ms=5):
+    return Book({incident.condition.key: incident for incident in incidents}, looked_ms)
+
+
+def test_a_book_is_the_same_after_it_was_kept():
+    assert parse_book(book_as_json(book(RUN, CHECK))) == book(RUN, CHECK)
+
+
+def test_equal_books_are_equal_texts():
+    assert book_as_json(book(RUN, CHECK)) == book_as_json(book(CHECK, RUN))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        '"x"',
+        '{"version": 3, "incidents": []}',
+        '{"version": 1}',
+        '{"version": 2, "incidents": []}',
+        '{"version": 1, "incidents": [{}]}',
+        '{"version": 2, "incidents": [3], "looked_ms": 1}',
+        '{"version": 2, "incidents": [{"words": 3}], "looked_ms": 1}',
+    ],
+)
+def test_what_is_no_book_is_an_error(text):
+    with pytest.raises(ValueError, match="book|version|Expecting"):
+        parse_book(text)
+
+
+def test_an_event_of_another_version_is_an_error():
+    text = book_as_json(book(RUN)).replace("run_failed", "sun_failed")
+    with pytest.raises(ValueError, match="sun_failed"):
+        parse_book(text)
+
+
+# ---- the version before
+
+
+def row(event, subject, since_ms, over_ms=None, told=(), heard_over=(), partition=0):
+    condition = {"event": event, "subject": subject, "text": "t", "link": "", "partition": partition, "mark": 0}
+    return {
+        "condition": condition,
+        "since_ms": since_ms,
+        "over_ms": over_ms,
+        "told": list(told),
+        "heard_over": list(heard_over),
+    }
+
+
+def version_1(*rows):
+    return parse_book(json.dumps({"version": 1, "incidents": rows}))
+
+
+def test_of_a_book_of_version_1_everybody_who_heard_is_unsure():
+    """It told the end of a quarantine after the beginning of the next one: what was told last is not known."""
+    [incident] = version_1(row("run_failed", "task x", 3, told=["mail"], partition=None)).incidents.values()
+    assert (incident.since_ms, incident.is_open, incident.words) == (3, True, {"mail": Word(Said.UNSURE)})
+
+
+def test_the_quarantines_of_one_partition_in_version_1_are_one_incident_the_open_one():
+    found = version_1(
+        row("check_failed", "partition 0 since 50", 50, told=["mail"]),
+        row("check_failed", "partition 0 since 10", 10, over_ms=60, told=["mail", "chat"], heard_over=["chat"]),
+        row("check_failed", "partition 1 since 10", 10, over_ms=60, told=["mail"], partition=1),
+    )
+    assert {i.condition.subject: (i.condition.occurrence, i.over_ms) for i in found.incidents.values()} == {
+        "partition 0": ("since 50", None),
+        "partition 1": ("since 10", 60),
+    }
+    assert set(found.incidents[Event.CHECK_FAILED, "partition 0"].words) == {"mail", "chat"}
+
+
+def test_a_reader_of_version_1_is_the_same_incident_now():
+    assert set(version_1(row("hold_cap_reached", "reader x since 3 of partition 0", 1)).incidents) == {
+        (Event.HOLD_CAP, "reader x since 3 of partition 0")
+    }

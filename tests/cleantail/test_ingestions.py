@@ -1,0 +1,23 @@
+"""What an ingestion notes of itself comes back as it was."""
+
+from hashlib import sha256
+
+import pytest
+
+from cleantail.errors import TableError
+from cleantail.ingestions import SourceFile, Sources, unpacked_sources
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_a_note_comes_back_as_it_was_packed_and_stays_short(count):
+    files = tuple(SourceFile(sha256(b"%d" % number).hexdigest(), f"orders-{number}é.jsonl") for number in range(count))
+    sources = Sources(files, {0: None, 12: 5})
+    text = sources.packed()
+    assert unpacked_sources(text, "here") == sources
+    assert len(text) < 100 + 70 * count
+
+
+@pytest.mark.parametrize("text", ["?", "eJwDAAAAAAE=", "", "4pyT"], ids=range(4))
+def test_what_is_no_note_is_an_error_that_says_where(text):
+    with pytest.raises(TableError, match="^here cannot be read: "):
+        unpacked_sources(text, "here")

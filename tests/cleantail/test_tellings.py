@@ -1,0 +1,482 @@
+"""What a channel was told last is what is true: by the table of states, and on random walks."""
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from cleantail import tellings as rule
+from cleantail.events import Event
+from cleantail.incident_texts import book_as_json, parse_book
+from cleantail.incidents import Book, Condition, Incident, Look, Said, Word, observed
+from cleantail.tellings import Listener, after_telling, tellings, while_telling, without_settled
+
+RUN = Condition(Event.RUN_FAILED, "task compact", "compact failed", "link")
+MAIL, CHAT = Listener("mail", tuple(Event)), Listener("chat", tuple(Event))
+
+
+def check(partition, since_ms):
+    subject, since = f"partition {partition}", f"since {since_ms}"
+    return Condition(Event.CHECK_FAILED, subject, "check failed", "", partition, occurrence=since)
+
+
+def held(partition, since_ms):
+    return replace(check(partition, since_ms), event=Event.QUARANTINED, text="in quarantine")
+
+
+def everything(_):
+    return True
+
+
+def nothing(_):
+    return False
+
+
+class Play:
+    """Runs one after the other, and what the channels hear: (event, state, open subjects, subjects that are over)."""
+
+    def __init__(self, *listeners):
+        self.listeners, self.book, self.now_ms = listeners or (MAIL,), Book(), 0
+
+    def look(self, *conditions, known=everything, whole=True):
+        self.now_ms += 1
+        run = (self.now_ms, self.now_ms, f"run {self.now_ms}")
+        self.book = observed(self.book, Look(conditions, known, *run, whole))
+        return self
+
+    def tell(self, *listeners, answers=True):
+        heard = []
+        for listener in listeners or self.listeners:
+            for telling in tellings(self.book, listener):
+                self.book = while_telling(self.book, listener, telling, "me")
+                heard.append(words_of(telling))
+                if answers:
+                    self.book = after_telling(self.book, listener, telling, "me")
+        self.book = without_settled(self.book, self.listeners)
+        return heard
+
+
+def words_of(telling):
+    begun, ended, still = (
+        [i.condition.subject for i in part] for part in (telling.begun, telling.ended, telling.still)
+    )
+    return telling.event.value, telling.said.value, begun + still, ended
+
+
+# ---- the table of the module's docstring
+
+COLUMNS = {
+    "it begins or lasts": check(0, 7),
+    "it begins anew": check(0, 8),
+    "it is over": None,
+}
+
+
+def cells():
+    lines = [line.strip("| ").split(" | ") for line in rule.__doc__.splitlines() if line.startswith("|")]
+    head, _, *rows = lines
+    return [(row[0], name, *cell.split(", ")) for row in rows for name, cell in zip(head[1:], row[1:], strict=True)]
+
+
+def last_word(listener, book):
+    incident = book.incidents.get((Event.CHECK_FAILED, "partition 0"))
+    word = incident.words.get(listener.name) if incident else None
+    return word.said.value if word else "none"
+
+
+@pytest.mark.parametrize(("state", "column", "message", "after"), [c for c in cells() if c[1] in COLUMNS])
+def test_the_table_of_states_is_what_the_rule_does(state, column, message, after):
+    words = {} if state == "none" else {"mail": Word(Said(state), "since 7" if state == "open" else "")}
+    known = replace(check(0, 7), seen_ms=1)
+    play = Play()
+    over_ms = 1 if state == "over" else None
+    play.book = Book({known.key: Incident(known, 1, over_ms, words)})
+    play.look(*([COLUMNS[column]] if COLUMNS[column] else []))
+    [heard] = [said for _, said, *_ in play.tell()] or ["-"]
+    word = last_word(MAIL, play.book)
+    if (Event.CHECK_FAILED, "partition 0") not in play.book.incidents:  # forgotten: everybody knows
+        word = "over" if heard == "over" else state
+    assert (heard, word) == (message, after)
+
+
+@pytest.mark.parametrize("state", ["none", "open", "over", "unsure"])
+def test_without_an_answer_every_state_is_unsure(state):
+    assert [c[2:] for c in cells() if c[0] == state and c[1] not in COLUMNS] == [("-", "unsure")]
+    occurrence = "since 6" if state == "open" else ""  # so that there is something to tell
+    words = {} if state == "none" else {"mail": Word(Said(state), occurrence)}
+    play = Play()
+    play.book = Book({check(0, 7).key: Incident(check(0, 7), 1, None, words)})
+    assert [said for _, said, *_ in play.tell(answers=False)] == ["open"]
+    assert last_word(MAIL, play.book) == "unsure"
+
+
+# ---- once
+
+
+@pytest.mark.parametrize(
+    ("steps", "heard"),
+    [
+        pytest.param([([RUN], True)] * 3, [["open"], [], []], id="however long it lasts"),
+        pytest.param([([RUN], True), ([], True), ([], True)], [["open"], ["over"], []], id="its end once too"),
+        pytest.param([([RUN], False), ([RUN], True), ([RUN], True)], [["open"], ["open"], []], id="no answer: again"),
+        pytest.param([([RUN], False), ([], True), ([], True)], [["open"], ["over"], []], id="it may have been heard"),
+        pytest.param([([RUN], True), ([], True), ([RUN], True)], [["open"], ["over"], ["open"]], id="a new one"),
+        pytest.param(
+            [([RUN], True), ([], False), ([RUN], True), ([RUN], True)],
+            [["open"], ["over"], ["open"], []],
+            id="back before its end was answered: the end may have been heard",
+        ),
+        pytest.param([([], True)], [[]], id="nothing"),
+    ],
+)
+def test_a_channel_hears_of_the_beginning_and_of_the_end_once(steps, heard):
+    play = Play()
+    found = [[said for _, said, *_ in play.look(*conditions).tell(answers=answers)] for conditions, answers in steps]
+    assert found == heard
+
+
+def test_after_a_release_and_another_red_check_nothing_is_told_as_over_until_it_is_green():
+    """The check of the next run is told when it is seen; the first quarantine is no incident of its own any more."""
+    play = Play(Listener("pager", (Event.CHECK_FAILED,)))
+    assert play.look(check(0, 1450), known=nothing, whole=False).tell() == [
+        ("check_failed", "open", ["partition 0"], [])
+    ]
+    assert play.look(check(0, 1450), held(0, 1450)).tell() == []
+    again = play.look(check(0, 1500), known=nothing, whole=False).tell()  # released meanwhile, and nobody has looked
+    assert again == [("check_failed", "open", ["partition 0"], [])]
+    assert play.look(check(0, 1500), held(0, 1500)).tell() == []
+    assert play.look().tell() == [("check_failed", "over", [], ["partition 0"])]
+    assert (play.look().tell(), play.book.incidents) == ([], {})
+
+
+def test_a_release_that_a_run_has_seen_is_the_end_and_the_next_red_check_a_beginning():
+    play = Play()
+    steps = [[check(0, 1), held(0, 1)], [], [check(0, 3)], [check(0, 3), held(0, 3)], []]
+    heard = [[said for _, said, *_ in play.look(*conditions).tell()] for conditions in steps]
+    assert heard == [["open"], ["over"], ["open"], [], ["over"]]
+
+
+def test_as_long_as_one_partition_is_held_back_the_message_is_open_and_names_it():
+    play = Play()
+    play.look(check(0, 1), check(1, 1)).tell()
+    assert play.look(check(1, 1)).tell() == [("check_failed", "open", ["partition 1"], ["partition 0"])]
+    assert play.look().tell() == [("check_failed", "over", [], ["partition 1"])]
+
+
+def test_an_unanswered_message_makes_all_that_it_was_about_unsure():
+    play = Play()
+    play.look(check(0, 1), check(1, 1)).tell()
+    play.look(check(1, 1)).tell(answers=False)
+    assert play.tell() == [("check_failed", "open", ["partition 1"], ["partition 0"])]
+
+
+def test_ends_are_told_first():
+    play = Play()
+    play.look(RUN).tell()
+    assert [said for _, said, *_ in play.look(check(0, 1)).tell()] == ["over", "open"]
+
+
+def test_one_channel_that_does_not_answer_does_not_make_the_others_hear_twice():
+    play = Play(MAIL, CHAT)
+    play.look(RUN)
+    play.tell(MAIL)
+    play.tell(CHAT, answers=False)
+    assert (play.look(RUN).tell(MAIL), len(play.tell(CHAT))) == ([], 1)
+
+
+def test_a_channel_that_is_new_hears_of_what_is_open_and_not_of_what_is_over():
+    play = Play(MAIL, CHAT)
+    play.look(RUN).tell(MAIL)
+    assert [said for _, said, *_ in play.tell(CHAT)] == ["open"]
+    play.look()
+    assert play.tell(Listener("new", tuple(Event))) == []
+
+
+def test_a_channel_that_is_gone_keeps_nothing_open():
+    play = Play(CHAT)
+    play.look(RUN).tell()
+    assert without_settled(play.book, [MAIL]).incidents[RUN.key].words == {}
+    assert without_settled(play.book, [Listener("chat", (Event.ERASURE,))]).incidents[RUN.key].words == {}
+    assert without_settled(play.look().book, [MAIL]).incidents == {}
+    assert set(without_settled(play.book, [CHAT]).incidents) == {RUN.key}
+
+
+def test_a_channel_hears_only_of_its_events():
+    play = Play(Listener("mail", (Event.RUN_FAILED,)))
+    assert [event for event, *_ in play.look(RUN, held(0, 1)).tell()] == ["run_failed"]
+
+
+def test_two_tasks_that_tell_a_channel_at_once_leave_it_unsure():
+    """Nobody knows whose message came last; also where one of them has forgotten what is over for all meanwhile."""
+    book = Play().look(RUN).book
+    [telling] = tellings(book, MAIL)
+    book = while_telling(while_telling(book, MAIL, telling, "me"), MAIL, telling, "other")
+    assert after_telling(book, MAIL, telling, "me").incidents[RUN.key].words == {"mail": Word(Said.UNSURE)}
+    forgotten = after_telling(replace(book, incidents={}), MAIL, telling, "me")
+    assert forgotten.incidents[RUN.key].words == {"mail": Word(Said.UNSURE)}
+
+
+# ---- a failed check and its quarantine are told once
+
+
+def test_who_hears_of_the_check_does_not_hear_of_its_quarantine_too():
+    play = Play()
+    steps = [([check(0, 1)], nothing), ([check(0, 1), held(0, 1)], everything), ([], everything)]
+    heard = [[(e, s) for e, s, *_ in play.look(*found, known=known).tell()] for found, known in steps]
+    assert heard == [[("check_failed", "open")], [], [("check_failed", "over")]]
+    assert play.book.incidents == {}
+
+
+def test_who_wants_only_quarantines_hears_of_them_and_when_they_begin_anew():
+    play = Play(Listener("mail", (Event.QUARANTINED,)))
+    steps = [[check(0, 1), held(0, 1)], [held(0, 2)], []]
+    assert [[s for _, s, *_ in play.look(*found).tell()] for found in steps] == [["open"], ["open"], ["over"]]
+
+
+def test_a_red_check_after_a_persons_no_is_told_and_the_partition_is_not_told_as_free():
+    play = Play()
+    steps = [[held(0, 1)], [held(0, 1), check(0, 2)], [check(0, 2), held(0, 2)], []]
+    heard = [[(e, s) for e, s, *_ in play.look(*found).tell()] for found in steps]
+    over = [("check_failed", "over"), ("partition_quarantined", "over")]
+    assert heard == [[("partition_quarantined", "open")], [("check_failed", "open")], [], over]
+
+
+def test_the_end_of_a_persons_no_does_not_say_that_a_red_partition_is_free():
+    play = Play()
+    play.look(held(0, 1)).tell()
+    found = play.look(check(1, 2), held(1, 2)).tell()
+    assert ("partition_quarantined", "open", ["partition 1"], ["partition 0"]) in found
+
+
+# ---- random walks
+
+SUBJECTS = [f"partition {n}" for n in range(3)]
+OTHERS = [e for e in Event if e not in (Event.CHECK_FAILED, Event.QUARANTINED)]
+EVENTS = [(Event.CHECK_FAILED,), (Event.QUARANTINED,), tuple(OTHERS), tuple(Event)]
+
+
+@dataclass
+class Pager:
+    """A channel as it is: the last message by event, whether it has answered or not."""
+
+    listener: Listener
+    last: dict = field(default_factory=dict)
+
+
+class Walk:
+    """A topic to which anything happens, and the tasks that look and tell, any of which may die at any point."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.book, self.clock, self.messages = Book(), 0, 0
+        self.quarantine, self.red, self.wrong, self.seen = {}, {}, set(), set()
+        self.pagers = [self.pager(n) for n in range(2)]
+
+    def pager(self, n):
+        return Pager(Listener(f"channel {n}", self.random.choice(EVENTS)))
+
+    def tick(self):
+        self.clock += 1
+        return self.clock
+
+    # what happens
+
+    def happen(self):
+        subject, event = self.random.choice(SUBJECTS), self.random.choice(OTHERS)
+        self.random.choice(
+            [
+                lambda: self.check_is_red(subject),
+                lambda: self.quarantine.setdefault(subject, (self.tick(), False)),  # a person says no
+                lambda: (self.quarantine.pop(subject, 0), self.red.pop(subject, 0)),  # green
+                lambda: self.release(subject),
+                lambda: self.wrong.add((event, subject)),
+                lambda: self.wrong.discard((event, subject)),
+            ]
+        )()
+        self.seen &= self.truth.keys()
+
+    def check_is_red(self, subject):
+        """A partition that a check holds already is held since its first red one."""
+        held = self.quarantine.get(subject, (0, False))
+        self.red.setdefault(subject, held if held[1] else (self.tick(), True))
+
+    def release(self, subject):
+        """If its check is red at this time that stays, and nobody has seen it yet as a check of its own."""
+        self.quarantine.pop(subject, 0)
+        self.seen.discard((Event.CHECK_FAILED, subject))
+
+    def publish(self):
+        """The quarantines of red checks come into the table."""
+        for subject in list(self.red):
+            since, by_check = self.red.pop(subject)
+            held_by_check = self.quarantine.get(subject, (0, False))[1]
+            if not held_by_check:
+                self.quarantine[subject] = (since, by_check)
+
+    @property
+    def table(self):
+        found = {(Event.QUARANTINED, s): f"since {since}" for s, (since, _) in self.quarantine.items()}
+        return found | {(Event.CHECK_FAILED, s): f"since {t}" for s, (t, check) in self.quarantine.items() if check}
+
+    @property
+    def truth(self):
+        """Key -> occurrence of what is wrong."""
+        red = {(Event.CHECK_FAILED, s): f"since {since}" for s, (since, _) in self.red.items()}
+        return self.table | red | dict.fromkeys(self.wrong, "")
+
+    # who looks
+
+    def whole_look(self):
+        """The task alert, after publish."""
+        self.publish()
+        return self.look(self.truth, everything, self.tick(), whole=True)
+
+    def early_look(self):
+        """A task in the middle of a run sees something, and can end nothing."""
+        part = {key: occurrence for key, occurrence in self.truth.items() if self.random.random() < 0.5}
+        return self.look(part, nothing, self.tick())
+
+    def blind_look(self):
+        """The table cannot be read."""
+        return self.look(dict.fromkeys(self.wrong, ""), lambda c: c.event in OTHERS, self.tick(), whole=True)
+
+    def old_look(self):
+        """The task alert of an earlier run, cleared: it sees the table as it is, and finds its own tasks well."""
+        return self.look(self.table, everything, 0, run_id=f"earlier {self.tick()}")
+
+    def look(self, found, known, began_ms, whole=False, run_id=None):
+        self.seen |= set(found)
+        conditions = tuple(Condition(event, s, "x", occurrence=o) for (event, s), o in found.items())
+        return Look(conditions, known, began_ms, began_ms, run_id or f"run {began_ms}", whole)
+
+    # who tells
+
+    def change(self, change):
+        self.book = change(self.book)
+
+    def task(self, look, answers):
+        """The steps of a task; it may die, or another one go on, wherever it yields."""
+        self.change(lambda book: observed(book, look))
+        listeners = [pager.listener for pager in self.pagers]
+        for pager in list(self.pagers):
+            yield
+            for telling in tellings(self.book, pager.listener):
+                by = str(self.tick())
+                self.change(lambda book, p=pager, t=telling, by=by: while_telling(book, p.listener, t, by))
+                yield
+                if not self.delivered(pager, telling, answers):
+                    break
+                yield
+                self.change(lambda book, p=pager, t=telling, by=by: after_telling(book, p.listener, t, by))
+                yield
+        self.change(lambda book: parse_book(book_as_json(without_settled(book, listeners))))
+
+    def delivered(self, pager, telling, answers):
+        """A message may arrive though it was not answered."""
+        arrives, is_answered = (True, True) if answers else self.random.choice([(1, 1), (1, 0), (0, 0)])
+        if arrives:
+            self.messages += 1
+            subjects = {i.condition.subject: i.condition.occurrence for i in (*telling.begun, *telling.still)}
+            pager.last[telling.event] = (telling.said, subjects)
+        return is_answered
+
+    def run_to_the_end(self, task):
+        for _ in task:
+            pass
+
+    # what has to hold
+
+    def assert_nothing_is_told_as_over_that_was_seen(self):
+        for pager in self.pagers:
+            for event, (said, subjects) in pager.last.items():
+                seen = {s for e, s in self.seen if e is event and not self.is_told_as_check(pager, e, s)}
+                assert said is Said.OPEN or not seen, (pager.listener.name, event, seen)
+                assert seen <= set(subjects) or not self.is_settled(pager, event)
+
+    def is_settled(self, pager, event):
+        """Whether the book says that the channel knows everything about the event."""
+        return event not in {telling.event for telling in tellings(self.book, pager.listener)}
+
+    def is_told_as_check(self, pager, event, subject):
+        return (
+            event is Event.QUARANTINED
+            and Event.CHECK_FAILED in pager.listener.events
+            and (Event.CHECK_FAILED, subject) in self.truth
+        )
+
+    def assert_the_last_word_is_the_truth(self):
+        for pager in self.pagers:
+            for event in pager.listener.events:
+                said, told = pager.last.get(event, (Said.OVER, {}))
+                true = {s: o for (e, s), o in self.truth.items() if e is event}
+                assert said is (Said.OPEN if told else Said.OVER)
+                assert set(told) <= set(true), (pager.listener, event)
+                for subject, occurrence in true.items():
+                    hidden = self.is_told_as_check(pager, event, subject)
+                    assert hidden or told.get(subject) == occurrence, (pager.listener, event, subject)
+
+
+SEEDS = range(40)
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["all live", "tasks die"])
+def test_on_a_random_walk_the_last_word_is_the_truth_once_a_channel_has_answered(dies):
+    messages = 0
+    for seed in SEEDS:
+        walk = Walk(seed)
+        for n in range(80):
+            for _ in range(walk.random.randint(0, 3)):
+                walk.happen()
+            look = walk.random.choice([walk.whole_look, walk.early_look, walk.blind_look, walk.old_look])()
+            task = walk.task(look, answers=walk.random.random() < 0.5)
+            if dies and walk.random.random() < 0.4:
+                for _ in range(walk.random.randint(0, 6)):
+                    next(task, None)
+            else:
+                walk.run_to_the_end(task)
+            if walk.random.random() < 0.03:
+                walk.pagers[walk.random.randrange(2)] = walk.pager(f"{n} of {seed}")
+            if walk.random.random() < 0.3:
+                walk.run_to_the_end(walk.task(walk.whole_look(), answers=True))
+                walk.assert_the_last_word_is_the_truth()
+        messages += walk.messages
+    assert messages > 2_000
+
+
+def test_on_a_random_walk_nothing_that_was_seen_is_told_as_over():
+    for seed in SEEDS:
+        walk = Walk(seed)
+        for _ in range(80):
+            walk.happen()
+            look = walk.random.choice([walk.whole_look, walk.early_look, walk.old_look])()
+            walk.run_to_the_end(walk.task(look, answers=True))
+            walk.assert_nothing_is_told_as_over_that_was_seen()
+
+
+def test_two_tasks_at_once_and_the_next_one_makes_the_last_word_true():
+    """Without the lock, as where machines share no disk: each reads and writes the book between the other's steps."""
+    for seed in SEEDS:
+        walk = Walk(seed)
+        for _ in range(40):
+            tasks = []
+            for look in (walk.whole_look, walk.random.choice([walk.early_look, walk.old_look, walk.whole_look])):
+                for _ in range(walk.random.randint(0, 2)):
+                    walk.happen()
+                tasks.append(walk.task(look(), answers=walk.random.random() < 0.5))
+            while tasks:
+                task = walk.random.choice(tasks)
+                if next(task, "ended") == "ended" or walk.random.random() < 0.05:
+                    tasks.remove(task)
+            walk.run_to_the_end(walk.task(walk.whole_look(), answers=True))
+            walk.assert_the_last_word_is_the_truth()
+
+
+def test_a_walk_in_which_all_answer_says_nothing_twice():
+    for seed in SEEDS:
+        walk = Walk(seed)
+        for _ in range(40):
+            walk.happen()
+            walk.run_to_the_end(walk.task(walk.whole_look(), answers=True))
+            before = walk.messages
+            walk.run_to_the_end(walk.task(walk.whole_look(), answers=True))
+            assert walk.messages == before
