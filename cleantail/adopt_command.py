@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from cleantail.columns import Columns
 from cleantail.config import Platform, Topic, load_topic, scan_topics
+from cleantail.console import print_json
 from cleantail.errors import CleantailError, TableError
 from cleantail.import_config import validated, write_file
 from cleantail.topic_table import COLUMNS
@@ -52,8 +53,7 @@ def run(arguments: argparse.Namespace, platform: Platform) -> int:
     unsafe, unseen = _unsafe(table, platform)
     wrong = [*adoption.problems(found, name, columns, arguments.upgrade), *unsafe]
     if columns is None or wrong:
-        _report(arguments, found, layout, name, wrong, [], unseen)
-        raise TableError(f"{arguments.table} cannot be adopted; nothing was changed:\n- " + "\n- ".join(wrong))
+        return _refuse(arguments, found, layout, name, wrong, unseen)
     file = _file(arguments, written, name, columns)
     text = "# Adopted: its sink fills this table, Cleantail compacts it in place.\n" + yaml.safe_dump(
         adoption.topic_data(name, arguments.table, columns), sort_keys=False
@@ -166,6 +166,19 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     return said, unseen
 
 
+def _refuse(
+    arguments: argparse.Namespace, found: Found, layout: Layout, name: str, wrong: list[str], unseen: str
+) -> int:
+    """What was found, and why that is not enough; for machines both in one document."""
+    text = f"{arguments.table} cannot be adopted; nothing was changed:\n- " + "\n- ".join(wrong)
+    if arguments.json:
+        print_json({"ok": False, "error": text} | _document(found, layout.paths, name, wrong, [], []))
+    else:
+        _report(arguments, found, layout, name, wrong, [], unseen)
+    print(f"error: {text}", file=sys.stderr)
+    return TableError.exit_code
+
+
 def _report(
     arguments: argparse.Namespace,
     found: Found,
@@ -181,7 +194,7 @@ def _report(
     said = adoption.advice(found, columns, arguments.upgrade) if columns else []
     said += [f"{unseen}: whether their folders are this table's, too, is not known"] if unseen else []
     if arguments.json:
-        print(json.dumps(_document(found, layout.paths, name, wrong, changes, said)))
+        print_json(_document(found, layout.paths, name, wrong, changes, said))
         return
     print("\n".join(adoption.describe(found, layout.paths)))
     for text in said:

@@ -16,8 +16,22 @@ _BROKEN_IN_EVERY_DIALECT = (
     "missing ), unterminated subpattern",
     "unbalanced parenthesis",
     "nothing to repeat",
+    "min repeat greater than max repeat",
+    "bad character range",
+    "bad escape (end of pattern)",
 )
 """Of Python's complaints about a regular expression those that Java, whose patterns they are, has as well."""
+_OF_PYTHON = re.compile(r"(?<!\\)(?:\\\\)*\(\?P[<=>]")
+"""Named groups as Python writes them, which Java does not know."""
+
+OF_SEVERAL_COLUMNS = frozenset(
+    {
+        "expect_compound_columns_to_be_unique",
+        "expect_multicolumn_sum_to_equal",
+        "expect_multicolumn_values_to_be_equal",
+        "expect_select_column_values_to_be_unique_within_record",
+    }
+)
 
 _SOME_TIME = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 
@@ -26,6 +40,8 @@ def rule_problems(expectation: str, arguments: Mapping[str, Any]) -> Iterator[Pr
     """What is wrong with arguments that are right one by one."""
     if expectation.endswith("_to_be_between") and "quantile_ranges" not in SCHEMAS[expectation]["properties"]:
         yield from _bounds(arguments)
+    if expectation in OF_SEVERAL_COLUMNS and len(arguments["column_list"]) < 2:
+        yield Problem("kwargs.column_list", not_allowed(arguments["column_list"]), "two columns or more")
     if "quantile_ranges" in arguments:
         yield from _quantiles(arguments["quantile_ranges"])
     if "partition_object" in arguments:
@@ -94,3 +110,7 @@ def _pattern(place: str, pattern: str) -> Iterator[Problem]:
     except (re.error, RecursionError, OverflowError) as e:
         if str(e).startswith(_BROKEN_IN_EVERY_DIALECT):
             yield Problem(place, not_allowed(pattern), f"a regular expression of Java ({e})", pattern)
+            return
+    if _OF_PYTHON.search(pattern):
+        hint = "a regular expression of Java, where a named group is (?<name>…)"
+        yield Problem(place, not_allowed(pattern), hint, pattern)

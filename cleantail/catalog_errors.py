@@ -17,17 +17,21 @@ UNKNOWN_HOST = "the host is not known"
 NOT_THERE = "it answers, but there is no such catalog or database"
 TIMEOUT = "no answer in time"
 CERTIFICATE = "its certificate is not accepted"
+NO_TLS = "it does not speak TLS as https needs: http, or another port?"
+NO_CATALOG = "something answers, but not as an Iceberg REST catalog does: another service, or another path?"
 UNAVAILABLE = "it answers that it is not available"
 NOT_A_DATABASE = "the file is not a SQLite database"
 
 _KINDS = (
     (UNKNOWN_HOST, {"gaierror", "NameResolutionError"}),
     (REFUSED, {"ConnectionRefusedError"}),
-    (CERTIFICATE, {"SSLError", "SSLCertVerificationError"}),
+    (CERTIFICATE, {"SSLCertVerificationError"}),
+    (NO_TLS, {"SSLError"}),
     (TIMEOUT, {"ConnectTimeout", "ReadTimeout", "TimeoutError"}),
     (LOGIN, {"UnauthorizedError", "ForbiddenError", "OAuthError", "AuthorizationExpiredError"}),
     (UNAVAILABLE, {"ServiceUnavailableError", "ServerError", "TooManyRequestsError"}),
     (NOT_THERE, {"NoSuchNamespaceError", "NoSuchWarehouseError", "NoSuchTableError"}),
+    (NO_CATALOG, {"JSONDecodeError", "ValidationError"}),
 )
 """Names of exception classes, of sockets, requests, urllib3 and PyIceberg: the first that occurs decides."""
 _TEXTS = (

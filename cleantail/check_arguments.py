@@ -15,7 +15,7 @@ from cleantail.argument_rules import rule_problems
 from cleantail.config_problems import allowed_text, nearest
 from cleantail.errors import Problem, not_allowed, shown
 from cleantail.expectation_names import SCHEMAS
-from cleantail.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
+from cleantail.topic_table import COLUMNS, HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
 
 Schema = Mapping[str, Any]
 
@@ -36,6 +36,38 @@ NUMBERS_OR_TIMES = frozenset(
     }
 )
 """On Spark; a test asks Great Expectations itself, with numbers written as text."""
+NOT_OF_TIMES = NUMBERS_ONLY | {
+    "expect_column_stdev_to_be_between",
+    "expect_column_value_z_scores_to_be_less_than",
+    "expect_column_values_to_match_json_schema",
+    "expect_column_values_to_match_strftime_format",
+    "expect_column_values_to_not_be_outliers",
+}
+OF_LISTS = frozenset(
+    {
+        "expect_column_proportion_of_non_null_values_to_be_between",
+        "expect_column_proportion_of_unique_values_to_be_between",
+        "expect_column_to_exist",
+        "expect_column_type_to_be",
+        "expect_column_unique_value_count_to_be_between",
+        "expect_column_values_to_be_in_type_list",
+        "expect_column_values_to_be_null",
+        "expect_column_values_to_be_of_type",
+        "expect_column_values_to_be_unique",
+        "expect_column_values_to_not_be_null",
+    }
+)
+"""What can be asked of headers, by expectations of one column; the same test asks."""
+COMPARING_COLUMNS = frozenset(
+    {
+        "expect_column_pair_values_a_to_be_greater_than_b",
+        "expect_column_pair_values_to_be_equal",
+        "expect_multicolumn_sum_to_equal",
+        "expect_multicolumn_values_to_be_equal",
+        "expect_select_column_values_to_be_unique_within_record",
+    }
+)
+"""They compare columns with each other or add them up: headers with no other."""
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "array": (list,),
@@ -73,15 +105,35 @@ def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Col
                     fact = f"no column {shown(column)}"
                     problems.append(Problem(place, fact, f"columns: {known}", column, nearest(column, list(columns))))
                 elif unfit := _unfit(expectation, column):
-                    problems.append(Problem(place, unfit, f"{expectation} takes {', '.join(NUMBER_COLUMNS)}", column))
-    return problems
+                    problems.append(Problem(place, unfit, _fitting(expectation), column))
+    comparing = expectation in NUMBERS_OR_TIMES and not problems
+    return list(_bounds_of_another_kind(arguments)) if comparing else problems
 
 
 def _unfit(expectation: str, column: str) -> str | None:
     """Why Great Expectations can never evaluate an expectation on a column, whatever its records hold, or None."""
     if column in TEXT_COLUMNS and expectation in NUMBERS_ONLY | NUMBERS_OR_TIMES:
         return f"{shown(column)} is text"
-    return f"{shown(column)} is a time" if column == TIMESTAMP and expectation in NUMBERS_ONLY else None
+    alone = "column" in SCHEMAS[expectation]["properties"]
+    if column == HEADERS and (expectation in COMPARING_COLUMNS or (alone and expectation not in OF_LISTS)):
+        return f"{shown(column)} is a list of structs"
+    return f"{shown(column)} is a time" if column == TIMESTAMP and expectation in NOT_OF_TIMES else None
+
+
+def _fitting(expectation: str) -> str:
+    """The columns that an expectation can be evaluated on."""
+    known = [c for c in COLUMNS if _unfit(expectation, c) is None]
+    return f"{expectation} takes {', '.join(known)}"
+
+
+def _bounds_of_another_kind(arguments: Mapping[str, Any]) -> Iterator[Problem]:
+    """Numbers that times are compared with, or times that numbers are, which Spark refuses."""
+    column = arguments.get("column")
+    wanted = {TIMESTAMP: "a date or time as text"} | dict.fromkeys(NUMBER_COLUMNS, "a number")
+    for name in ("min_value", "max_value"):
+        bound = arguments.get(name)
+        if bound is not None and column in wanted and isinstance(bound, str) != (column == TIMESTAMP):
+            yield Problem(f"kwargs.{name}", not_allowed(bound), f"{wanted[column]}, as {column} is", bound)
 
 
 def _named_columns(name: str, value: Any) -> list[tuple[str, Any]]:

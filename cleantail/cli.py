@@ -137,8 +137,14 @@ def _approve_argument(made: argparse.ArgumentParser) -> None:
 
 def _rollback_arguments(made: argparse.ArgumentParser) -> None:
     what = made.add_mutually_exclusive_group()
+    # not as the option's own default: argparse would take `last`, which is None as well, for not given
+    made.set_defaults(to=None)
     what.add_argument(
-        "--to", type=_rollback_target, metavar="SNAPSHOT", help="last (the default): before the last published round"
+        "--to",
+        type=_rollback_target,
+        default=argparse.SUPPRESS,
+        metavar="SNAPSHOT",
+        help="last (the default): before the last published round",
     )
     what.add_argument(
         "--ingestion",
@@ -206,7 +212,7 @@ def _rollback_target(text: str) -> int | None:
 
 
 def _natural(text: str) -> int:
-    if not text.isdigit() or int(text) >= 1 << 63:
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 63):
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 0 to 2^63 - 1")
     return int(text)
 

@@ -155,7 +155,7 @@ def check(arguments: argparse.Namespace, platform: Platform) -> int:
     if facts is None:
         raise CleantailError(f"nothing to prove: topic {topic.topic} has no table yet: ingest something first")
     if not any(log.records for log in log_states(topic, facts, 0)):
-        report.proven(topic, {"ok": True, "partitions": []}, arguments.json)
+        report.proven(topic, {"ok": True, "partitions": [], "contradictions": []}, arguments.json)
         return 0
     from spark_jobs.check_quality import prove_topic
 

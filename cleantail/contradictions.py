@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
+from cleantail.words import counted
 
 COMPARED = (KEY, VALUE, TIMESTAMP, HEADERS)
 """In what a copy is equal to its record. The type of the timestamp is the topic's, not the record's."""
@@ -76,7 +77,7 @@ def refusal(found: Sequence[Contradiction], files: Iterable[Path]) -> str:
     offset of the first log."""
     first, total = found[0], sum(c.offsets for c in found)
     where = f"partition {first.partition}, offset {first.first_offset}"
-    logs = f" in {len(found)} partitions" if len(found) > 1 else ""
+    logs = f" in {counted(len(found), 'partition')}" if len(found) > 1 else ""
     others = f" ({total} such offsets{logs} in all)" if total > 1 else ""
     what = f"{OTHERS[first.other]}: {first.difference}{others}; nothing was appended"
     return (

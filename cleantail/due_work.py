@@ -15,7 +15,7 @@ from cleantail.log_state import LogState
 from cleantail.readers import Reader, hold_offset
 from cleantail.retention import Retention, resolve_retention
 from cleantail.triggers import Decision, decide, due_tombstones, in_order_of_work, quarantine_pause
-from cleantail.words import instant
+from cleantail.words import counted, instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +107,19 @@ def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[Hold], no
     if due:
         texts = [_counted(due, "is past its horizon", "are past their horizon"), held]
     elif guards:
-        stay = _counted(guards, "past its horizon stays: it beats", "past their horizon stay: they beat")
-        texts = [f"{stay} records that no round has cleaned yet", held]
+        beaten = "records that no round has cleaned yet"
+        of_one, of_many = f"past its horizon stays: it beats {beaten}", f"past their horizon stay: they beat {beaten}"
+        texts = [_counted(guards, of_one, of_many), held]
     elif held:
         texts = [held, f"the next horizon comes {coming[0]}" if coming else ""]
     elif past:
         wait = _counted(past, "past its horizon waits", "past their horizon wait")
         texts = [f"{wait} for a round over the records that arrived below the clean point"]
     else:
-        texts = [
-            f"no tombstone is due before {coming[0]} (delete.retention.ms)"
-            if coming
-            else "no tombstone waits for a horizon"
-        ]
+        none_due = f"no tombstone is due before {coming[0]} (delete.retention.ms)" if coming else ""
+        texts = [none_due or "no tombstone waits for a horizon"]
     return "; ".join(text for text in texts if text)
 
 
 def _counted(count: int, of_one: str, of_many: str) -> str:
-    return f"1 tombstone {of_one}" if count == 1 else f"{count} tombstones {of_many}"
+    return counted(count, f"tombstone {of_one}", f"tombstones {of_many}")

@@ -16,6 +16,10 @@ OPERATION = "cleantail.operation"
 """Summary entry of our commits: what made them."""
 
 
+ROUNDED_BYTES = 1024
+"""Two estimates of bytes that differ by less agree."""
+
+
 @dataclass(frozen=True, slots=True)
 class SizePoint:
     """A table as one snapshot left it. `live_bytes` are file bytes x share of records that are not deleted."""
@@ -37,6 +41,13 @@ class Saved:
     hidden_bytes: int
     reclaimed_bytes: int
     so_far_bytes: int | None = None
+
+    @property
+    def unrecorded(self) -> bool:
+        """Whether more is hidden now than the evidence has counted, as by rounds of a version that did not record it.
+        Both are rounded, file by file and round by round: so little is no difference."""
+        missing = self.hidden_bytes - (self.so_far_bytes or 0)
+        return self.so_far_bytes is not None and missing > max(self.hidden_bytes // 100, ROUNDED_BYTES)
 
 
 def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePoint:

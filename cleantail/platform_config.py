@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -28,6 +29,15 @@ Setting = Annotated[str, BeforeValidator(_scalar_text)]
 SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
 
 
+_ADDRESSES = {"sqlite": "sqlite:///.", "postgres": r"postgresql(\+\w+)?://.", "rest": "https?://[^/]"}
+"""How the address of a catalog of each type begins, as SQLAlchemy and PyIceberg take it."""
+_EXAMPLES = {
+    "sqlite": "sqlite:////srv/catalog.db",
+    "postgres": "postgresql://host:5432/database",
+    "rest": "https://host:8181",
+}
+
+
 class Catalog(Model):
     """Where the Iceberg tables are listed and stored."""
 
@@ -42,6 +52,8 @@ class Catalog(Model):
     def _server_is_named(self) -> Self:
         if self.type != "sqlite" and not self.uri:
             raise cross_field_error("uri", self.uri, f"the address of the {self.type} catalog")
+        if self.uri and not re.match(_ADDRESSES[self.type], self.uri):
+            raise cross_field_error("uri", self.uri, f"an address as {_EXAMPLES[self.type]}")
         return self
 
 

@@ -71,6 +71,8 @@ def ingested(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
     for row in result["files"]:
         print(f"{row['file']}: {'already in the table, nothing added' if row['skipped'] else 'appended'}")
     print(f"{topic.topic}: {counted(result['records'], 'record')} appended")
+    for text in result["warnings"]:
+        print(f"  warning: {text}")
 
 
 def rollback(
@@ -107,7 +109,7 @@ def proven(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         print_json({"topic": topic.topic, **result})
         return
     if not result["partitions"]:
-        print(f"{topic.topic}: nothing to prove: no round has cleaned a partition yet")
+        print(f"{topic.topic}: no record is below a clean point yet, so no key is proven")
     for log in result["partitions"]:
         keys, end, twice = log["keys"], log["end_offset"], log["duplicate_keys"]
         found = (
@@ -146,7 +148,8 @@ def positions(topic: Topic, state: Latest, file: Path | None, quiet: bool) -> No
         file.write_text(json.dumps(document) + "\n")
     if not quiet:
         found = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
-        print(f"snapshot {state.snapshot_id}; go on from: partition {found}", file=sys.stderr)
+        where = f"partition {found}" if found else "the start of every partition, the table has no records yet"
+        print(f"snapshot {state.snapshot_id}; go on from: {where}", file=sys.stderr)
 
 
 def readers(topic: Topic, found: Sequence[Reader], for_machines: bool) -> None:

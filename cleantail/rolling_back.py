@@ -15,7 +15,7 @@ from cleantail.readers import Reader, registered
 from cleantail.rollback import Commit, RollbackPlan, answer_to, plan_rollback
 from cleantail.segments import DataFile
 from cleantail.table_metadata import added_files, live_files
-from cleantail.undo_ingestion import IngestionUndo, UndoneIngestion, Wanted, lowered, plan_undo, undone_before
+from cleantail.undo_ingestion import IngestionUndo, UndoneIngestion, Wanted, plan_undo, undone_before, without_ingestion
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -34,8 +34,8 @@ class LogUndo:
 
 @dataclass(frozen=True, slots=True)
 class LogWithout:
-    """One log now and without an ingestion: its live records, its log end, and the readers that are past the first of
-    the ingestion's offsets, and so may have read what goes."""
+    """One log now and without an ingestion: its live records, its log end, the readers that are past the first of the
+    ingestion's offsets, and so may have read what goes, and whether it leaves quarantine."""
 
     partition: int
     records: int
@@ -43,6 +43,7 @@ class LogWithout:
     log_end: int
     log_end_after: int
     readers: tuple[Reader, ...]
+    lifts_quarantine: bool
 
 
 def preview(topic: Topic, platform: Platform, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, ...]]:
@@ -85,7 +86,7 @@ def _logs_without(table: Table, plan: IngestionUndo, readers: Sequence[Reader]) 
     states = states_of_properties(table.properties, ".".join(table.name()))
     for p in sorted(lowest):
         state = states.get(p, PartitionState())
-        without = lowered(state, plan.sources.log_ends.get(p))
+        without = without_ingestion(state, plan.sources.log_ends.get(p), plan.ingestion.at_ms)
         yield LogWithout(
             partition=p,
             records=records.get(p, 0),
@@ -93,6 +94,7 @@ def _logs_without(table: Table, plan: IngestionUndo, readers: Sequence[Reader]) 
             log_end=max(ends.get(p, 0), state.log_end_offset or 0),
             log_end_after=max(ends_after.get(p, 0), without.log_end_offset or 0),
             readers=tuple(r for r in readers if r.partition == p and r.offset > lowest[p]),
+            lifts_quarantine=state.quarantine is not None and without.quarantine is None,
         )
 
 

@@ -15,7 +15,7 @@ from cleantail.console import console, folding_table, print_json
 from cleantail.evaluate import RunPlan
 from cleantail.retention import NO_DELETE
 from cleantail.status_report import print_holds
-from cleantail.words import counted
+from cleantail.words import counted, until
 
 
 def plan(planned: RunPlan, joins: Sequence[str], for_machines: bool) -> None:
@@ -43,6 +43,7 @@ def plan(planned: RunPlan, joins: Sequence[str], for_machines: bool) -> None:
     print(f"reclaim: {planned.reclaim.reason}")
     print_holds(planned.holds)
     print_warnings(planned)
+    _print_held_back(planned)
 
 
 def print_warnings(planned: RunPlan) -> None:
@@ -50,6 +51,15 @@ def print_warnings(planned: RunPlan) -> None:
     for log in planned.logs:
         for text in log.warnings:
             print(f"warning: partition {log.partition}: {text}", file=sys.stderr)
+
+
+def _print_held_back(planned: RunPlan) -> None:
+    """Logs that a scheduled run leaves alone, though this plan, as a person's `compact`, does not: on stderr."""
+    for log in planned.logs:
+        held = log.state.quarantine
+        if held is not None and planned.now_ms < held.retry_at_ms:
+            waits = f"a scheduled run leaves it alone {until(held.retry_at_ms)}, `cleantail compact` does not"
+            print(f"warning: partition {log.partition}: held back: {held.reason}; {waits}", file=sys.stderr)
 
 
 def compacted(planned: RunPlan, result: dict[str, Any], for_machines: bool) -> None:
@@ -97,7 +107,9 @@ def _print_checks(result: dict[str, Any]) -> None:
     for verdict in (v for s in stages for v in s["verdicts"]):
         for failure in (*verdict["failures"], *verdict["warnings"]):
             what = f"{failure['expectation']} ({failure['rule']}): {failure['observed']}"
-            print(f"{failure['severity']}: partition {verdict['partition']}: {what}", file=sys.stderr)
+            held = failure in verdict["failures"] and failure["severity"] != "critical"
+            weight = f"{failure['severity']}, and yet held back" if held else failure["severity"]
+            print(f"{weight}: partition {verdict['partition']}: {what}", file=sys.stderr)
     for r in (r for s in stages for r in s["left_behind"]):
         where = f"reader {r['name']} is at offset {r['offset']} of partition {r['partition']}"
         overrun = "tombstones that it has not read are gone: cleantail.readers.hold.cap.ms has passed"

@@ -90,7 +90,7 @@ def report(
     for log in logs:
         print(
             f"  partition {log.partition}: records {log.records} -> {log.records_after}, "
-            f"log end {log.log_end} -> {log.log_end_after}"
+            f"log end {log.log_end} -> {log.log_end_after}{', leaves quarantine' if log.lifts_quarantine else ''}"
         )
     for line in warnings(topic, logs, come_again):
         print(f"  warning: {line}")

@@ -149,6 +149,15 @@ def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
     return replace(state, log_end_offset=before)
 
 
+def without_ingestion(state: PartitionState, log_end: int | None, at_ms: int) -> PartitionState:
+    """The state of a log once the ingestion of `at_ms` (Unix ms) is taken back: `lowered`, and without a quarantine
+    that began after it. What a check or a person has refused since then held its records. Were the quarantine left,
+    nothing would lift it where nothing else is due."""
+    state = lowered(state, log_end)
+    since_ms = state.quarantine.since_ms if state.quarantine else 0
+    return replace(state, quarantine=None) if since_ms >= at_ms else state
+
+
 def _the_one(history: Sequence[Commit], known: Sequence[Ingestion], wanted: Wanted, topic: str) -> Ingestion:
     found = [ingestion for ingestion in known if wanted.means(ingestion)]
     if wanted.text == LAST and found:
@@ -162,7 +171,7 @@ def _the_one(history: Sequence[Commit], known: Sequence[Ingestion], wanted: Want
     if wanted.snapshot_id is None and len(one.files) > 1:
         raise CleantailError(
             f"{topic}: {wanted.text} came in one commit with others, and can only go with them ({one.names}): "
-            f"--ingestion {one.snapshot_id} takes back all {len(one.files)} files; nothing was changed"
+            f"--ingestion {one.snapshot_id} takes back all of them; nothing was changed"
         )
     return one
 

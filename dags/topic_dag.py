@@ -22,7 +22,7 @@
   answered, by `approve`; and where a round can wait for a person `alert_early` tells the rest before it waits.
 
 The grid shows the tasks in groups, which open by a click: `round` (compact to publish), `upkeep` (tombstones, space)
-and `special` (rollback, outcome, alert). Tasks keep their names without the group's.
+and `when_needed` (rollback, outcome, alert). Tasks keep their names without the group's.
 
 Skipped is calm: what has nothing to do is skipped by `evaluate`, without a process. Nothing due at all: the run is
 green and says so in its note, and all tasks after `evaluate` are skipped, but for `alert` where there is something to
@@ -190,7 +190,7 @@ def _tasks(topic: Topic, config_dir: str) -> None:
     for before, after in itertools.pairwise(tasks):
         before >> after
     publish >> reclaim  # evaluate may skip expire_tombstones before publish has ended
-    with _group("special", "Only when asked for or needed: rollback, a red outcome, alerts"):
+    with _group("when_needed", "Only when asked for or needed: rollback, a red outcome, alerts"):
         rollback = RollbackOperator(task_id="rollback", **spark)
         outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
         alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **common)

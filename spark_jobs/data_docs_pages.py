@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from cleantail.words import counted
 from spark_jobs import data_docs_html
 from spark_jobs.data_docs_html import GENERATOR
 from spark_jobs.evaluation_errors import error_in
@@ -56,6 +57,8 @@ SUITES = {"round": "rules of the round", "records": "the topic's own checks"}
 SUBJECT = "cleantail"
 PARTITION_UNKNOWN = "partition not recorded"
 SEPARATOR = " · "
+NAMED = 8
+"""So many partitions are named one by one."""
 
 
 def subject(kind: str, partitions: Sequence[int]) -> dict[str, Any]:
@@ -67,7 +70,8 @@ def batch_name(partitions: Sequence[int]) -> str:
     """`partition 3`, `partitions 0, 1`, `40 partitions`."""
     if len(partitions) == 1:
         return f"partition {partitions[0]}"
-    return f"partitions {', '.join(map(str, partitions))}" if len(partitions) <= 8 else f"{len(partitions)} partitions"
+    some = len(partitions) <= NAMED
+    return f"partitions {', '.join(map(str, partitions))}" if some else counted(len(partitions), "partition")
 
 
 def apart(red: Sequence[int], logs: Sequence[int]) -> list[list[int]]:

@@ -28,6 +28,7 @@ from cleantail.errors import BadLineError, CleantailError
 from cleantail.history import OPERATION
 from cleantail.ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.kcat import Record, read_records
+from cleantail.late_arrivals import late_warnings
 from cleantail.locks import exclusive
 from cleantail.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
 from cleantail.source_files import content_digest, require_readable
@@ -37,7 +38,7 @@ from spark_jobs.commits import append_files
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.session import start_session
-from spark_jobs.staged_records import require_one_record_an_offset
+from spark_jobs.staged_records import lowest_offsets, require_one_record_an_offset
 from spark_jobs.tables import TopicTable, branch_name
 
 BATCH_RECORDS = 20_000
@@ -69,20 +70,22 @@ def ingest_files(
         known = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in known}
         try:
-            records = _append(table, fresh, encoding, None if any_topic else topic.line_topic, progress) if fresh else 0
+            line_topic = None if any_topic else topic.line_topic
+            records, warnings = _append(table, fresh, encoding, line_topic, progress) if fresh else (0, ())
         except CleantailError:
             if is_new:
                 table.drop()
             raise
         ensure_latest_view(table)
     rows = [{"file": str(f), "sha256": d, "skipped": fresh.get(d) != f} for f, d in digests.items()]
-    return {"ok": True, "files": rows, "records": records}
+    return {"ok": True, "files": rows, "records": records, "warnings": list(warnings)}
 
 
 def _append(
     table: TopicTable, fresh: dict[str, Path], encoding: str, line_topic: str | None, progress: Progress
-) -> int:
-    """Stages all records on a branch, then replays them onto `main` with the marks of their files."""
+) -> tuple[int, tuple[str, ...]]:
+    """Stages all records on a branch, then replays them onto `main` with the marks of their files. Gives their number,
+    and what a person should know of them."""
     branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
     table.create_branch(branch, None)
     try:
@@ -91,12 +94,17 @@ def _append(
         progress("comparing with what is there")
         require_one_record_an_offset(table, branch, list(fresh.values()), encoding)
         progress("committing")
-        records = table.added_records(branch)
+        records, warnings = table.added_records(branch), _warnings(table, branch)
         marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}
         append_files(table, branch, marks, {OPERATION: INGEST, SOURCES: _sources(table, branch, fresh).packed()})
     finally:
         table.drop_branch(branch)
-    return records
+    return records, warnings
+
+
+def _warnings(table: TopicTable, branch: str) -> tuple[str, ...]:
+    states = states_of_properties(texts(table.load().properties()), table.name)
+    return late_warnings(lowest_offsets(table, branch), states, table.topic.config)
 
 
 def _sources(table: TopicTable, branch: str, fresh: dict[str, Path]) -> Sources:

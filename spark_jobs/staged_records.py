@@ -19,7 +19,7 @@ from cleantail.contradictions import refusal
 from cleantail.errors import ContradictionError
 from cleantail.kcat import read_records
 from cleantail.topic_table import OFFSET, PARTITION
-from spark_jobs.changes import each, partition_of
+from spark_jobs.changes import added_data_files, each, partition_of
 from spark_jobs.contradictions import all_asked, contradictions_in, with_parts
 from spark_jobs.tables import TopicTable
 from spark_jobs.transforms.winners import span_condition
@@ -42,32 +42,47 @@ def require_one_record_an_offset(table: TopicTable, branch: str, files: list[Pat
 def _compared(table: TopicTable, branch: str) -> DataFrame:
     """The staged records and, where their offsets overlap with it, those of the table, hidden ones too."""
     iceberg = table.load()
-    staged = all_asked(table.at_branch(branch))
-    scan = iceberg.newScan().useSnapshot(table.head_of(branch))
-    overlaps = _overlaps(table, iceberg, _ranges_of(table, scan))
+    staged = all_asked(_staged(table, iceberg, branch))
+    overlaps = _overlaps(table, iceberg, _ranges(table, iceberg, added_data_files(iceberg, branch)))
     if not overlaps:
         return staged
     here = table.with_hidden_at(int(iceberg.currentSnapshot().snapshotId())).where(span_condition(overlaps))
     return staged.unionByName(with_parts(here, F.lit(True)))
 
 
+def _staged(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
+    """What the branch's one commit appended: the branch itself begins with all that `main` has."""
+    head = iceberg.snapshot(branch)
+    span = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
+    return table.spark.read.options(**span).table(table.name)
+
+
+def lowest_offsets(table: TopicTable, branch: str) -> dict[int, int]:
+    """Partition -> the lowest offset that is staged on the branch."""
+    iceberg = table.load()
+    return {p: low for p, (low, _) in _ranges(table, iceberg, added_data_files(iceberg, branch)).items()}
+
+
 def _overlaps(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
     """Where the table has files with offsets between those that are staged: Iceberg prunes by its manifests."""
     if iceberg.currentSnapshot() is None or not staged:
         return {}
-    there = _ranges_of(table, iceberg.newScan().filter(_inside(table, sorted(staged.items()))))
+    tasks = iceberg.newScan().filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
+    try:
+        there = _ranges(table, iceberg, (task.file() for task in each(tasks)))
+    finally:
+        tasks.close()
     shared = {p: (max(low, staged[p][0]), min(end, staged[p][1])) for p, (low, end) in there.items() if p in staged}
     return {p: (low, end) for p, (low, end) in shared.items() if low < end}
 
 
-def _ranges_of(table: TopicTable, scan: Any) -> Ranges:
-    """The offsets of each log's files in a scan, by their bounds."""
-    tasks, ranges = scan.includeColumnStats().planFiles(), dict[int, tuple[int, int]]()
-    for task in each(tasks):
-        low, high = offset_bounds(table.jvm, scan.schema(), task.file())
-        before = ranges.get(partition_of(task.file()), (low, high + 1))
-        ranges[partition_of(task.file())] = (min(before[0], low), max(before[1], high + 1))
-    tasks.close()
+def _ranges(table: TopicTable, iceberg: Any, files: Iterable[Any]) -> Ranges:
+    """The offsets of each log's files, by their bounds."""
+    ranges: dict[int, tuple[int, int]] = {}
+    for file in files:
+        low, high = offset_bounds(table.jvm, iceberg.schema(), file)
+        before = ranges.get(partition_of(file), (low, high + 1))
+        ranges[partition_of(file)] = (min(before[0], low), max(before[1], high + 1))
     return ranges
 
 

@@ -133,7 +133,7 @@ class TopicTable:
         return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
-        """A branch at `snapshot_id` (at nothing when None), replacing one that a killed run left behind."""
+        """A branch at `snapshot_id` (at what `main` has when None), replacing one that a killed run left behind."""
         at = () if snapshot_id is None else (snapshot_id,)
         self.drop_branch(branch)
         self._change_refs(lambda table: table.manageSnapshots().createBranch(branch, *at))

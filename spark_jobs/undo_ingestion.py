@@ -11,7 +11,7 @@ from cleantail.ingestions import SOURCES
 from cleantail.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.rollback import BY, ROLLBACK, UNDONE, Commit
 from cleantail.rolling_back import LogWithout
-from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo, Wanted, lowered, plan_undo
+from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo, Wanted, plan_undo, without_ingestion
 from spark_jobs import commits
 from spark_jobs.commits import Rollback
 from spark_jobs.evidence import append_undone_ingestion
@@ -27,7 +27,8 @@ def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
         undo = plan_undo(history, wanted, table.topic.topic)
         states = states_of_properties(properties, table.name)
         ends = undo.sources.log_ends
-        new = {p: lowered(state, ends[p]) for p, state in states.items() if p in ends}
+        at_ms = undo.ingestion.at_ms
+        new = {p: without_ingestion(state, ends[p], at_ms) for p, state in states.items() if p in ends}
         done = {OPERATION: ROLLBACK, UNDONE: f"{UNDID_INGESTION}{ingestion_id}", BY: by, SOURCES: undo.sources.packed()}
         marks = [f"{PROPERTY_INGESTED}{file.sha256}" for file in undo.sources.files]
         empty = [f"{PROPERTY_PARTITION}{p}" for p, state in new.items() if state == PartitionState()]

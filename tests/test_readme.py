@@ -68,7 +68,7 @@ def test_the_first_commands_as_written_show_a_compaction_on_a_fresh_home_and_pri
     assert done.returncode == 0, done.stderr
     assert "orders: 8 records appended" in done.stdout
     assert "orders: 1 of 1 partition is due" in done.stdout
-    assert "9 of 9 checks passed" in done.stdout
+    assert "10 of 10 checks passed" in done.stdout
     records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [(r["offset"], r["key"]) for r in records] == [
         (4, "order-2"), (5, "order-1"), (6, "order-3"), (7, "order-4"),

@@ -18,8 +18,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from cleantail import approval_text
 from cleantail.approval import heads_of
 from cleantail.topic import Topic
-from cleantail_airflow.asking import tell_that_it_waits, tell_that_it_was_answered
 from cleantail_airflow.operators import topic_and_platform
+from cleantail_airflow.waiting_round import tell_that_it_waits, tell_that_it_was_answered
 
 APPROVE, REJECT = "Approve", "Reject"
 NOBODY_ASKED = "nothing waits for approval: nobody was asked"

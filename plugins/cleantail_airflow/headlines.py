@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cleantail.events import Event
 from cleantail.incidents import Incident
 from cleantail.tellings import Telling
-from cleantail.words import instant
+from cleantail.words import counted, instant
 
 NAMES_SHOWN = 20
 """A subject line names so many partitions, tasks or readers."""
@@ -45,7 +45,7 @@ def _names(event: Event, incidents: Sequence[Incident]) -> str:
         return f"{len(incidents)} reader{'' if len(incidents) == 1 else 's'} ({logs})"
     if event is Event.RUN_FAILED:
         return _listed([i.condition.subject.removeprefix("task ") for i in incidents])
-    return logs if partitions else "1 round" if len(incidents) == 1 else f"{len(incidents)} rounds"
+    return logs if partitions else counted(len(incidents), "round")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -6,14 +6,15 @@ makes it the run's note when the run has ended well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow.listeners import hookimpl
 
+from cleantail.log_state import LogState
 from cleantail.run_schedule import schedule_words
 from cleantail.topic import Topic
-from cleantail.words import in_words
+from cleantail.words import be, in_words
 
 NOTE = "run_note"
 """XCom of `evaluate`: what its run says of itself when it has ended."""
@@ -33,12 +34,23 @@ def not_due(plan: Mapping[str, Any]) -> dict[str, str]:
     return skipped
 
 
-def idle_note(topic: Topic, reason: str) -> str:
-    """Of a run in which nothing was due: why, and when somebody looks again."""
+def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
+    """Of a run in which nothing was due: what is held back all the same, why nothing was due, and when somebody looks
+    again. The UI shows the beginning alone, and the rest by a click."""
+    why = in_words(reason.removeprefix("nothing is due: "))
     return (
-        f"Nothing was due, so nothing was done: {in_words(reason)}. "
-        f"All is well; skipped tasks are work that was not needed. Looks again: {schedule_words(topic.schedule)}."
+        f"Nothing was due, {_standing(logs)}: {why}. "
+        f"Skipped tasks are work that was not needed. Looks again: {schedule_words(topic.schedule)}."
     )
+
+
+def _standing(logs: Iterable[LogState]) -> str:
+    """A calm run is no reason to call a topic well that a red check, or a person's no, holds back."""
+    held = [str(log.partition) for log in logs if log.state.quarantine is not None]
+    if not held:
+        return "all is well"
+    which = f"partition{'' if len(held) == 1 else 's'} {', '.join(held)}"
+    return f"but {which} {be(len(held))} held back (more and Release on the tab Compaction)"
 
 
 @hookimpl

@@ -88,7 +88,7 @@ class EvaluateOperator(BaseOperator):
         context["ti"].xcom_push(PLAN, plan)
         tell_of_missed(topic, platform, context, run.logs, now_ms)
         if not (plan["units"] or plan["sweep"] or plan["reclaim"]["due"]):
-            context["ti"].xcom_push(NOTE, idle_note(topic, self.reason))
+            context["ti"].xcom_push(NOTE, idle_note(topic, self.reason, run.logs))
             self._skip_all_after(context, keep=[ALERT] if _something_to_tell(topic, run, now_ms) else [])
         self._skip_not_due(context, plan)
 

@@ -53,6 +53,15 @@ class LogView:
     sweep: bool
     kept: KeptBranch | None
     held_by: tuple[str, ...] = ()
+    retention: str = ""
+    """Why a run would move its start; empty where it would not."""
+
+    @property
+    def work(self) -> str:
+        """What a run would do with it now, in a word or two; empty where nothing."""
+        if self.decision.compact:
+            return "Compact"
+        return "Apply retention" if self.retention else "Expire tombstones" if self.sweep else ""
 
 
 class Content:
@@ -210,6 +219,7 @@ def row_of(
 
 
 def _log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:
+    worked = {work.partition for unit in plan.units for work in unit.partitions}
     return [
         LogView(
             log=log,
@@ -219,8 +229,9 @@ def _log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collec
             sweep=log.partition in plan.sweep,
             kept=kept_branch(log.state, log.partition, topic, platform.catalog.name, branches),
             held_by=tuple(h.name for h in plan.holds if h.partition == log.partition and h.tombstones),
+            retention=retention.reason if retention.due and log.partition in worked else "",
         )
-        for log, decision in zip(plan.logs, plan.decisions, strict=True)
+        for log, decision, retention in zip(plan.logs, plan.decisions, plan.retentions, strict=True)
     ]
 
 

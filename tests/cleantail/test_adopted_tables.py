@@ -255,6 +255,16 @@ def test_a_table_is_told_and_an_upgrade_is_asked_for(sinks, project):
     assert list((project / "config" / "topics").iterdir()) == []
 
 
+def test_for_machines_a_refusal_is_one_document_with_what_was_found(sinks, project):
+    make, run = sinks
+    make(KAFKA, kafka(1), **{"format-version": "1"})
+    code, out, err = run("sinks.orders", "--json")
+    document = json.loads(out)
+    assert (code, document["ok"], document["format_version"]) == (2, False, 1)
+    assert document["problems"][0].startswith("its format version is 1")
+    assert err == f"error: {document['error']}\n"
+
+
 def test_a_dry_run_shows_the_yaml_and_writes_none(sinks, project):
     make, run = sinks
     make(KAFKA, kafka(1, 2))

@@ -5,6 +5,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,31 @@ def test_a_closed_port_is_told_as_refused(run, kind, closed_port):
 def test_a_name_that_no_server_knows_is_told_as_unknown_host(run, uri):
     code, err = run("rest" if uri.startswith("http") else "postgres", uri)
     assert (code, f"cannot be reached: {catalog_errors.UNKNOWN_HOST}\n" in err) == (4, True), err
+
+
+@pytest.fixture(scope="module")
+def some_web_server():
+    """Answers whatever it is asked with a page; its host and port."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>hello</html>")
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(("scheme", "why"), [("http", catalog_errors.NO_CATALOG), ("https", catalog_errors.NO_TLS)])
+def test_a_server_of_another_kind_is_told_from_a_certificate_and_a_refusal(run, some_web_server, scheme, why):
+    code, err = run("rest", f"{scheme}://{some_web_server}")
+    assert (code, f"cannot be reached: {why}\n" in err) == (4, True), err
 
 
 def binaries():
@@ -140,8 +167,9 @@ def test_a_rest_catalog_that_is_elsewhere_is_told_as_not_there(run):
 def test_spark_gets_the_login_as_a_secret_and_only_of_a_rest_catalog(project):
     env = {"CLEANTAIL_CATALOG_TOKEN": SECRET, "CLEANTAIL_CATALOG_CREDENTIAL": f"me:{SECRET}"}
     defaults = project / "config" / "defaults.yaml"
-    for kind, expected in (("rest", {"token": SECRET, "credential": f"me:{SECRET}"}), ("postgres", {})):
-        defaults.write_text(f"platform: {{catalog: {{type: {kind}, uri: 'http://127.0.0.1:1', warehouse: w}}}}")
+    of_rest = {"token": SECRET, "credential": f"me:{SECRET}"}
+    for kind, scheme, expected in (("rest", "http", of_rest), ("postgres", "postgresql", {})):
+        defaults.write_text(f"platform: {{catalog: {{type: {kind}, uri: '{scheme}://127.0.0.1:1', warehouse: w}}}}")
         platform = load_platform(project / "config", env)
         assert spark_secrets(platform, env) == {f"spark.sql.catalog.cleantail.{k}": v for k, v in expected.items()}
         assert SECRET not in str(spark_conf(platform, env))

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from cleantail.argument_rules import OF_SEVERAL_COLUMNS
 from cleantail.check_arguments import argument_problems, column_problems
 from cleantail.expectation_names import EXPECTATION_NAMES, SCHEMAS
 from cleantail.topic_table import COLUMNS
@@ -234,9 +235,80 @@ def test_a_column_that_the_records_do_not_have_is_named_with_the_nearest():
         "(did you mean key?)"
     ]
     assert [str(p) for p in column_problems(BETWEEN, {"column": "value", "max_value": 1}, COLUMNS)] == [
-        f'kwargs.column: "value" is text: {BETWEEN} takes partition, offset, timestamp_type'
+        f'kwargs.column: "value" is text: {BETWEEN} takes partition, offset, timestamp, timestamp_type'
     ]
     assert column_problems(BETWEEN, {"column": "timestamp", "max_value": "2026-01-01"}, COLUMNS) == []
     many = {"column_list": ["key", "ofset"]}
     [problem] = column_problems("expect_compound_columns_to_be_unique", many, COLUMNS)
     assert (problem.key, problem.nearest) == ("kwargs.column_list[1]", "offset")
+
+
+@pytest.mark.parametrize(
+    ("expectation", "arguments", "expected"),
+    [
+        pytest.param(
+            BETWEEN,
+            {"column": "offset", "min_value": "2026-01-01"},
+            'kwargs.min_value: "2026-01-01" is not allowed: a number, as offset is',
+            id="an offset is no time",
+        ),
+        pytest.param(
+            BETWEEN,
+            {"column": "timestamp", "max_value": 5},
+            "kwargs.max_value: 5 is not allowed: a date or time as text, as timestamp is",
+            id="a time is no number",
+        ),
+        pytest.param(
+            "expect_column_stdev_to_be_between",
+            {"column": "timestamp", "max_value": 5},
+            'kwargs.column: "timestamp" is a time: expect_column_stdev_to_be_between takes partition, offset, '
+            "timestamp_type, key, value",
+            id="no deviation of times",
+        ),
+        pytest.param(
+            REGEX,
+            {"column": "headers", "regex": "a"},
+            f'kwargs.column: "headers" is a list of structs: {REGEX} takes partition, offset, timestamp, '
+            "timestamp_type, key, value",
+            id="no pattern for headers",
+        ),
+        pytest.param(
+            "expect_column_pair_values_to_be_equal",
+            {"column_A": "key", "column_B": "headers"},
+            'kwargs.column_B: "headers" is a list of structs: expect_column_pair_values_to_be_equal takes partition, '
+            "offset, timestamp, timestamp_type, key, value",
+            id="headers are like no other column",
+        ),
+    ],
+)
+def test_a_column_of_a_kind_that_can_never_be_evaluated_is_refused(expectation, arguments, expected):
+    assert [str(p) for p in column_problems(expectation, arguments, tuple(COLUMNS))] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("expectation", "arguments"),
+    [
+        (LENGTHS, {"column": "timestamp", "min_value": 1}),
+        ("expect_column_unique_value_count_to_be_between", {"column": "headers", "max_value": 9}),
+        ("expect_column_values_to_not_be_null", {"column": "headers"}),
+        ("expect_compound_columns_to_be_unique", {"column_list": ["offset", "headers"]}),
+    ],
+)
+def test_what_can_be_asked_of_times_and_headers_is_taken(expectation, arguments):
+    assert column_problems(expectation, arguments, tuple(COLUMNS)) == []
+
+
+@pytest.mark.parametrize("pattern", ["a{2,1}", "[z-a]", "a\\", "(?P<year>[0-9]+)", "(?P=year)"])
+def test_a_pattern_that_java_does_not_take_is_refused(pattern):
+    assert _told(REGEX, {"column": "key", "regex": pattern})
+
+
+@pytest.mark.parametrize("pattern", ["(?<year>[0-9]+)", r"\\(?P?", "[a-z&&[^b]]", "(?i)a"])
+def test_a_pattern_of_java_is_taken(pattern):
+    assert _told(REGEX, {"column": "key", "regex": pattern}) == []
+
+
+@pytest.mark.parametrize("expectation", sorted(OF_SEVERAL_COLUMNS))
+def test_an_expectation_of_several_columns_takes_no_single_one(expectation):
+    arguments = {"column_list": ["offset"], "sum_total": 1} if "sum" in expectation else {"column_list": ["offset"]}
+    assert _told(expectation, arguments) == ['kwargs.column_list: ["offset"] is not allowed: two columns or more']

@@ -75,10 +75,6 @@ def test_check_without_a_table_proves_nothing_and_says_so(run):
     assert run("check", "orders") == (2, "", message)
 
 
-def test_check_before_the_first_round_says_that_nothing_is_proven(run, filled):
-    assert run("check", "orders") == (0, "orders: nothing to prove: no round has cleaned a partition yet\n", "")
-
-
 def test_reclaim_without_a_table_says_so(run):
     code, out, err = run("reclaim", "orders")
     assert (code, out.splitlines()[0], err) == (0, "orders: there is no table yet", "")
@@ -223,3 +219,30 @@ def test_a_process_says_what_is_its_own_and_no_library_does(filled, project, arg
         [],
     )
     assert done.stdout
+
+
+def test_check_of_a_table_without_records_proves_nothing_and_says_so(run, orders_table):
+    nothing = (
+        "orders: nothing to prove: no round has cleaned a partition yet\norders: no offset has two different records\n"
+    )
+    assert run("check", "orders") == (0, nothing, "")
+    assert json.loads(run("check", "orders", "--json")[1]) == {
+        "topic": "orders",
+        "ok": True,
+        "partitions": [],
+        "contradictions": [],
+    }
+
+
+def test_latest_of_a_table_without_records_says_where_to_go_on_from(run, orders_table):
+    orders_table.append()
+    code, out, err = run("latest", "orders")
+    assert (code, out) == (0, "")
+    assert err.endswith("; go on from: the start of every partition, the table has no records yet\n")
+
+
+@pytest.mark.parametrize("to", ["last", "5"])
+def test_a_rollback_is_of_rounds_or_of_an_ingestion_and_not_of_both(run, capsys, to):
+    with pytest.raises(SystemExit, match="2"):
+        run("rollback", "orders", "--to", to, "--ingestion", "last")
+    assert "argument --ingestion: not allowed with argument --to" in capsys.readouterr().err

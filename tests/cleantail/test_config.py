@@ -234,6 +234,16 @@ def test_settings_of_the_platform_are_texts(config_dir):
             id="server without address",
         ),
         pytest.param(
+            "catalog: {type: rest, uri: 'db:8181'}",
+            'platform.catalog.uri: "db:8181" is not allowed: an address as https://host:8181',
+            id="address without scheme",
+        ),
+        pytest.param(
+            "catalog: {type: postgres, uri: 'mysql://db/x'}",
+            'platform.catalog.uri: "mysql://db/x" is not allowed: an address as postgresql://host:5432/database',
+            id="address of another server",
+        ),
+        pytest.param(
             "catalog: {type: sqlight}",
             'platform.catalog.type: "sqlight" is not allowed: sqlite, postgres or rest (did you mean sqlite?)',
             id="unknown catalog",

@@ -23,7 +23,13 @@ def log(*horizons, **changes):
     ("logs", "due", "waiting", "reason"),
     [
         pytest.param([log()], 0, [], "no tombstone waits for a horizon", id="none"),
-        pytest.param([log(COMING)], 0, [], "no tombstone is due before 1970-01-01 00:00:15 UTC", id="to come"),
+        pytest.param(
+            [log(COMING)],
+            0,
+            [],
+            "no tombstone is due before 1970-01-01 00:00:15 UTC (delete.retention.ms)",
+            id="to come",
+        ),
         pytest.param([log(PAST)], 4, [], "4 tombstones are past their horizon", id="due"),
         pytest.param([log(PAST)], 1, [], "1 tombstone is past its horizon", id="one due"),
         pytest.param([log(PAST)], 0, [IDX], HELD, id="held"),

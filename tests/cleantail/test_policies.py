@@ -188,7 +188,7 @@ def test_a_proposal_that_is_broken_hides_no_other_topic_and_is_not_taken_for_rem
     code, out, err = run("plan", "--diff", base)
     assert (code, "bills: new" in out, "removed" in out) == (2, True, False)
     assert "Cannot be used: " in out and "config.segment.mss: unknown key" in out.replace("\\", "")
-    assert "orders.yaml: config.segment.mss: unknown key" in err
+    assert "orders.yaml:2: config.segment.mss: unknown key" in err
     code, out, _ = run("plan", "--diff", base, "--json")
     document = json.loads(out)
     assert (code, document["added"], document["removed"], len(document["broken"])) == (2, ["bills"], [], 1)

@@ -131,10 +131,15 @@ def test_a_plan_for_people_has_its_reasons(capsys):
 
 
 def test_ingested_files_are_listed(capsys):
-    result = {"records": 3, "files": [{"file": "a", "skipped": False}, {"file": "b", "skipped": True}]}
+    result = {
+        "records": 3,
+        "files": [{"file": "a", "skipped": False}, {"file": "b", "skipped": True}],
+        "warnings": ["w"],
+    }
     report.ingested(TOPIC, result, for_machines=False)
     assert (
-        capsys.readouterr().out == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n"
+        capsys.readouterr().out
+        == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n  warning: w\n"
     )
     report.ingested(TOPIC, result, for_machines=True)
     assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}
@@ -183,6 +188,37 @@ def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
     out, err = capsys.readouterr()
     assert "7 of 8 checks passed\ndata docs: /docs\n" in out
     assert err == "critical: partition 0: expect_x (1.4): 2\n"
+
+
+def test_a_check_that_holds_a_log_back_is_told_as_more_than_the_warning_that_it_is_by_its_yaml(capsys):
+    held = stage(False)
+    held["verdicts"][0]["failures"][0] |= {
+        "severity": "warning",
+        "observed": "could not be evaluated: x",
+        "error": True,
+    }
+    other = {"expectation": "expect_y", "rule": "2", "observed": "3", "severity": "warning"}
+    held["verdicts"][0]["warnings"] = [other]
+    nothing = held | {"verdicts": [], "measures": []}
+    run_report.compacted(replace(EMPTY, sweep=(0,)), {"compacted": held, "expired": nothing}, for_machines=False)
+    assert capsys.readouterr().err == (
+        "warning, and yet held back: partition 0: expect_x (1.4): could not be evaluated: x\n"
+        "warning: partition 0: expect_y (2): 3\n"
+    )
+
+
+def test_a_plan_says_what_a_scheduled_run_leaves_alone(capsys):
+    def planned(now_ms):
+        held = Quarantine(0, "compact", "check failed: expect_x", 1, 60_000)
+        return replace(EMPTY, now_ms=now_ms, logs=(log_state(state=PartitionState(quarantine=held)),))
+
+    run_report._print_held_back(planned(59_999))
+    assert capsys.readouterr().err == (
+        "warning: partition 0: held back: check failed: expect_x; a scheduled run leaves it alone until "
+        "1970-01-01 00:01:00 UTC, `cleantail compact` does not\n"
+    )
+    run_report._print_held_back(planned(60_000))
+    assert capsys.readouterr().err == ""
 
 
 def test_what_was_reclaimed_is_listed(capsys):

@@ -6,9 +6,9 @@ import pytest
 
 from cleantail.errors import CleantailError, TableError
 from cleantail.ingestions import SourceFile, Sources
-from cleantail.partition_state import PartitionState
+from cleantail.partition_state import PartitionState, Quarantine
 from cleantail.rollback import Commit, packed
-from cleantail.undo_ingestion import Wanted, ingestions, lowered, plan_undo, undone_before
+from cleantail.undo_ingestion import Wanted, ingestions, lowered, plan_undo, undone_before, without_ingestion
 
 LAST = Wanted("last")
 
@@ -130,7 +130,7 @@ def test_what_something_was_built_on_is_refused_with_its_reason(history, wanted,
         pytest.param(HISTORY, by_id(99), "in the table's kept history is 99: it never was", id="unknown snapshot"),
         pytest.param(HISTORY, named("e"), "in the table's kept history is e: it never was", id="unknown file"),
         pytest.param(
-            HISTORY, named("c"), r"only go with them \(c, d\): --ingestion 6 takes back all 2", id="one of two"
+            HISTORY, named("c"), r"only go with them \(c, d\): --ingestion 6 takes back all of them", id="one of two"
         ),
         pytest.param(
             newest_first(ingest(1, "a"), ingest(2, "a")), named("a"), "ingested 2 times: .* one of 2, 1", id="ambiguous"
@@ -179,3 +179,11 @@ def test_an_earlier_undoing_has_no_files_and_is_not_appended_again():
 )
 def test_a_log_end_goes_back_to_what_it_was(state, before, after):
     assert lowered(state, before) == after
+
+
+@pytest.mark.parametrize(("since_ms", "stays"), [(999, True), (1000, False), (1001, False)])
+def test_a_quarantine_that_began_after_the_ingestion_goes_with_it(since_ms, stays):
+    held = Quarantine(since_ms, "compact", "check failed: duplicate_keys", 1, since_ms + 60_000)
+    state = PartitionState(checkpoint=3, log_end_offset=9, quarantine=held)
+    after = without_ingestion(state, 5, 1000)
+    assert after == PartitionState(checkpoint=3, log_end_offset=5, quarantine=held if stays else None)

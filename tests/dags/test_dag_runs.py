@@ -87,8 +87,8 @@ def test_nothing_due_is_a_green_run_whose_skipped_tasks_keep_the_reason(
     assert jobs.calls == []
     assert alerts(site) == []
     assert note_of(finished) == (
-        f"Nothing was due, so nothing was done: {reason}. All is well; skipped tasks are work that was not needed. "
-        "Looks again: */15 * * * *."
+        "Nothing was due, all is well: the log is clean; no tombstone waits for a horizon; nothing to merge. "
+        "Skipped tasks are work that was not needed. Looks again: */15 * * * *."
     )
 
 

@@ -204,10 +204,10 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
     run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run's last task is far away then."""
-    from cleantail_airflow import asking
+    from cleantail_airflow import waiting_round
 
     (site.home / "alerts.jsonl").mkdir()
-    monkeypatch.setattr(asking, "PAUSES_S", (0.1, 0.2, 0.3))
+    monkeypatch.setattr(waiting_round, "PAUSES_S", (0.1, 0.2, 0.3))
     pauses: list[float] = []
 
     def mended(seconds: float) -> None:
@@ -215,7 +215,7 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
         if len(pauses) == 2:
             (site.home / "alerts.jsonl").rmdir()
 
-    monkeypatch.setattr(asking.tell_that_it_waits, "__defaults__", (mended,))
+    monkeypatch.setattr(waiting_round.tell_that_it_waits, "__defaults__", (mended,))
     jobs.answer("check_quality", HELD)
     jobs.answer("publish", PUBLISHED)
     with answers("Approve"):

@@ -27,6 +27,14 @@ REDPANDA = (
     "timestamp_type: int>"
 )
 
+SINK = [
+    "named_struct('partition', p, 'offset', o, 'timestamp', timestamp_millis(ms), 'headers', "
+    f"CAST(array(named_struct('key', 'h', 'value', X'01')) AS {HEADERS}), 'key', CAST(k AS BINARY), "
+    "'timestamp_type', 0) AS redpanda",
+    "CAST(v AS BINARY) AS value",
+]
+"""A row of lake() as Redpanda writes it."""
+
 
 @dataclass
 class Workshop:
@@ -148,17 +156,12 @@ def redpanda(lake):  # type: ignore[no-untyped-def]
     """Redpanda in key_value mode: a file has one partition, the table is cut by hour, no metrics are in the metadata."""
 
     def make(name, records, version=2):
-        struct = (
-            "named_struct('partition', p, 'offset', o, 'timestamp', timestamp_millis(ms), 'headers', "
-            f"CAST(array(named_struct('key', 'h', 'value', X'01')) AS {HEADERS}), 'key', CAST(k AS BINARY), "
-            "'timestamp_type', 0) AS redpanda"
-        )
         groups = [[r for r in records if r[0] == p] for p in sorted({r[0] for r in records})]
         return lake(
             name,
             f"redpanda {REDPANDA}, value binary",
             groups,
-            [struct, "CAST(v AS BINARY) AS value"],
+            SINK,
             "PARTITIONED BY (hours(redpanda.timestamp))",
             f"'format-version'='{version}', 'write.metadata.metrics.default'='none', 'write.spark.fanout.enabled'='true'",
         )
@@ -179,13 +182,13 @@ def adopted(workshop, redpanda):  # type: ignore[no-untyped-def]
     return make
 
 
-@pytest.fixture
-def copies_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that must tell which copy survived, and do so by its value: neither ingestion nor the check compares."""
-    from spark_jobs import ingest, measures
-
-    monkeypatch.setattr(ingest, "require_one_record_an_offset", lambda *_: None)
-    monkeypatch.setattr(measures, "of_round", lambda *_: {})
+def places(spark: SparkSession, table: str, offset: str, partition: str) -> dict[tuple[int, int], list[str]]:
+    """By (partition, offset) the data files that have a record there: by its file one copy is told from another."""
+    rows = spark.sql(f"SELECT {partition} AS p, {offset} AS o, _file FROM {table}").collect()
+    found: dict[tuple[int, int], list[str]] = {}
+    for row in rows:
+        found.setdefault((row.p, row.o), []).append(row._file)
+    return found
 
 
 def settings(workshop: Workshop, topic: str, **config: Any) -> None:

@@ -10,11 +10,14 @@ from spark_jobs.contradictions import all_asked, contradictions_in
 from spark_jobs.ingest import parsed_records
 from spark_jobs.tables import TopicTable
 from tests.jobs.conftest import settings
+from tests.jobs.test_format_2 import full
 from tests.jobs.test_rounds import HOUR, NOW, offsets, record
 
 OLD = [record(0, "a", "old-a"), record(1, "b", "old-b"), record(2, "a", "old-a2")]
 ANEW = [record(0, "x", "new-x"), record(1, "y", "new-y"), record(2, "a", "new-a")]
 """The same topic made anew: its offsets begin again."""
+REWRITTEN = {"cleantail.reclaim.deleted.ratio": 0, "cleantail.snapshot.retention.ms": 0}
+"""The next reclaim leaves no hidden record in a data file."""
 
 
 @pytest.fixture
@@ -106,14 +109,40 @@ def test_where_records_only_follow_no_record_of_the_table_is_read(workshop, inge
     assert ingest(topic, [record(1, "b", "old-b", 1)])[0] == 0
 
 
+def test_an_ingestion_is_not_refused_for_what_others_have_written_elsewhere(workshop, ingest, spark):
+    topic = workshop.topic("elsewhere")
+    assert ingest(topic, OLD)[0] == 0
+    appended(workshop, spark, topic, ANEW[:1])
+    assert ingest(topic, [record(3, "a", "v"), OLD[2]])[0] == 0
+    assert ingest(topic, OLD[:1])[0] == 2
+
+
 def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, ingest):
-    topic = workshop.topic("rewritten", {"cleantail.reclaim.deleted.ratio": 0, "cleantail.snapshot.retention.ms": 0})
+    topic = workshop.topic("anew-rewritten", REWRITTEN)
     assert ingest(topic, OLD)[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
     assert ingest(topic, ANEW[:1])[0] == 2
     workshop.ok("reclaim", topic)
-    assert ingest(topic, ANEW[:1])[0] == 0
+    anew = workshop.file("rewritten-anew.jsonl", ANEW[:1])
+    [warning] = workshop.json("ingest", topic, "--file", anew)["warnings"]
+    assert "partition 0: records from offset 0 on are below the clean point 3" in warning
     assert ingest(topic, ANEW[1:])[0] == 2
+
+
+def test_a_topic_made_anew_below_what_retention_has_left_is_told_that_nothing_of_it_will_stay(workshop, ingest):
+    topic = workshop.topic("anew-retained", REWRITTEN | {"cleanup.policy": "compact,delete", "retention.ms": HOUR})
+    old = [record(i, f"k{i}", "v", ts=NOW - (5 * HOUR if i < 4 else 1) + i) for i in range(6)]
+    assert [ingest(topic, part)[0] for part in (old[:4], old[4:])] == [0, 0]
+    workshop.ok("compact", topic, "--now", NOW)
+    before = workshop.ok("latest", topic, "--now", NOW)
+    anew = [record(i, f"n{i}", "v", ts=NOW - 1 + i) for i in range(2)]
+    code, message = ingest(topic, anew)
+    assert code == 2 and "which is hidden by now" in message
+    workshop.ok("reclaim", topic, "--now", NOW)
+    out = workshop.ok("ingest", topic, "--file", workshop.file("anew.jsonl", anew))
+    assert "warning: partition 0: records from offset 0 on are below the log start 4" in out
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    assert workshop.ok("latest", topic, "--now", NOW) == before
 
 
 def appended(workshop, spark, topic, records):
@@ -207,16 +236,16 @@ def test_a_sinks_table_is_held_back_until_the_wrong_rows_are_gone(workshop, redp
     struct = "named_struct('partition', 0, 'offset', {}L, 'timestamp', timestamp_millis({}L), 'headers', {}, "
     struct += "'key', CAST('{}' AS BINARY), 'timestamp_type', 0), CAST('{}' AS BINARY)"
     same = "array(named_struct('key', 'h', 'value', X'01'))"
-    spark.sql(f"INSERT INTO cleantail.{table} SELECT {struct.format(1, ms + 1, same, 'b', 'b1')}")
-    assert workshop.json("compact", topic, "--now", NOW, "--force")["compacted"]["published"] == [0, 1]
-    spark.sql(f"INSERT INTO cleantail.{table} SELECT {struct.format(0, ms, same, 'x', 'new')}")
+    spark.sql(f"INSERT INTO {full(table)} SELECT {struct.format(1, ms + 1, same, 'b', 'b1')}")
+    assert workshop.json("compact", topic, "--now", NOW, "--force")["compacted"]["published"] == [0]
+    spark.sql(f"INSERT INTO {full(table)} SELECT {struct.format(0, ms, same, 'x', 'new')}")
     before = workshop.ok("latest", topic)
     code, out, _ = workshop.run("compact", topic, "--now", NOW, "--force", "--json")
     compacted = json.loads(out)["compacted"]
     assert code == 1 and compacted["published"] == []
     assert [f["expectation"] for f in compacted["verdicts"][0]["failures"]] == ["contradicting_offsets"]
     assert workshop.ok("latest", topic) == before
-    spark.sql(f"DELETE FROM cleantail.{table} WHERE redpanda.key = CAST('x' AS BINARY)")
+    spark.sql(f"DELETE FROM {full(table)} WHERE redpanda.key = CAST('x' AS BINARY)")
     assert workshop.run("compact", topic, "--now", NOW, "--force")[0] == 0
     assert "no offset has two different records" in workshop.ok("check", topic)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from cleantail.check_arguments import NUMBERS_ONLY, NUMBERS_OR_TIMES, argument_problems
+from cleantail.argument_rules import OF_SEVERAL_COLUMNS
+from cleantail.check_arguments import NUMBERS_ONLY, NUMBERS_OR_TIMES, argument_problems, column_problems
 from cleantail.expectation_names import EXPECTATION_NAMES, SCHEMAS, class_name
 from cleantail.topic_table import COLUMNS
 from spark_jobs.check_quality import as_text
@@ -86,6 +87,7 @@ RIGHT = {
     "expect_table_row_count_to_equal": {"value": 19},
 }
 """Arguments of each that can be evaluated on the records below."""
+SUM = {"expect_multicolumn_sum_to_equal": {"sum_total": 1}}
 WRONG = [
     ("expect_column_value_lengths_to_be_between", {"colum": "key", "max_value": 5}),
     ("expect_column_value_lengths_to_be_between", {"column": "key"}),
@@ -101,6 +103,7 @@ WRONG = [
     ("expect_column_values_to_match_strftime_format", {"column": "key", "strftime_format": "%"}),
     ("expect_table_row_count_to_be_between", {"min_value": 2, "max_value": 1}),
     ("expect_column_pair_values_to_be_equal", {"column_A": "key", "column_B": "value", "ignore_row_if": "never"}),
+    *((name, {"column_list": ["offset"]} | SUM.get(name, {})) for name in sorted(OF_SEVERAL_COLUMNS)),
 ]
 """What Great Expectations refuses."""
 
@@ -165,6 +168,25 @@ def test_what_great_expectations_refuses_check_config_refuses(name, arguments):
 @pytest.mark.parametrize("name", sorted(NUMBERS_ONLY | NUMBERS_OR_TIMES))
 def test_an_expectation_of_numbers_cannot_be_evaluated_on_text_even_if_it_is_all_numbers(validate, name):
     assert error_in(validate(name, RIGHT[name] | {"column": "value"}))
+
+
+@pytest.mark.parametrize("column", ["headers", "timestamp"])
+def test_what_check_config_refuses_of_a_column_cannot_be_evaluated_and_what_it_takes_can(validate, column):
+    """But for bounds and sets of numbers, which no time is compared with: their own rule is tested in the kernel."""
+    alone = {n: a | {"column": column} for n, a in RIGHT.items() if "column" in a and "value_set" not in a}
+    alone = {n: a for n, a in alone.items() if n not in NUMBERS_OR_TIMES}
+    refused = {n for n, a in alone.items() if column_problems(n, a, tuple(COLUMNS))}
+    broken = {n for n, a in alone.items() if error_in(validate(n, a))}
+    harmless = {"expect_column_values_to_be_json_parseable"} if column == "headers" else NUMBERS_ONLY
+    assert refused - broken <= harmless
+    assert broken - refused == set()
+
+
+@pytest.mark.parametrize("pattern", ["a{2,1}", "[z-a]", "a\\", "(?P<x>a)", "(?P=x)"])
+def test_a_pattern_that_check_config_refuses_is_none_for_java(validate, pattern):
+    arguments = {"column": "key", "regex": pattern}
+    assert argument_problems("expect_column_values_to_match_regex", arguments)
+    assert error_in(validate("expect_column_values_to_match_regex", arguments))
 
 
 def test_the_arguments_of_this_test_are_what_yaml_can_say():

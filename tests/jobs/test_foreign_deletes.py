@@ -21,7 +21,7 @@ from spark_jobs.publish import publish_approved
 from spark_jobs.tables import TopicTable
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, read
-from tests.jobs.test_format_2 import append, by_spark, full
+from tests.jobs.test_format_2 import append, by_spark, full, places_in
 from tests.jobs.test_held_rounds import branches, checked_round
 
 BY_FILE = "'write.delete.mode'='merge-on-read', 'write.delete.granularity'='file'"
@@ -179,22 +179,23 @@ def test_a_round_that_waits_while_its_table_is_upgraded_starts_over_or_is_asked_
     assert by_spark(spark, name) == read(workshop, topic) == expected(records)
 
 
-@pytest.mark.usefixtures("copies_may_differ")
 def test_an_upgrade_by_somebody_else_changes_no_result(workshop, spark, adopted, table_of):
-    topic, name = adopted("upgraded-by-others", [(0, 0, NOW - HOUR, "a", "first"), (0, 1, NOW - HOUR, "b", "b")])
-    append(spark, name, [(0, 0, NOW - HOUR, "a", "copy"), (0, 1, NOW - HOUR, "b", "copy")])
+    records = [(0, 0, NOW - HOUR, "a", "a"), (0, 1, NOW - HOUR, "b", "b")]
+    topic, name = adopted("upgraded-by-others", records)
+    first = places_in(spark, name)
+    append(spark, name, records)
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     spark.sql(f"ALTER TABLE {full(name)} SET TBLPROPERTIES ('format-version'='3')")
     assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
-    assert by_spark(spark, name) == read(workshop, topic) == [(0, 0, "a", "first"), (0, 1, "b", "b")]
+    assert by_spark(spark, name) == read(workshop, topic) == [(0, 0, "a", "a"), (0, 1, "b", "b")]
+    assert places_in(spark, name) == first
 
 
-@pytest.mark.usefixtures("copies_may_differ")
 def test_of_copies_that_came_together_round_view_and_latest_take_the_same(workshop, spark, adopted, table_of):
     topic, name = adopted("together2", [(0, 0, NOW - 1000, "a", "x")])
-    for value in ("one", "two"):
-        append(spark, name, [(0, 1, NOW - 1000, "c", value)])
+    for _ in range(2):
+        append(spark, name, [(0, 1, NOW - 1000, "c", "y")])
     table = table_of(topic)
     iceberg = table.load()
     snapshots = [
@@ -207,10 +208,11 @@ def test_of_copies_that_came_together_round_view_and_latest_take_the_same(worksh
         append_both.appendFile(file)
     append_both.commit()
     ensure_latest_view(table)
-    view = spark.sql(f"SELECT string(value) AS v FROM {full(name)[:-1]}_latest` WHERE offset = 1").collect()
+    [view] = spark.sql(f"SELECT string(value) AS v FROM {full(name)[:-1]}_latest` WHERE offset = 1").collect()
     latest = [json.loads(line)["payload"] for line in workshop.ok("latest", topic, "--now", NOW).splitlines()]
     workshop.ok("compact", topic, "--now", NOW, "--force")
-    assert view[0].v == latest[1] == read(workshop, topic)[1][3]
+    assert view.v == latest[1] == read(workshop, topic)[1][3] == "y"
+    assert places_in(spark, name)[0, 1] == [min(str(file.location()) for file in files)]
 
 
 def test_position_deletes_in_another_format_are_refused_by_every_command(workshop, spark, redpanda):

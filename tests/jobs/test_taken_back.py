@@ -54,7 +54,15 @@ def test_a_file_is_taken_back_with_its_mark_and_its_log_end_and_can_come_again(w
         ("day-1.jsonl", True)
     ]
     assert plan["partitions"] == [
-        {"partition": 0, "records": 4, "records_after": 2, "log_end": 4, "log_end_after": 2, "readers": []}
+        {
+            "partition": 0,
+            "records": 4,
+            "records_after": 2,
+            "log_end": 4,
+            "log_end_after": 2,
+            "readers": [],
+            "lifts_quarantine": False,
+        }
     ]
     assert seen(workshop, topic) == wrong
 
@@ -174,7 +182,7 @@ def test_files_of_one_commit_go_together_by_its_snapshot(workshop):
     files = [workshop.file(f"{n}.jsonl", [record(n, "a", "x")]) for n in range(2)]
     workshop.ok("ingest", topic, "--file", files[0], "--file", files[1])
     code, _, err = workshop.run("rollback", topic, "--ingestion", files[0])
-    assert code == 2 and "takes back all 2 files" in err
+    assert code == 2 and "takes back all of them" in err
     _, history = main_of(workshop, topic)
     workshop.ok("rollback", topic, "--ingestion", history[0].snapshot_id)
     assert workshop.read(topic) == []
@@ -220,6 +228,20 @@ def test_a_round_that_was_checked_before_is_void_and_starts_over(workshop, table
     assert (state_of(workshop, topic)["checkpoint"], offsets(workshop.read(topic))) == (None, [0, 1])
     assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
     assert (state_of(workshop, topic)["checkpoint"], offsets(workshop.read(topic))) == (2, [0, 1])
+
+
+def test_a_partition_that_its_records_brought_into_quarantine_leaves_it(workshop):
+    checks = [
+        {"expectation": "expect_column_values_to_not_match_regex", "kwargs": {"column": "value", "regex": "^bad"}}
+    ]
+    topic = workshop.topic("out-of-quarantine", checks=checks)
+    ingest(workshop, topic, "right.jsonl", (0, "a", "x"))
+    workshop.ok("compact", topic, "--now", NOW)
+    before = seen(workshop, topic)
+    ingest(workshop, topic, "wrong.jsonl", (1, "a", "bad"))
+    assert workshop.run("compact", topic, "--now", NOW + 1, "--force")[0] == 1
+    assert "leaves quarantine" in workshop.ok("rollback", topic, "--ingestion", "wrong.jsonl")
+    assert seen(workshop, topic) == before
 
 
 @pytest.mark.parametrize("place", ["before", "after"])

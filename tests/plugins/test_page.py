@@ -341,6 +341,8 @@ def test_a_round_that_waits_for_a_person_says_so_and_where_to_answer(
     assert "The task <code>approve</code> asks" in shown
     assert f'<span class="state asking">{WAITS}</span>' in shown
     assert "would be dropped: 90 superseded" in shown
+    assert "The topic's next run begins after the answer." in shown
+    assert "to trigger a run" not in shown
     states = {s.labels["state"]: s.value for s in scraped(browser("ann").get(METRICS))["cleantail_topics"]}
     assert states[WAITS] == 1
     with create_session() as session:
@@ -406,6 +408,24 @@ def test_a_topic_whose_round_a_person_has_rejected_says_so(browser: Any, orders:
     shown = shown_of(browser, orders)
     assert ">rejected</span>" in shown
     assert "Held back by a person" in shown
+
+
+def test_what_a_partition_says_of_its_work_is_what_the_run_would_do(
+    browser: Any, orders: OrdersTable, site: Site
+) -> None:
+    """Its pause is over, but nothing of it is due: no run tries it. Then only retention is."""
+    past = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", "check failed: x", 1, 2))
+    orders.set_properties(**{"cleantail.partition.0": past.as_json(), "cleantail.partition.1": past.as_json()})
+    site.topic("orders", config={"min.cleanable.dirty.ratio": 1})
+    shown = shown_of(browser, orders)
+    assert "The next run tries again." not in shown
+    assert shown.count("It is tried again as soon as it is due.") == 2
+    config = {"cleanup.policy": "compact,delete", "retention.ms": 1, "segment.ms": 1, "min.cleanable.dirty.ratio": 1}
+    site.topic("orders", config=config)
+    shown = shown_of(browser, orders)
+    assert "2 of 2 partitions are due" in shown
+    assert shown.count("<strong>Apply retention</strong>: 1 segment below offset 1 is past retention.ms") == 2
+    assert "The next run tries again." in shown
 
 
 def test_the_whole_configuration_is_shown_with_its_origin_and_without_addresses(
