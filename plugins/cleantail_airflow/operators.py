@@ -25,9 +25,7 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.xcom import XCom
 
-from cleantail.clocks import require_past
 from cleantail.config import Platform, Topic, find_topic, load_platform
-from cleantail.errors import CleantailError
 from cleantail_airflow.failure_notes import noted
 from cleantail_airflow.idle import NOTE, idle_note, not_due
 from cleantail_airflow.places import job_file, spark_environment
@@ -78,7 +76,7 @@ class EvaluateOperator(BaseOperator):
         if wanted.get("rollback_to"):
             self.reason = "the run is a rollback: it does nothing else"
             self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
-        now_ms = _clock(platform, wanted["now_ms"])
+        now_ms = wanted["now_ms"] if wanted["now_ms"] is not None else int(time.time() * 1000)
         run = evaluate_topic(topic, platform, now_ms=now_ms, force=wanted["force"], partition=wanted["partition"])
         send_plan(topic, run)
         send_since_last_run(self.topic, context["ti"])
@@ -221,18 +219,6 @@ class OutcomeOperator(BaseOperator):
         states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         failed = sorted(name for name, state in states.items() if state == "failed")
         raise AirflowFailException(f"failed: {', '.join(failed)}; the log of each says why, the DAG's docs what to do")
-
-
-def _clock(platform: Platform, asked_ms: int | None) -> int:
-    """Unix ms. Whoever may trigger a run may set it back; not ahead, where the platform does not say so."""
-    clock_ms = int(time.time() * 1000)
-    if asked_ms is None:
-        return clock_ms
-    try:
-        require_past(platform, asked_ms, clock_ms)
-    except CleantailError as e:
-        raise AirflowFailException(str(e)) from None
-    return asked_ms
 
 
 def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
