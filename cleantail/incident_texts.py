@@ -38,7 +38,8 @@ def parse_book(text: str) -> Book:
 
 def _incident(row: Mapping[str, Any]) -> Incident:
     words = {
-        name: Word(Said(word["said"]), str(word["occurrence"]), str(word["by"])) for name, word in row["words"].items()
+        name: Word(Said(word["said"]), str(word["occurrence"]), str(word["by"]), bool(word.get("beside")))
+        for name, word in row["words"].items()
     }
     return Incident(_condition(row["condition"]), int(row["since_ms"]), row["over_ms"], words)
 

@@ -57,11 +57,13 @@ class Said(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a channel was told last. `by`: who is telling it at this moment (UNSURE only)."""
+    """What a channel was told last. `by`: who is telling it at this moment, and `beside`: whether that one began while
+    another one was telling it, whose message may come later (UNSURE only)."""
 
     said: Said
     occurrence: str = ""
     by: str = ""
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

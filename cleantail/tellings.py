@@ -16,8 +16,8 @@ after it:
   back. Once that is the last word of all channels that have one, the incident is forgotten.
 - *Unsure* is written before a message goes out, and replaced when the channel has answered. So it is what remains when
   the channel gave no answer (it may have heard all the same), when the task died between sending and writing, and when
-  two tasks told the channel at once. It is told again by the next task that tells: a message may come twice, a false
-  one is never the last.
+  two tasks told the channel at once: nobody knows then whose message came last. It is told again by the next task that
+  tells: a message may come twice (after a death three times), a false one is never the last.
 - A channel that is new has no last word.
 
 A message is about all incidents of one event (`Telling`): it is open as long as one of them is. So what a channel was
@@ -99,7 +99,18 @@ def _is_told_as_check(book: Book, incident: Incident, listener: Listener) -> boo
 
 def while_telling(book: Book, listener: Listener, telling: Telling, by: str) -> Book:
     """The book to write before the message goes out: until the channel has answered, its last word is not known."""
-    words = {i.condition.key: Word(Said.UNSURE, by=by) for i in telling.incidents}
+    words = {}
+    for incident in telling.incidents:
+        word = _word(book, incident, listener)
+        words[incident.condition.key] = Word(Said.UNSURE, by=by, beside=word is not None and word.by != "")
+    return _with_words(book, listener, telling, words)
+
+
+def without_answer(book: Book, listener: Listener, telling: Telling, by: str) -> Book:
+    """The book to write when the channel gave no answer: this task tells nothing more, and nobody knows what was heard.
+
+    Not to write it is safe too; the one who tells next then takes this one for still at work."""
+    words = {i.condition.key: _word_that_nobody_knows(book, i, listener, by) for i in telling.incidents}
     return _with_words(book, listener, telling, words)
 
 
@@ -109,10 +120,23 @@ def after_telling(book: Book, listener: Listener, telling: Telling, by: str) -> 
     words = {}
     for incident in telling.incidents:
         key = incident.condition.key
-        is_ours = key in book.incidents and book.incidents[key].words.get(listener.name) == Word(Said.UNSURE, by=by)
+        is_ours = _word(book, incident, listener) == Word(Said.UNSURE, by=by)
         said = Said.OPEN if incident.is_open else Said.OVER
-        words[key] = Word(said, incident.condition.occurrence) if is_ours else Word(Said.UNSURE)
+        ours = Word(said, incident.condition.occurrence)
+        words[key] = ours if is_ours else _word_that_nobody_knows(book, incident, listener, by)
     return _with_words(book, listener, telling, words)
+
+
+def _word_that_nobody_knows(book: Book, incident: Incident, listener: Listener, by: str) -> Word:
+    """The mark of another task that is still telling it stays."""
+    word = _word(book, incident, listener)
+    is_told_by_another = word is not None and word.by not in ("", by)
+    return replace(word, beside=True) if word and is_told_by_another else Word(Said.UNSURE)
+
+
+def _word(book: Book, incident: Incident, listener: Listener) -> Word | None:
+    known = book.incidents.get(incident.condition.key)
+    return known.words.get(listener.name) if known else None
 
 
 def _with_words(book: Book, listener: Listener, telling: Telling, words: Mapping[Key, Word]) -> Book:

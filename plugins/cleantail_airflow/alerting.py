@@ -24,7 +24,15 @@ from cleantail.log_state import LogState
 from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader
 from cleantail.run_schedule import parts_of
-from cleantail.tellings import Listener, Telling, after_telling, tellings, while_telling, without_settled
+from cleantail.tellings import (
+    Listener,
+    Telling,
+    after_telling,
+    tellings,
+    while_telling,
+    without_answer,
+    without_settled,
+)
 from cleantail_airflow.incident_book import Shelf, shelf_of
 from cleantail_airflow.messages import Message, Place, message_of
 from cleantail_airflow.notifiers import channel, deliver
@@ -152,6 +160,7 @@ def tell(topic: Topic, home: Path, shelf: Shelf, failures: Iterable[Failure], co
             shelf.save(while_telling(shelf.load(), listener, telling, by))
             if not _delivered(alert, message_of(_with_links(telling, place), seen, place), context, home):
                 unreached.append(channel(alert))
+                shelf.save(without_answer(shelf.load(), listener, telling, by))
                 break
             shelf.save(after_telling(shelf.load(), listener, telling, by))
     shelf.save(without_settled(shelf.load(), [listener for _, listener in channels]))

@@ -9,7 +9,7 @@ from cleantail import tellings as rule
 from cleantail.events import Event
 from cleantail.incident_texts import book_as_json, parse_book
 from cleantail.incidents import Book, Condition, Incident, Look, Said, Word, observed
-from cleantail.tellings import Listener, after_telling, tellings, while_telling, without_settled
+from cleantail.tellings import Listener, after_telling, tellings, while_telling, without_answer, without_settled
 
 RUN = Condition(Event.RUN_FAILED, "task compact", "compact failed", "link")
 MAIL, CHAT = Listener("mail", tuple(Event)), Listener("chat", tuple(Event))
@@ -216,6 +216,21 @@ def test_two_tasks_that_tell_a_channel_at_once_leave_it_unsure():
     assert forgotten.incidents[RUN.key].words == {"mail": Word(Said.UNSURE)}
 
 
+def test_a_message_without_an_answer_between_anothers_message_and_its_answer_leaves_nobody_sure():
+    """Two tasks: the second one's message is sent first, the first one's arrives after it, and only the second hears
+    an answer."""
+    play = Play().look(check(0, 7))
+    [telling] = tellings(play.book, MAIL)
+    book = while_telling(play.book, MAIL, telling, "first")
+    book = while_telling(book, MAIL, telling, "second")
+    book = after_telling(book, MAIL, telling, "second")
+    book = without_answer(book, MAIL, telling, "first")
+    assert book.incidents[check(0, 7).key].words == {"mail": Word(Said.UNSURE)}
+    play.book = book
+    assert [said for _, said, *_ in play.tell()] == ["open"]
+    assert play.tell() == []
+
+
 # ---- a failed check and its quarantine are told once
 
 
@@ -269,7 +284,8 @@ class Walk:
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.book, self.clock, self.messages = Book(), 0, 0
-        self.quarantine, self.red, self.wrong, self.seen = {}, {}, set(), set()
+        self.quarantine, self.red, self.seen = {}, {}, set()
+        self.wrong = {}  # not a set: its order must be that of the seed
         self.pagers = [self.pager(n) for n in range(2)]
 
     def pager(self, n):
@@ -289,8 +305,8 @@ class Walk:
                 lambda: self.quarantine.setdefault(subject, (self.tick(), False)),  # a person says no
                 lambda: (self.quarantine.pop(subject, 0), self.red.pop(subject, 0)),  # green
                 lambda: self.release(subject),
-                lambda: self.wrong.add((event, subject)),
-                lambda: self.wrong.discard((event, subject)),
+                lambda: self.wrong.setdefault((event, subject), ""),
+                lambda: self.wrong.pop((event, subject), ""),
             ]
         )()
         self.seen &= self.truth.keys()
@@ -322,7 +338,7 @@ class Walk:
     def truth(self):
         """Key -> occurrence of what is wrong."""
         red = {(Event.CHECK_FAILED, s): f"since {since}" for s, (since, _) in self.red.items()}
-        return self.table | red | dict.fromkeys(self.wrong, "")
+        return self.table | red | self.wrong
 
     # who looks
 
@@ -338,7 +354,7 @@ class Walk:
 
     def blind_look(self):
         """The table cannot be read."""
-        return self.look(dict.fromkeys(self.wrong, ""), lambda c: c.event in OTHERS, self.tick(), whole=True)
+        return self.look(self.wrong, lambda c: c.event in OTHERS, self.tick(), whole=True)
 
     def old_look(self):
         """The task alert of an earlier run, cleared: it sees the table as it is, and finds its own tasks well."""
@@ -365,6 +381,8 @@ class Walk:
                 self.change(lambda book, p=pager, t=telling, by=by: while_telling(book, p.listener, t, by))
                 yield
                 if not self.delivered(pager, telling, answers):
+                    yield
+                    self.change(lambda book, p=pager, t=telling, by=by: without_answer(book, p.listener, t, by))
                     break
                 yield
                 self.change(lambda book, p=pager, t=telling, by=by: after_telling(book, p.listener, t, by))
@@ -389,7 +407,7 @@ class Walk:
     def assert_nothing_is_told_as_over_that_was_seen(self):
         for pager in self.pagers:
             for event, (said, subjects) in pager.last.items():
-                seen = {s for e, s in self.seen if e is event and not self.is_told_as_check(pager, e, s)}
+                seen = {s for e, s in self.seen if e is event and not self.stands_as_check(pager, e, s)}
                 assert said is Said.OPEN or not seen, (pager.listener.name, event, seen)
                 assert seen <= set(subjects) or not self.is_settled(pager, event)
 
@@ -403,6 +421,12 @@ class Walk:
             and Event.CHECK_FAILED in pager.listener.events
             and (Event.CHECK_FAILED, subject) in self.truth
         )
+
+    def stands_as_check(self, pager, event, subject):
+        """The channel hears of this partition as of a failed check, as long as nobody has seen that the check is green."""
+        check = self.book.incidents.get((Event.CHECK_FAILED, subject))
+        hears_checks = event is Event.QUARANTINED and Event.CHECK_FAILED in pager.listener.events
+        return hears_checks and check is not None and check.is_open
 
     def assert_the_last_word_is_the_truth(self):
         for pager in self.pagers:
