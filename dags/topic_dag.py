@@ -100,7 +100,8 @@ from cleantail.run_schedule import schedule_words, topic_asset_uri
 from cleantail_airflow.alert_task import AlertOperator
 from cleantail_airflow.approvals import ROLLBACK_TO, ApproveOperator
 from cleantail_airflow.assets import schedule_of
-from cleantail_airflow.operators import ALERT, ALERT_EARLY, EVALUATE, OUTCOME, EvaluateOperator, OutcomeOperator
+from cleantail_airflow.evaluate_task import EvaluateOperator
+from cleantail_airflow.operators import ALERT, ALERT_EARLY, EVALUATE, OUTCOME, OutcomeOperator
 from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import (
     CHECK_QUALITY,

@@ -1,4 +1,4 @@
-"""The base of all Spark tasks, the task that decides what they do, and the leaf that makes a run red.
+"""The base of all Spark tasks, and the leaf that makes a run red.
 
 Argv goes in, one JSON object comes back and is the task's XCom. What a job read in the data (observed values of a
 check) travels only through XComs that are pulled inside `execute`: nothing of it is ever rendered as a template.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, BaseOperator, Context
@@ -21,19 +21,12 @@ from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowNotFoundException,
     AirflowSkipException,
-    DownstreamTasksSkipped,
 )
-from airflow.sdk.execution_time.xcom import XCom
 
 from cleantail.config import Platform, Topic, find_topic, load_platform
 from cleantail_airflow.failure_notes import noted
-from cleantail_airflow.idle import NOTE, idle_note, not_due
 from cleantail_airflow.places import job_file, spark_environment
 from cleantail_airflow.red_check import Failure, RedCheck, failures_of, warnings_of
-from cleantail_airflow.run_params import require_known_params
-
-if TYPE_CHECKING:
-    from cleantail.evaluate import RunPlan
 
 EVALUATE = "evaluate"
 ALERT = "alert"
@@ -46,69 +39,6 @@ ARGUMENT_CHARS = 100_000
 """Linux takes no argument over 128 KiB: a longer one goes by a file, as argparse's @FILE."""
 FINAL = (2, 5)
 """Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
-
-
-class EvaluateOperator(BaseOperator):
-    """Decides what a run does, from metadata alone. If nothing is due it skips all tasks after it, free of charge."""
-
-    template_fields: Sequence[str] = ("topic", "reason")
-    overwrite_rtif_after_execution = True  # so that `reason` shows under Rendered Templates
-
-    def __init__(self, *, topic: str, config_dir: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.topic = topic
-        self.config_dir = config_dir
-        self.reason: str | None = None
-
-    def execute(self, context: Context) -> NoReturn:
-        with noted(context):
-            self._evaluate(context)
-
-    def _evaluate(self, context: Context) -> NoReturn:
-        from cleantail.evaluate import evaluate_topic
-        from cleantail_airflow.alerting import EVALUATED, tell_of_missed
-        from cleantail_airflow.run_metrics import send_plan, send_since_last_run
-
-        require_known_params(context)
-        context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
-        wanted = context["params"]
-        if wanted.get("rollback_to"):
-            self.reason = "the run is a rollback: it does nothing else"
-            self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
-        now_ms = wanted["now_ms"] if wanted["now_ms"] is not None else int(time.time() * 1000)
-        run = evaluate_topic(topic, platform, now_ms=now_ms, force=wanted["force"], partition=wanted["partition"])
-        send_plan(topic, run)
-        send_since_last_run(self.topic, context["ti"])
-        plan = run.as_json()
-        self.log.info("%s", run.table())
-        self.reason = f"{plan['reason']}; {plan['sweep_reason']}; {plan['reclaim']['reason']}"
-        context["ti"].xcom_push(PLAN, plan)
-        tell_of_missed(topic, platform, context, run.logs, now_ms)
-        if not (plan["units"] or plan["sweep"] or plan["reclaim"]["due"]):
-            context["ti"].xcom_push(NOTE, idle_note(topic, self.reason, run.logs))
-            self._skip_all_after(context, keep=[ALERT] if _something_to_tell(topic, run, now_ms) else [])
-        self._skip_not_due(context, plan)
-
-    def _skip_not_due(self, context: Context, plan: dict[str, Any]) -> NoReturn:
-        """Ends evaluate well. What has nothing to do is skipped here: no process starts to find that out for itself."""
-        ti = context["ti"]
-        reasons = not_due(plan)
-        tasks = sorted(reasons.keys() & self.get_flat_relative_ids(upstream=False))
-        # raised, so Airflow does not keep what would be returned: the units, over which compact is mapped
-        where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
-        XCom.set("return_value", plan["units"], **where, _mapped_length=len(plan["units"]))
-        for task_id in tasks:
-            XCom.set("skipped", reasons[task_id], dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
-        raise DownstreamTasksSkipped(tasks=tasks)  # type: ignore[no-untyped-call]
-
-    def _skip_all_after(self, context: Context, keep: Collection[str] = ()) -> NoReturn:
-        """No process and no slot of the pool for a run without work; each skipped task keeps the reason as XCom."""
-        ti = context["ti"]
-        tasks = sorted(self.get_flat_relative_ids(upstream=False) - set(keep))
-        for task_id in tasks:
-            XCom.set("skipped", self.reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
-        raise DownstreamTasksSkipped(tasks=tasks)  # type: ignore[no-untyped-call]
 
 
 class CleantailSparkOperator(SparkSubmitOperator):
@@ -219,16 +149,6 @@ class OutcomeOperator(BaseOperator):
         states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         failed = sorted(name for name, state in states.items() if state == "failed")
         raise AirflowFailException(f"failed: {', '.join(failed)}; the log of each says why, the DAG's docs what to do")
-
-
-def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
-    """Whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
-    from cleantail.alarms import log_alarms
-    from cleantail_airflow.incident_book import load_book
-
-    if not topic.alerts:
-        return False
-    return bool(log_alarms(run.logs, run.readers, topic.config, now_ms) or load_book(topic.topic).incidents)
 
 
 def plan_of(context: Context) -> dict[str, Any] | None:
