@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
-from cleantail import adopt_command, commands, import_command, what_if_command
+from cleantail import adopt_command, commands, import_command, reading_commands, what_if_command
 from cleantail.config import CONFIG_VARIABLE, Platform, config_place, load_platform
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
@@ -102,11 +102,11 @@ def _parser() -> argparse.ArgumentParser:
             add("rollback", commands.rollback, "undo published rounds, or an ingestion; what was appended since stays")
         )
     )
-    _read_arguments(_topic(add("read", commands.read, "records as kcat -J lines, in offset order")))
+    _read_arguments(_topic(add("read", reading_commands.read, "records as kcat -J lines, in offset order")))
     _latest_arguments(
-        _clock(_topic(add("latest", commands.latest, "the current state as kcat -J lines: one record a key")))
+        _clock(_topic(add("latest", reading_commands.latest, "the current state as kcat -J lines: one record a key")))
     )
-    _reader_arguments(add("reader", commands.reader, "positions of readers, for which tombstones wait"), common)
+    _reader_arguments(add("reader", reading_commands.reader, "positions of readers, for which tombstones wait"), common)
     return top
 
 

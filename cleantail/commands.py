@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +14,13 @@ from cleantail.config import Platform, Topic, find_topic
 from cleantail.errors import CleantailError, ConfigError, HeldError, Problem
 
 
-def _named(arguments: argparse.Namespace) -> Topic:
+def named_topic(arguments: argparse.Namespace) -> Topic:
+    """The topic that the command is about. Raises ConfigError."""
     return find_topic(arguments.topic, arguments.config, os.environ)
 
 
-def _now(arguments: argparse.Namespace) -> int:
+def clock_of(arguments: argparse.Namespace) -> int:
+    """--now, else the clock (Unix ms)."""
     return arguments.now if arguments.now is not None else int(time.time() * 1000)
 
 
@@ -46,9 +47,9 @@ def status(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail import status_report
     from cleantail.topic_status import status_of, status_of_all
 
-    now_ms = _now(arguments)
+    now_ms = clock_of(arguments)
     if arguments.topic:
-        status_report.status([status_of(_named(arguments), platform, now_ms)], now_ms, arguments.json)
+        status_report.status([status_of(named_topic(arguments), platform, now_ms)], now_ms, arguments.json)
         return 0
     known, broken = status_of_all(arguments.config, platform, now_ms)
     status_report.status(known, now_ms, arguments.json, broken)
@@ -61,9 +62,9 @@ def plan(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail.join_plans import resolve_join
 
     if what_if_command.wanted(arguments):
-        topic = _named(arguments) if arguments.topic else None
-        return what_if_command.run(arguments, topic, platform, _now(arguments))
-    planned, topic = _planned(arguments, platform), _named(arguments)
+        topic = named_topic(arguments) if arguments.topic else None
+        return what_if_command.run(arguments, topic, platform, clock_of(arguments))
+    planned, topic = _planned(arguments, platform), named_topic(arguments)
     adopted = topic.columns is not None
     joins = [resolve_join(unit, platform, topic.config, adopted).reason for unit in planned.units]
     run_report.plan(planned, joins, arguments.json)
@@ -75,9 +76,9 @@ def _planned(arguments: argparse.Namespace, platform: Platform) -> Any:
 
     # a person who calls has looked at what was red: the pause before the next try is the scheduler's
     return evaluate_topic(
-        _named(arguments),
+        named_topic(arguments),
         platform,
-        now_ms=_now(arguments),
+        now_ms=clock_of(arguments),
         force=arguments.force,
         partition=arguments.partition,
         retry_quarantined=True,
@@ -93,7 +94,7 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
     from spark_jobs.ingest import ingest_files
     from spark_jobs.session import start_session
 
-    topic = _named(arguments)
+    topic = named_topic(arguments)
     require_readable(arguments.file)
     encoding = arguments.encoding or topic.source.encoding
     require_usable(topic, platform, os.environ)
@@ -112,7 +113,7 @@ def compact(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail.console import progress
     from cleantail.locks import exclusive
 
-    topic = _named(arguments)
+    topic = named_topic(arguments)
     with exclusive(platform.home, f"round-{topic.topic}"), progress(arguments.json) as step:
         step("evaluating")
         planned = _planned(arguments, platform)
@@ -150,7 +151,7 @@ def check(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail import report
     from cleantail.evaluate import log_states, read_facts
 
-    topic = _named(arguments)
+    topic = named_topic(arguments)
     facts = read_facts(topic, platform)
     if facts is None:
         raise CleantailError(f"nothing to prove: topic {topic.topic} has no table yet: ingest something first")
@@ -170,7 +171,7 @@ def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail.evaluate import read_facts
     from cleantail.reclaiming import resolve_reclaim
 
-    topic, now_ms = _named(arguments), _now(arguments)
+    topic, now_ms = named_topic(arguments), clock_of(arguments)
     planned = resolve_reclaim(read_facts(topic, platform), topic.config, now_ms)
     if not planned.due:
         nothing = dict.fromkeys((*report.RECLAIMED, "reclaimed_bytes"), 0)
@@ -198,7 +199,7 @@ def _by_spark(
     from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
-    topic = _named(arguments)
+    topic = named_topic(arguments)
     require_usable(topic, platform, os.environ)
     with progress(arguments.json) as step:
         step("starting Spark")
@@ -211,7 +212,7 @@ def release(arguments: argparse.Namespace, platform: Platform) -> int:
     """Takes one log out of quarantine."""
     from cleantail import releasing, report
 
-    topic = _named(arguments)
+    topic = named_topic(arguments)
     lifted = releasing.release(topic, platform, arguments.partition, getpass.getuser(), int(time.time() * 1000))
     report.released(topic, arguments.partition, lifted, arguments.json)
     return 0
@@ -224,7 +225,7 @@ def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail.locks import exclusive
     from cleantail.rolling_back import preview
 
-    topic = _named(arguments)
+    topic = named_topic(arguments)
     with exclusive(platform.home, f"round-{topic.topic}"), progress(arguments.json) as step:
         if arguments.ingestion is not None:
             return undo_command.run(arguments, topic, platform, step)
@@ -242,70 +243,4 @@ def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
         table = TopicTable.of(spark, topic, platform)
         done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
     report.rollback(topic, planned, logs, done["snapshot_id"], arguments.json)
-    return 0
-
-
-def read(arguments: argparse.Namespace, platform: Platform) -> int:
-    """kcat -J lines on stdout, with and without --json."""
-    from cleantail.catalogs import load_table, open_catalog
-    from cleantail.kcat import format_record
-    from cleantail.reading import read_records
-    from cleantail.table_metadata import live_partitions, log_ends, log_starts, require_partition, snapshot_id_of
-
-    topic = _named(arguments)
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
-    if table is None:
-        raise CleantailError(f"topic {topic.topic} has no table yet: ingest something first")
-    require_partition(topic, arguments.partition, log_ends(table))
-    as_of = snapshot_id_of(table, arguments.as_of) if arguments.as_of is not None else None
-    wanted = [arguments.partition] if arguments.partition is not None else live_partitions(table, as_of)
-    starts = log_starts(table, topic.config, as_of)
-    for record in read_records(table, wanted, arguments.from_offset, as_of, starts):
-        sys.stdout.write(format_record(topic.topic, record) + "\n")
-    return 0
-
-
-def latest(arguments: argparse.Namespace, platform: Platform) -> int:
-    """The state on stdout; where to go on from on stderr, and in a file where one is named."""
-    from cleantail import report
-    from cleantail.kcat import format_record
-    from cleantail.latest import load_latest
-    from cleantail.reading import records_of
-    from cleantail.table_metadata import require_partition
-
-    topic = _named(arguments)
-    state = load_latest(topic, platform, _now(arguments), _snapshot_of(topic, platform, arguments.as_of))
-    require_partition(topic, arguments.partition, state.positions)
-    for batch in state.batches(arguments.partition):
-        for record in records_of(batch):
-            sys.stdout.write(format_record(topic.topic, record) + "\n")
-    sys.stdout.flush()
-    report.positions(topic, state, arguments.positions, arguments.json)
-    return 0
-
-
-def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | None:
-    """The snapshot that --as-of names: by its id, or by a branch or tag. Raises TableError for none of them."""
-    from cleantail.catalogs import load_table, open_catalog
-    from cleantail.table_metadata import snapshot_id_of
-
-    table = load_table(open_catalog(platform, os.environ), topic, platform) if as_of is not None else None
-    return snapshot_id_of(table, as_of) if table is not None and as_of is not None else None
-
-
-def reader(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Sets, lists or removes positions."""
-    from cleantail import readers, report
-    from cleantail.catalogs import load_table, open_catalog
-
-    topic = _named(arguments)
-    catalog = open_catalog(platform, os.environ)
-    load_table(catalog, topic, platform)  # a foreign table has no readers of ours
-    if arguments.action == "set":
-        given = (arguments.name, arguments.partition, arguments.offset)
-        readers.set_position(catalog, topic, *given, back=arguments.back)
-    elif arguments.action == "remove" and not readers.remove(catalog, topic, arguments.name, arguments.partition):
-        names = sorted({r.name for r in readers.registered(catalog, topic)})
-        raise CleantailError(f"topic {topic.topic} has no reader {arguments.name!r}; it has {names or 'none'}")
-    report.readers(topic, readers.registered(catalog, topic), arguments.json)
     return 0
