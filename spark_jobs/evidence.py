@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -21,11 +20,9 @@ from cleantail.approval import heads_of
 from cleantail.catalogs import open_catalog
 from cleantail.config import Platform
 from cleantail.history import OPERATION
-from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM, UNDID
-from cleantail.rollback import ROLLBACK, ROUND, RollbackPlan, UndoneRound
-from cleantail.rolling_back import LogUndo, LogWithout
+from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.rollback import ROUND
 from cleantail.task_runs import columns_of
-from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo
 from spark_jobs.changes import history
 from spark_jobs.findings import Finding
 from spark_jobs.tables import TopicTable
@@ -95,8 +92,8 @@ def append_evidence(
         checks = [asdict(f) for f in findings if f.partition == row["partition"]]
         row |= {"outcome": CHECKED if passed else HELD_BACK, "passed": passed, "checks": json.dumps(checks)}
         rows.append(row)
-    evidence = _table(platform)
-    _append(evidence, table, [*_untold(evidence, table), *rows])
+    evidence = evidence_table(platform)
+    append_rows(evidence, table, [*_untold(evidence, table), *rows])
 
 
 def append_answer(
@@ -107,70 +104,13 @@ def append_answer(
     rows = [row | {"outcome": outcome, "note": note} for row in _measured(checked) if row["partition"] in passed]
     if outcome != PUBLISHED:
         rows = [row | {"records_out": row["records_in"], "tombstones_out": row["tombstones_in"]} for row in rows]
-    _append(_table(platform), table, rows)
-
-
-def append_rollback(
-    table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int
-) -> None:
-    """One row a log: records before and after, which rounds were undone, and by whom."""
-    name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
-    evidence = _table(platform)
-    put_back = _put_back_bytes(evidence, table, planned.undone)
-    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
-    rows = [
-        {
-            "partition": log.partition,
-            "base_snapshot_id": planned.to_snapshot_id,
-            "first_dirty_offset": log.checkpoint_after or 0,
-            "end_offset": log.checkpoint or 0,
-            "records_in": log.records,
-            "records_out": log.records_after,
-            "saved_bytes": put_back.get(log.partition, 0),
-        }
-        for log in logs
-    ]
-    _append(evidence, table, [head | row for row in rows])
-
-
-def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
-    """Partition -> bytes that the undone rounds had hidden, as their own rows say: what is taken from what they saved
-    is neither more nor less. Of rounds with the same name the last one counts."""
-    rounds = {(u.round, u.kind) for u in undone}
-    rows = _rows_of(evidence, {"topic": table.topic.topic, "outcome": PUBLISHED})
-    ordered = sorted(rows, key=lambda r: r["checked_at_ms"])
-    last = {(r["round"], r["kind"], r["partition"]): r for r in ordered if (r["round"], r["kind"]) in rounds}
-    hidden: Counter[int] = Counter()
-    for row in last.values():
-        hidden[row["partition"]] += row["saved_bytes"] or 0
-    return hidden
-
-
-def append_undone_ingestion(
-    table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
-) -> None:
-    """One row a log: records and log end before and after, which ingestion was taken back, and by whom."""
-    name = f"{UNDID}{UNDID_INGESTION}{planned.ingestion.snapshot_id}"
-    note = f"by {by}: {planned.ingestion.names}"
-    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
-    rows = [
-        {
-            "partition": log.partition,
-            "base_snapshot_id": planned.to_snapshot_id or 0,
-            "first_dirty_offset": log.log_end_after,
-            "end_offset": log.log_end,
-            "records_in": log.records,
-            "records_out": log.records_after,
-        }
-        for log in logs
-    ]
-    _append(_table(platform), table, [head | row for row in rows])
+    append_rows(evidence_table(platform), table, rows)
 
 
 def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_ms: int) -> None:
     """One row for the topic, so that what was freed is still known when the snapshots that tell it have expired."""
     row = {"partition": None, "round": "", "kind": RECLAIM, "outcome": PUBLISHED}
-    _append(_table(platform), table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
+    append_rows(evidence_table(platform), table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
 
 
 def _untold(evidence: Table, table: TopicTable) -> list[dict[str, Any]]:
@@ -179,7 +119,7 @@ def _untold(evidence: Table, table: TopicTable) -> list[dict[str, Any]]:
     if commit is None or time.time() * 1000 - commit.at_ms < DEAD_AFTER_MS:
         return []
     wanted = {"topic": table.topic.topic, "round": commit.summary.get(ROUND), "kind": commit.summary[OPERATION]}
-    rows = _rows_of(evidence, wanted)
+    rows = rows_of(evidence, wanted)
     if any(row["outcome"] not in CHECKS for row in rows):
         return []
     last = {row["partition"]: row for row in sorted(rows, key=lambda r: r["checked_at_ms"])}
@@ -187,7 +127,8 @@ def _untold(evidence: Table, table: TopicTable) -> list[dict[str, Any]]:
     return [row | told for row in last.values() if row["outcome"] == CHECKED]
 
 
-def _rows_of(evidence: Table, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+def rows_of(evidence: Table, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows that have all these values."""
     from pyiceberg.expressions import And, EqualTo
 
     condition = And(*(EqualTo(name, value) for name, value in wanted.items()))
@@ -199,7 +140,7 @@ def has_answer(table: TopicTable, platform: Platform, checked: Mapping[str, Any]
     """Whether append_answer has told this of the round before. A round that was made anew may have the same name, but
     its branches have snapshots of their own."""
     wanted = {"topic": table.topic.topic, "round": checked["round"], "kind": checked["kind"], "outcome": outcome}
-    told = {row["head_snapshot_id"] for row in _rows_of(_table(platform), wanted)}
+    told = {row["head_snapshot_id"] for row in rows_of(evidence_table(platform), wanted)}
     return not told.isdisjoint(heads_of(checked))
 
 
@@ -224,7 +165,8 @@ def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _append(evidence: Table, table: TopicTable, rows: Iterable[Mapping[str, Any]]) -> None:
+def append_rows(evidence: Table, table: TopicTable, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Rows about the topic in one commit, with who writes and when; what a row does not say is empty."""
     common = EMPTY | columns_of(os.environ) | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
     made = pa.Table.from_pylist([common | row for row in rows], SCHEMA)
     if made.num_rows:
@@ -245,7 +187,8 @@ def _forget_old_snapshots(evidence: Table) -> None:
         logger.info("old snapshots of the evidence are left for a later round: %s", e)
 
 
-def _table(platform: Platform) -> Table:
+def evidence_table(platform: Platform) -> Table:
+    """The evidence table, made where there is none, with all columns of this version."""
     from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
     catalog, namespace = open_catalog(platform, os.environ), platform.catalog.namespace

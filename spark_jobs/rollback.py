@@ -25,7 +25,7 @@ from cleantail.rolling_back import LogUndo, done_already, preview
 from cleantail.topic import Topic
 from spark_jobs import commits
 from spark_jobs.commits import Rollback
-from spark_jobs.evidence import append_rollback
+from spark_jobs.evidence_of_undoing import append_rollback
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable

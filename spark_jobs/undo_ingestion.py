@@ -14,7 +14,7 @@ from cleantail.rolling_back import LogWithout
 from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo, Wanted, plan_undo, without_ingestion
 from spark_jobs import commits
 from spark_jobs.commits import Rollback
-from spark_jobs.evidence import append_undone_ingestion
+from spark_jobs.evidence_of_undoing import append_undone_ingestion
 from spark_jobs.tables import TopicTable
 
 

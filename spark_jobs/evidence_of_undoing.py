@@ -1,0 +1,75 @@
+"""The rows of evidence of what was undone: rounds, and ingestions that were taken back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from cleantail.config import Platform
+from cleantail.past_rounds import PUBLISHED, UNDID
+from cleantail.rollback import ROLLBACK, RollbackPlan, UndoneRound
+from cleantail.rolling_back import LogUndo, LogWithout
+from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo
+from spark_jobs.evidence import append_rows, evidence_table, rows_of
+from spark_jobs.tables import TopicTable
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+def append_rollback(
+    table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int
+) -> None:
+    """One row a log: records before and after, which rounds were undone, and by whom."""
+    name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
+    evidence = evidence_table(platform)
+    put_back = _put_back_bytes(evidence, table, planned.undone)
+    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
+    rows = [
+        {
+            "partition": log.partition,
+            "base_snapshot_id": planned.to_snapshot_id,
+            "first_dirty_offset": log.checkpoint_after or 0,
+            "end_offset": log.checkpoint or 0,
+            "records_in": log.records,
+            "records_out": log.records_after,
+            "saved_bytes": put_back.get(log.partition, 0),
+        }
+        for log in logs
+    ]
+    append_rows(evidence, table, [head | row for row in rows])
+
+
+def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
+    """Partition -> bytes that the undone rounds had hidden, as their own rows say: what is taken from what they saved
+    is neither more nor less. Of rounds with the same name the last one counts."""
+    rounds = {(u.round, u.kind) for u in undone}
+    rows = rows_of(evidence, {"topic": table.topic.topic, "outcome": PUBLISHED})
+    ordered = sorted(rows, key=lambda r: r["checked_at_ms"])
+    last = {(r["round"], r["kind"], r["partition"]): r for r in ordered if (r["round"], r["kind"]) in rounds}
+    hidden: Counter[int] = Counter()
+    for row in last.values():
+        hidden[row["partition"]] += row["saved_bytes"] or 0
+    return hidden
+
+
+def append_undone_ingestion(
+    table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
+) -> None:
+    """One row a log: records and log end before and after, which ingestion was taken back, and by whom."""
+    name = f"{UNDID}{UNDID_INGESTION}{planned.ingestion.snapshot_id}"
+    note = f"by {by}: {planned.ingestion.names}"
+    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
+    rows = [
+        {
+            "partition": log.partition,
+            "base_snapshot_id": planned.to_snapshot_id or 0,
+            "first_dirty_offset": log.log_end_after,
+            "end_offset": log.log_end,
+            "records_in": log.records,
+            "records_out": log.records_after,
+        }
+        for log in logs
+    ]
+    append_rows(evidence_table(platform), table, [head | row for row in rows])
