@@ -72,7 +72,7 @@ def ingested(topic: Topic, result: dict[str, Any], for_machines: bool) -> None:
         print(f"{row['file']}: {'already in the table, nothing added' if row['skipped'] else 'appended'}")
     print(f"{topic.topic}: {counted(result['records'], 'record')} appended")
     for text in result["warnings"]:
-        print(f"  warning: {text}")
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def rollback(

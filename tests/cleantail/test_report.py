@@ -137,10 +137,9 @@ def test_ingested_files_are_listed(capsys):
         "warnings": ["w"],
     }
     report.ingested(TOPIC, result, for_machines=False)
-    assert (
-        capsys.readouterr().out
-        == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n  warning: w\n"
-    )
+    out, err = capsys.readouterr()
+    assert out == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n"
+    assert err == "warning: w\n"
     report.ingested(TOPIC, result, for_machines=True)
     assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}
 

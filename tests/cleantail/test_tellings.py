@@ -50,8 +50,8 @@ class Play:
             for telling in tellings(self.book, listener):
                 self.book = while_telling(self.book, listener, telling, "me")
                 heard.append(words_of(telling))
-                if answers:
-                    self.book = after_telling(self.book, listener, telling, "me")
+                step = after_telling if answers else without_answer
+                self.book = step(self.book, listener, telling, "me")
         self.book = without_settled(self.book, self.listeners)
         return heard
 
