@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-LONG_FIRST = ("dags/test_whole_run.py", "plugins/test_embedded.py", "jobs", "dags", "test_readme.py", "plugins", "deploy")
+LONG_FIRST = (
+    "dags/test_whole_run.py",
+    "plugins/test_embedded.py",
+    "jobs",
+    "dags",
+    "test_readme.py",
+    "plugins",
+    "deploy",
+)
 """Files and folders below tests/; what is not named is fast and comes last."""
 
 
