@@ -50,9 +50,10 @@ def run(arguments: argparse.Namespace, platform: Platform) -> int:
     columns = _columns(layout)
     found = inspect(table, layout, columns)
     name = _topic_name(arguments, written, found)
-    wrong = adoption.problems(found, name, columns, arguments.upgrade)
+    unsafe, unseen = _unsafe(table, platform)
+    wrong = [*adoption.problems(found, name, columns, arguments.upgrade), *unsafe]
     if columns is None or wrong:
-        return _refuse(arguments, found, layout, name, wrong)
+        return _refuse(arguments, found, layout, name, wrong, unseen)
     file = _file(arguments, written, name, columns)
     text = "# Adopted: its sink fills this table, Cleantail compacts it in place.\n" + yaml.safe_dump(
         adoption.topic_data(name, arguments.table, columns), sort_keys=False
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace, platform: Platform) -> int:
     topic = load_topic(file, arguments.config) if written else validated(text, file, arguments.config)
     in_table = adoption.changes(found, name, columns, arguments.upgrade)
     changes = in_table + ([] if written else [f"{file.name} in {file.parent}"])
-    _report(arguments, found, layout, name, [], changes)
+    _report(arguments, found, layout, name, [], changes, unseen)
     if arguments.dry_run:
         print(text, end="") if not arguments.json and not written else None
         return 0
@@ -147,24 +148,51 @@ def _adopt(topic: Topic, platform: Platform, upgrade: bool) -> None:
     adopt_table(start_session(platform, f"cleantail adopt {topic.topic}"), topic, platform, upgrade)
 
 
-def _refuse(arguments: argparse.Namespace, found: Found, layout: Layout, name: str, wrong: list[str]) -> int:
+def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
+    """Why files of others could be deleted as the table's own, and what could not be looked at."""
+    from cleantail import neighbours
+
+    name, location, said, unseen = ".".join(table.name()[-2:]), table.location(), [], ""
+    try:
+        unseen = neighbours.require_own_place(table.catalog, platform, table)
+    except TableError as e:
+        said.append(str(e))
+    try:
+        neighbours.require_own_metadata_log(name, location, table.metadata)
+        if neighbours.may_delete_files(table.properties):
+            neighbours.require_inner_files(name, location, neighbours.named_files(table))
+    except TableError as e:
+        said.append(str(e))
+    return said, unseen
+
+
+def _refuse(
+    arguments: argparse.Namespace, found: Found, layout: Layout, name: str, wrong: list[str], unseen: str
+) -> int:
     """What was found, and why that is not enough; for machines both in one document."""
     text = f"{arguments.table} cannot be adopted; nothing was changed:\n- " + "\n- ".join(wrong)
     if arguments.json:
         print_json({"ok": False, "error": text} | _document(found, layout.paths, name, wrong, [], []))
     else:
-        _report(arguments, found, layout, name, wrong, [])
+        _report(arguments, found, layout, name, wrong, [], unseen)
     print(f"error: {text}", file=sys.stderr)
     return TableError.exit_code
 
 
 def _report(
-    arguments: argparse.Namespace, found: Found, layout: Layout, name: str, wrong: list[str], changes: list[str]
+    arguments: argparse.Namespace,
+    found: Found,
+    layout: Layout,
+    name: str,
+    wrong: list[str],
+    changes: list[str],
+    unseen: str,
 ) -> None:
     from cleantail import adoption
 
     columns = _columns(layout)
     said = adoption.advice(found, columns, arguments.upgrade) if columns else []
+    said += [f"{unseen}: whether their folders are this table's, too, is not known"] if unseen else []
     if arguments.json:
         print_json(_document(found, layout.paths, name, wrong, changes, said))
         return

@@ -82,7 +82,14 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
         problem = Problem(HOME_VARIABLE, not_allowed(str(home)), "a path without ? % #: it becomes part of addresses")
         raise ConfigError(config_dir, [problem])
     parts = settings.platform
-    return Platform(catalog=parts.catalog, cleaner=parts.cleaner, spark=parts.spark, home=home, config_dir=root)
+    return Platform(
+        catalog=parts.catalog,
+        cleaner=parts.cleaner,
+        spark=parts.spark,
+        allow_clock=parts.allow_clock,
+        home=home,
+        config_dir=root,
+    )
 
 
 def load_topic(file: Path, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:

@@ -19,6 +19,10 @@ Place = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severi
 
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast
 _DEEPEST = 20
+MOST_BYTES = 65_536
+"""A file that people write and review is shorter; every look at it by the scheduler costs its length."""
+MOST_CHARS = 4096
+"""Of one text in it."""
 _INTEGER_TAG = "tag:yaml.org,2002:int"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
@@ -26,7 +30,7 @@ _SECRET_KEY = re.compile(
     r"passw|passphrase|secret|token|credential(?!s?\.provider)|jaas|(access|private|api|account|signing|encryption)[._-]?key",
     re.IGNORECASE,
 )
-_SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|(password|secret|token)=", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"://[^/\s@:]*:[^/\s@]+@|(password|secret|token)=", re.IGNORECASE)
 _SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; write its id here"
 _SECRET_FACT = "a secret has no place in YAML"
 
@@ -62,7 +66,10 @@ def read_yaml(file: Path) -> dict[str, Any]:
     Raises ConfigError when the file is missing, not YAML (with the line), or not a mapping.
     """
     try:
-        text = file.read_bytes()
+        with file.open("rb") as stream:
+            text = stream.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise ConfigError(file, [Problem("", "too long", f"a file of at most {MOST_BYTES} bytes")])
         _require_plain(text)
         data = yaml.load(text, Loader=_Loader)  # a safe loader
     except OSError as error:
@@ -130,6 +137,8 @@ def unwanted(value: Any, place: Place = ()) -> Iterator[tuple[Place, Problem]]:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from unwanted(inner, (*place, index))
+    elif isinstance(value, str) and len(value) > MOST_CHARS:
+        yield place, Problem(key_text(place), f"a text of {len(value)} characters", f"at most {MOST_CHARS} characters")
     elif isinstance(value, str) and _SECRET_VALUE.search(value):
         yield place, Problem(key_text(place), _SECRET_FACT, _SECRET_HINT)
 
@@ -137,6 +146,8 @@ def unwanted(value: Any, place: Place = ()) -> Iterator[tuple[Place, Problem]]:
 def _unwanted_entry(key: Any, value: Any, place: Place) -> Iterator[tuple[Place, Problem]]:
     if not isinstance(key, str):
         yield place, Problem(key_text(place), "a key that is not text", "quote it")
+    elif len(key) > MOST_CHARS:
+        yield place, Problem("", f"a key of {len(key)} characters", f"at most {MOST_CHARS} characters")
     elif _SECRET_KEY.search(key):
         yield place, Problem(key_text(place), _SECRET_FACT, _SECRET_HINT)
     else:

@@ -9,6 +9,7 @@ import copy
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,8 @@ _KINDS = {
     "array": "a list",
     "object": "a mapping",
 }
+MOST_PROBLEMS = 50
+"""Of one file are described: each costs a search for what was meant."""
 _LISTED_KEYS = 12  # of more known keys than this an error lists the closest
 _CLOSEST_KEYS = 5
 
@@ -39,21 +42,25 @@ def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
     Rules that join several keys only run once every single key is right: so what is wrong is taken out and the rest
     is validated again, until nothing new turns up.
     """
-    found = list(unwanted(data))
-    while True:
+    found = list(islice(unwanted(data), MOST_PROBLEMS + 1))
+    while len(found) <= MOST_PROBLEMS:
         rest = _without(data, [place for place, _ in found])
         try:
             result = model.model_validate(rest, by_alias=True, by_name=False)
             break
         except ValidationError as error:
             known = {problem.key for _, problem in found}
-            new = [pair for pair in _found(error, model.model_json_schema()) if pair[1].key not in known]
+            fresh = (pair for pair in _found(error, model.model_json_schema()) if pair[1].key not in known)
+            new = list(islice(fresh, MOST_PROBLEMS + 1))
         if not new:
             break
         found += new
     if found:
         lines = key_lines(file)
-        raise ConfigError(file, [replace(problem, line=line_of(place, lines)) for place, problem in found])
+        problems = [replace(problem, line=line_of(place, lines)) for place, problem in found[:MOST_PROBLEMS]]
+        if len(found) > MOST_PROBLEMS:
+            problems.append(Problem("", "more problems than these", f"correct the first {MOST_PROBLEMS}"))
+        raise ConfigError(file, problems)
     return result
 
 

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_row import Model, cross_field_error
+from cleantail.spark_network import network_problem
 from cleantail.topic import TopicDefaults
 
 Identifier = Annotated[
@@ -70,6 +71,17 @@ class Spark(Model):
         description="More Spark settings.",
         json_schema_extra={"x-allowed": "names that begin with spark., each with a text or a number"},
     )
+    insecure: bool = Field(
+        default=False,
+        description="Whether a cluster master may go without authentication and encryption: for a network that is "
+        "closed by other means.",
+    )
+
+    @model_validator(mode="after")
+    def _network_is_closed(self) -> Self:
+        if allowed := network_problem(self.master, self.conf, self.insecure):
+            raise cross_field_error("master", self.conf.get("spark.master", self.master), allowed)
+        return self
 
 
 class PlatformSettings(Model):
@@ -78,6 +90,11 @@ class PlatformSettings(Model):
     catalog: Catalog = Field(default=Catalog(), description="Where the Iceberg tables are listed and stored.")
     cleaner: CleanerConfigs = Field(default=CleanerConfigs(), description="Bounds over all topics.")
     spark: Spark = Field(default=Spark(), description="How Spark applications start.")
+    allow_clock: bool = Field(
+        default=False,
+        description="Whether a run from Airflow may go by a clock ahead of the real one, and snapshots and branches "
+        "expire by it. For trials.",
+    )
 
 
 class DefaultsFile(Model):

@@ -15,6 +15,7 @@ from cleantail.errors import TableError
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.log_state import kept_log_start
+from cleantail.neighbours import may_delete_files
 from cleantail.partition_state import (
     PROPERTY_INGESTED,
     PartitionState,
@@ -61,6 +62,7 @@ class TableFacts:
     readers: tuple[Reader, ...] = ()
     branches: tuple[str, ...] = ()
     last_compaction: LastCompaction | None = None
+    may_delete_files: bool = True
 
     @property
     def partitions(self) -> list[int]:
@@ -102,6 +104,7 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
         readers=readers,
         branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
         last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
+        may_delete_files=may_delete_files(table.properties),
     )
 
 

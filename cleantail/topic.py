@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from cleantail.check import Check
 from cleantail.check_arguments import column_problems
 from cleantail.columns import Columns
-from cleantail.config_row import Model, cross_field_error, problems_error
+from cleantail.config_row import Model, PrintableText, cross_field_error, problems_error
 from cleantail.events import Event
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.run_schedule import Schedule, parts_of, topic_asset_uri
@@ -179,7 +179,7 @@ class TopicDefaults(Model):
         default=DEFAULT_SCHEDULE,
         description="When the DAG runs: cron, a preset, or a mapping of cron and assets; null is only by hand.",
     )
-    owner: str = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
+    owner: PrintableText = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
     config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
     publish: Literal["auto", "approve"] = Field(
         default="auto", description="approve: every round waits for a person before it is published."

@@ -97,6 +97,7 @@ from cleantail.approval import can_be_held
 from cleantail.config import Topic, load_platform
 from cleantail.config_row import LONG_MAX
 from cleantail.run_schedule import schedule_words, topic_asset_uri
+from cleantail.words import one_line
 from cleantail_airflow.alert_task import AlertOperator
 from cleantail_airflow.approvals import ROLLBACK_TO, ApproveOperator
 from cleantail_airflow.assets import schedule_of
@@ -144,7 +145,7 @@ def topic_dag(topic: Topic, config_dir: Path) -> DAG:
     """The DAG of one topic. The same YAML gives the same DAG, so that Airflow keeps one version of it."""
     with DAG(
         dag_id=topic.topic,
-        description=topic.description or f"Log compaction of {topic.table}",
+        description=one_line(topic.description) or f"Log compaction of {topic.table}",
         doc_md=f"{__doc__}\n\n{settings_table(topic)}",
         schedule=schedule_of(topic),
         start_date=FIRST_DAY,
@@ -252,4 +253,5 @@ def _days(milliseconds: int) -> str:
 
 
 def _code(text: str) -> str:
-    return f"`{text.replace('|', '/').replace('`', '')}`" if text else ""
+    shown = one_line(text).replace("|", "/").replace("`", "")
+    return f"`{shown}`" if shown else ""

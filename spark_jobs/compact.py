@@ -30,7 +30,7 @@ from cleantail.work_units import WorkUnit
 from spark_jobs.columnar.log_round import Outcome, find_removals
 from spark_jobs.columnar.tasks import answers
 from spark_jobs.deleted_versions import remembered
-from spark_jobs.job import Job, parser, run_job
+from spark_jobs.job import Job, parser, require_clock, run_job
 from spark_jobs.session import grouped_by_log, start_session
 from spark_jobs.tables import TopicTable, branch_name
 from spark_jobs.transforms.winners import (
@@ -170,6 +170,7 @@ def count_keyless(table: TopicTable, unit: WorkUnit) -> dict[int, tuple[int, int
 
 def _work(job: Job) -> dict[str, Any]:
     unit = WorkUnit.from_json(json.loads(job.arguments.unit))
+    require_clock(job.platform, unit.now_ms)
     spark = start_session(job.platform, f"cleantail compact {job.topic.topic} unit {unit.unit}")
     return {"ok": True, **compact_unit(TopicTable.of(spark, job.topic, job.platform), job.platform, unit)}
 

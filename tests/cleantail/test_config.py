@@ -1,7 +1,9 @@
 """Loading the configuration: defaults, merging, and errors that say what to do."""
 
+import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -262,7 +264,9 @@ def test_settings_of_the_platform_are_texts(config_dir):
             id="no threads",
         ),
         pytest.param(
-            "home: /tmp", 'platform.home: unknown key, with the value "/tmp": known: catalog, cleaner, spark', id="home"
+            "home: /tmp",
+            'platform.home: unknown key, with the value "/tmp": known: catalog, cleaner, spark, allow_clock',
+            id="home",
         ),
     ],
 )
@@ -445,7 +449,7 @@ def test_a_long_or_unprintable_value_stays_on_one_short_line(problems):
         pytest.param("topic: a\nschedule: */5 * * * *", "quote a text that starts with * or @", id="bare cron"),
         pytest.param("topic: a\nschedule: @daily", "quote a text that starts with * or @", id="bare preset"),
         pytest.param("topic: [", "line 2: did not find expected", id="open bracket"),
-        pytest.param("[" * 100_000, "nested more than 20 levels deep", id="stack overflow"),
+        pytest.param("[" * 60_000, "nested more than 20 levels deep", id="stack overflow"),
         pytest.param("topic: !!python/name:os.system a", "could not determine a constructor", id="python object"),
         pytest.param("- a", "not a mapping", id="list"),
         pytest.param("a", "not a mapping", id="text"),
@@ -596,3 +600,60 @@ def test_the_configuration_imports_nothing_heavy():
     code = f"import sys, cleantail.config; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert done.stdout.strip() == "[]"
+
+
+# ---- a file that would hold up the scheduler
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("# " + "x" * 70_000, r"too long: a file of at most 65536 bytes", id="a long file"),
+        pytest.param(
+            f"topic: a\ndescription: '{'x' * 5000}'", r"description: a text of 5000 characters", id="a long text"
+        ),
+        pytest.param(f"topic: a\n? {'x' * 5000}\n: 1", r"a key of 5000 characters", id="a long key"),
+        pytest.param(f"topic: a\napprovers: ['://{':' * 4000}']", r"approvers\[0\]", id="many colons"),
+        pytest.param(
+            "topic: a\nconfig:\n" + "".join(f" s{i}.ms: 1\n" for i in range(4000)),
+            r"more problems than these: correct the first 50",
+            id="thousands of unknown keys",
+        ),
+    ],
+)
+def test_no_file_takes_long_to_be_refused(config_dir, text, reason):
+    """The DAG processor reads every file at each parse: one that takes minutes would stop all topics."""
+    (config_dir / "topics").mkdir(exist_ok=True)
+    file = config_dir / "topics" / "a.yaml"
+    file.write_text(text)
+    began_s = time.process_time()
+    with pytest.raises(ConfigError, match=reason) as caught:
+        load_topic(file, config_dir)
+    assert time.process_time() - began_s < 5
+    assert len(str(caught.value)) < 60_000
+
+
+def test_the_search_for_secrets_takes_time_by_the_length_of_a_text():
+    """A text of the longest file took minutes by its square."""
+    from cleantail.config_file import _SECRET_VALUE
+
+    began_s = time.process_time()
+    assert not _SECRET_VALUE.search("://" + ":" * 65_000)
+    assert not _SECRET_VALUE.search("://:" * 16_000)
+    assert _SECRET_VALUE.search("https://user:pass:word@host")
+    assert time.process_time() - began_s < 1
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("compaction.strategy.header", "v\n\n![b](http://evil.example/beacon.png)"),
+        ("compaction.strategy.header", "v\u202e"),
+        ("owner", "me\n# Log in again"),
+    ],
+)
+def test_what_airflow_shows_is_on_one_printable_line(problems, key, text):
+    lines = {"owner": f"owner: {json.dumps(text)}"}.get(key, f"config: {{{key}: {json.dumps(text)}}}")
+    assert any(
+        "one printable line of up to 250 characters" in str(problem) for problem in problems(f"topic: a\n{lines}\n")
+    )

@@ -363,6 +363,25 @@ def test_no_new_file_is_no_reason_to_start_spark_or_to_stop(run: Run, jobs: Stub
     assert "nothing new" in rendered(finished, "ingest")["reason"]
 
 
+def test_a_run_that_is_triggered_with_a_clock_ahead_does_nothing(
+    site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def evaluate(*_: Any, **wanted: Any) -> FixedPlan:
+        asked.append(wanted["now_ms"])
+        return FixedPlan(plan())
+
+    monkeypatch.setattr("cleantail.evaluate.evaluate_topic", evaluate)
+    site.topic("orders")
+    ahead = 4_102_444_800_000
+    finished = site.dag("orders").test(run_conf={"now_ms": ahead})
+    assert (finished.state, asked, jobs.names) == ("failed", [], [])
+    (site.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
+    site.dag("orders").test(run_conf={"now_ms": ahead})
+    assert asked == [ahead]
+
+
 @pytest.mark.parametrize("source", [None, "landing/*.jsonl"], ids=["evaluate is first", "ingest is first"])
 def test_a_name_that_no_parameter_has_ends_the_run_at_its_first_task(
     run: Run, jobs: StubbedJobs, site: Site, source: str | None

@@ -183,6 +183,9 @@ def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop,
     workshop.ok("compact", topic, "--now", NOW + 1000)
     assert [(r["partition"], r["offset"]) for r in workshop.read(topic)] == [(0, 1), (1, 1)]
     end = kept_until_ms(kept[0], workshop.find(topic).config.cleantail_failed_branch_retention_ms)
+    workshop.ok("reclaim", topic, "--now", end)
+    assert branches(table_of(topic)) == kept  # branches go by the real clock
+    (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}")
     for now_ms, left in ((end - 1, kept), (end, [])):
         workshop.ok("reclaim", topic, "--now", now_ms)
         assert branches(table_of(topic)) == left

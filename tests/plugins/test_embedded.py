@@ -51,7 +51,7 @@ def test_what_the_environment_already_sets_wins_but_never_the_place_of_the_state
 
 
 def test_the_spark_connection_is_the_master_of_the_platform(site: Site) -> None:
-    (site.config / "defaults.yaml").write_text("platform: {spark: {master: 'spark://m:7077'}}\n")
+    (site.config / "defaults.yaml").write_text("platform: {spark: {master: 'spark://m:7077', insecure: true}}\n")
     env = environment(8081, {"CLEANTAIL_CONFIG": str(site.config), "CLEANTAIL_HOME": str(site.home)})
     assert json.loads(env["AIRFLOW_CONN_SPARK_DEFAULT"]) == {"conn_type": "spark", "host": "spark://m:7077"}
 

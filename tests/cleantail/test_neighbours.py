@@ -1,0 +1,168 @@
+"""Whether a table's folder is its own alone: against real catalogs, with metadata as its owner may have made it."""
+
+import os
+import sqlite3
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.schema import Schema
+from pyiceberg.table.update import SetLocationUpdate
+from pyiceberg.types import LongType, NestedField
+
+from cleantail.catalogs import open_catalog
+from cleantail.config import load_platform
+from cleantail.errors import TableError
+from cleantail.neighbours import (
+    may_delete_files,
+    named_files,
+    require_inner_files,
+    require_inner_paths,
+    require_own_metadata_log,
+    require_own_place,
+)
+
+SCHEMA = Schema(NestedField(1, "offset", LongType()))
+
+
+@pytest.fixture
+def platform(project):
+    return load_platform(project / "config", os.environ)
+
+
+@pytest.fixture
+def table(platform):
+    """table(name, location, **properties): a new table, there or where the catalog puts it."""
+    catalog = open_catalog(platform, {})
+
+    def make(name, location=None, **properties):
+        catalog.create_namespace_if_not_exists(name.partition(".")[0])
+        return catalog.create_table(name, SCHEMA, location=location, properties=properties)
+
+    return make
+
+
+def check(platform, table):
+    return require_own_place(open_catalog(platform, {}), platform, table)
+
+
+def test_tables_beside_each_other_are_in_nobodys_way(platform, table):
+    table("sinks.other")
+    assert check(platform, table("sinks.orders")) == ""
+
+
+@pytest.mark.parametrize("where", ["{0}", "{0}/", "{0}/data", "{0}/../victim", "file://{1}", "{1}/deep/er"])
+@pytest.mark.parametrize("namespace", ["sinks", "elsewhere"])
+def test_a_table_in_or_at_the_folder_of_another_is_refused_by_both_names(platform, table, where, namespace):
+    victim = table("sinks.victim")
+    location = where.format(victim.location(), victim.location().removeprefix("file:"))
+    attacker = table(f"{namespace}.attacker", location)
+    message = rf"{namespace}\.attacker lies at .*sinks\.victim at .*nothing was changed"
+    with pytest.raises(TableError, match=message):
+        check(platform, attacker)
+    with pytest.raises(TableError, match=r"sinks\.victim lies at .*attacker at"):
+        check(platform, victim)
+
+
+def test_a_folder_around_others_and_a_link_to_it_are_refused(platform, table, tmp_path):
+    victim = table("sinks.victim", f"file:{tmp_path}/lake/sub/victim")
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    with pytest.raises(TableError, match=r"around lies at .* table sinks\.victim at"):
+        check(platform, table("sinks.around", f"{tmp_path}/link"))
+    with pytest.raises(TableError, match=r"victim lies at .* table sinks\.around at"):
+        check(platform, victim)
+
+
+def test_where_a_table_has_its_data_counts_not_where_its_metadata_is(platform, table, tmp_path):
+    """One query tells the places of metadata; a table may have its data elsewhere."""
+    table("sinks.victim", f"file:{tmp_path}/far/victim", **{"write.metadata.path": f"file:{tmp_path}/meta/victim"})
+    for number, location in enumerate((f"file:{tmp_path}/far", f"file:{tmp_path}/meta")):
+        with pytest.raises(TableError, match=r"table sinks\.victim at"):
+            check(platform, table(f"sinks.attacker{number}", location))
+
+
+def test_a_data_path_of_another_counts_as_its_place(platform, table, tmp_path):
+    table("sinks.victim", **{"write.data.path": f"file:{tmp_path}/objects/victim"})
+    with pytest.raises(TableError, match=r"table sinks\.victim at file:.*objects/victim"):
+        check(platform, table("sinks.attacker", f"file:{tmp_path}/objects"))
+
+
+def test_tables_of_another_catalog_in_the_same_database_count(platform, table):
+    victim = table("sinks.victim")
+    with sqlite3.connect(platform.home / "catalog.db") as database:
+        database.execute("UPDATE iceberg_tables SET catalog_name = 'of_another_team'")
+    with pytest.raises(TableError, match=r"table of_another_team\.sinks\.victim at"):
+        check(platform, table("sinks.attacker", victim.location()))
+
+
+def test_a_broken_table_counts_by_where_its_metadata_was(platform, table):
+    victim = table("sinks.victim")
+    os.unlink(victim.metadata_location.removeprefix("file:"))
+    with pytest.raises(TableError, match=r"table sinks\.victim at"):
+        check(platform, table("sinks.attacker", f"{victim.location()}/data"))
+
+
+@pytest.mark.parametrize("up", ["warehouse", "."])
+def test_a_folder_that_has_the_warehouse_or_the_home_in_it_is_refused(platform, table, up):
+    with pytest.raises(TableError, match=r"which has (the warehouse|CLEANTAIL_HOME) \("):
+        check(platform, table("sinks.attacker", f"file:{platform.home / up}"))
+
+
+@pytest.mark.parametrize("key", ["write.data.path", "write.metadata.path", "write.object-storage.path"])
+def test_a_property_that_puts_files_outside_the_location_is_refused(key):
+    with pytest.raises(TableError, match=rf"n\.t has {key}=s3://b/x, which is outside its location s3://b/t"):
+        require_inner_paths("n.t", "s3://b/t", {key: "s3://b/x"})
+    require_inner_paths("n.t", "s3://b/t", {key: "s3a://b/t/x"})
+
+
+def test_files_that_only_an_old_snapshot_names_are_seen(table):
+    mine, victim = table("sinks.mine"), table("sinks.victim")
+    victim.append(pa.table({"offset": [1]}))
+    [foreign] = [task.file.file_path for task in victim.scan().plan_files()]
+    mine.add_files([foreign])
+    mine.delete("offset >= 0")
+    with pytest.raises(TableError, match=r"metadata of table n\.mine names files outside its location .*victim/data/"):
+        require_inner_files("n.mine", mine.location(), named_files(mine))
+    require_inner_files("n.victim", victim.location(), named_files(victim))
+
+
+@pytest.mark.parametrize(("value", "may"), [("false", False), ("FALSE", False), ("true", True), (None, True)])
+def test_gc_enabled_says_whether_files_may_go(value, may):
+    assert may_delete_files({} if value is None else {"gc.enabled": value}) is may
+
+
+def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders_table, tmp_path):
+    """By write.metadata.delete-after-commit.enabled, which each commit goes by."""
+    table, moved = orders_table.table, f"file:{tmp_path}/moved"
+    orders_table.append((0, 0, 1, b"a", b"x"))
+    with table.transaction() as transaction:
+        transaction.set_properties({"write.metadata.delete-after-commit.enabled": "true"})
+        transaction._apply((SetLocationUpdate(location=moved),))
+    with pytest.raises(TableError, match=r"its log of metadata names .* a commit would delete it; nothing was changed"):
+        require_own_metadata_log("cleantail.orders", table.location(), table.metadata)
+
+
+class Guarded(RestCatalog):
+    """A REST catalog as a client meets it that is shown one namespace, and of it one table."""
+
+    def __init__(self):
+        self.name = "rest"
+
+    def list_namespaces(self, namespace=()):
+        if namespace == ():
+            return [("sinks",), ("hidden",)]
+        return []
+
+    def list_tables(self, namespace):
+        if namespace == ("hidden",):
+            raise ForbiddenError("not for you")
+        return [("sinks", "orders"), ("sinks", "secret")]
+
+    def load_table(self, identifier):
+        raise ForbiddenError("not for you")
+
+
+def test_of_a_catalog_that_hides_tables_it_is_said_how_many(platform, table):
+    unseen = require_own_place(Guarded(), platform, table("sinks.orders"))
+    assert unseen == "2 namespaces or tables of catalog rest are not shown to us"
