@@ -44,8 +44,8 @@ $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars bin
 demo: setup ## the main job under a real Airflow scheduler on embedded parts; ends with a table
 	$(BIN)/python -m demo
 
-test: setup ## all tests, in two processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: setup ## all tests, in one process more than there are cores: each of them waits for its own Spark at times
+	$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder --durations=40
 
 test-deep: setup ## many random histories against the rules, and the cases with a million records
 	CLEANTAIL_HISTORIES=$${CLEANTAIL_HISTORIES:-6} CLEANTAIL_CASE_RECORDS=1000000 \

@@ -211,7 +211,10 @@ def test_two_tasks_that_tell_a_channel_at_once_leave_it_unsure():
     book = Play().look(RUN).book
     [telling] = tellings(book, MAIL)
     book = while_telling(while_telling(book, MAIL, telling, "me"), MAIL, telling, "other")
-    assert after_telling(book, MAIL, telling, "me").incidents[RUN.key].words == {"mail": Word(Said.UNSURE)}
+    book_after_one = after_telling(book, MAIL, telling, "me")
+    assert book_after_one.incidents[RUN.key].words == {"mail": Word(Said.UNSURE, by="other", beside=True)}
+    book_after_both = after_telling(book_after_one, MAIL, telling, "other")
+    assert book_after_both.incidents[RUN.key].words == {"mail": Word(Said.UNSURE)}
     forgotten = after_telling(replace(book, incidents={}), MAIL, telling, "me")
     assert forgotten.incidents[RUN.key].words == {"mail": Word(Said.UNSURE)}
 
