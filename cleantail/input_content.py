@@ -1,0 +1,61 @@
+"""The unpacked content of a source's file, in blocks or lines, of which no more is held or read than is allowed."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from cleantail.input_limits import FILE_BYTES, FILE_RATIO, LINE_BYTES, InputLimits, limit_text
+
+BLOCK_BYTES = 1 << 20
+
+
+class Content:
+    """The bytes of a file, decompressed where its name ends in .gz. Both readers raise ValueError where a limit is
+    passed: in a .gz file that is before the rest is unpacked."""
+
+    def __init__(self, file: Path, limits: InputLimits) -> None:
+        self._packed_bytes = file.stat().st_size if file.name.endswith(".gz") else None
+        self._limits = limits
+        self._most = limits.file_bytes if self._packed_bytes is None else limits.unpacked_bytes(self._packed_bytes)
+        self._left = self._most
+        self._stream = _opened(file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stream.close()
+
+    def blocks(self) -> Iterator[bytes]:
+        """All of it, in pieces of up to BLOCK_BYTES."""
+        while block := self._stream.read(BLOCK_BYTES):
+            self._count(len(block))
+            yield block
+
+    def lines(self) -> Iterator[bytes]:
+        """Each with its end. Only \\n ends one, as kcat writes them."""
+        most = self._limits.line_bytes
+        while line := self._stream.readline(most + 1):
+            if len(line) > most:
+                raise ValueError(f"a line of more than {most} bytes; {limit_text(LINE_BYTES)}")
+            self._count(len(line))
+            yield line
+
+    def _count(self, size: int) -> None:
+        self._left -= size
+        if self._left >= 0:
+            return
+        if self._packed_bytes is None or self._most == self._limits.file_bytes:
+            raise ValueError(f"a file of more than {self._most} bytes, unpacked; {limit_text(FILE_BYTES)}")
+        raise ValueError(
+            f"{self._packed_bytes} bytes that unpack to more than {self._most}, over {self._limits.file_ratio} times "
+            f"as many; {limit_text(FILE_RATIO)}"
+        )
+
+
+def _opened(file: Path) -> BinaryIO:
+    return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
