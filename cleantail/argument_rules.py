@@ -107,7 +107,9 @@ def _pattern(place: str, pattern: str) -> Iterator[Problem]:
     try:
         with warnings.catch_warnings(action="ignore"):  # Java's && in a set looks to Python like a set to come
             re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as e:
+    except RecursionError:
+        yield Problem(place, not_allowed(pattern), "a regular expression that is nested less deeply", pattern)
+    except (re.error, OverflowError) as e:
         if str(e).startswith(_BROKEN_IN_EVERY_DIALECT):
             yield Problem(place, not_allowed(pattern), f"a regular expression of Java ({e})", pattern)
             return
