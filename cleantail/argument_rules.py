@@ -99,7 +99,7 @@ def _weights(partition: Mapping[str, Any]) -> Iterator[Problem]:
 def _time_format(text: str) -> Iterator[Problem]:
     try:
         datetime.strptime(_SOME_TIME.strftime(text), text)
-    except ValueError:
+    except (ValueError, re.error):  # strptime makes a pattern of it, where %d%d is one name twice
         yield Problem("kwargs.strftime_format", not_allowed(text), "a format of Python's strptime, as %Y-%m-%d", text)
 
 

@@ -9,6 +9,7 @@ A topic's YAML lies over the defaults: mappings merge key by key, lists replace,
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -62,6 +63,8 @@ __all__ = [
     "load_topics",
     "scan_topics",
 ]
+
+logger = logging.getLogger("cleantail.config")
 
 HOME_VARIABLE = "CLEANTAIL_HOME"
 CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
@@ -184,6 +187,10 @@ def _topic_or_error(file: Path, defaults: DefaultsFile, written: dict[str, Any])
         return _topic(file, defaults, written)
     except ConfigError as error:
         return error
+    except Exception as error:  # a defect of Cleantail's, which is to hide no other topic
+        logger.debug("%s", file, exc_info=True)
+        fact = f"cannot be understood: {type(error).__name__}"
+        return ConfigError(file, [Problem("", fact, "what the README says; this is a defect, please report it")])
 
 
 def _topic(file: Path, defaults: DefaultsFile, written: dict[str, Any]) -> Topic:

@@ -94,8 +94,8 @@ class PlatformSettings(Model):
     limits: LimitConfigs = Field(default=LimitConfigs(), description="What bad input may cost at most.")
     allow_clock: bool = Field(
         default=False,
-        description="Whether a run from Airflow may go by a clock ahead of the real one, and snapshots and branches "
-        "expire by it. For trials.",
+        description="Whether a run from Airflow may go by another clock than the real one, and snapshots and "
+        "branches expire by it. For trials.",
     )
 
 
