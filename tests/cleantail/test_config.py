@@ -265,7 +265,7 @@ def test_settings_of_the_platform_are_texts(config_dir):
         ),
         pytest.param(
             "home: /tmp",
-            'platform.home: unknown key, with the value "/tmp": known: catalog, cleaner, spark, allow_clock',
+            'platform.home: unknown key, with the value "/tmp": known: catalog, cleaner, spark, limits, allow_clock',
             id="home",
         ),
     ],
@@ -682,4 +682,16 @@ def test_a_defect_in_reading_one_file_hides_no_other_topic(tmp_path, monkeypatch
         (tmp_path / "topics" / f"{name}.yaml").write_text(f"topic: {name}\n")
     [(_, wrong), (_, right)] = scan_topics(tmp_path)
     assert isinstance(wrong, ConfigError) and "cannot be understood: ZeroDivisionError" in str(wrong)
+    assert right.topic == "b"
+
+
+@pytest.mark.parametrize("column", [{}, [], {"a": []}, 1, None], ids=["mapping", "list", "nested", "number", "null"])
+def test_a_column_that_is_no_text_is_a_problem_of_its_file_alone(tmp_path, column):
+    kwargs = {"column": column, "min_value": 1, "max_value": "2026-01-01"}
+    (tmp_path / "topics").mkdir()
+    check = {"expectation": "expect_column_values_to_be_between", "kwargs": kwargs}
+    (tmp_path / "topics" / "a.yaml").write_text(json.dumps({"topic": "a", "checks": [check]}))
+    (tmp_path / "topics" / "b.yaml").write_text("topic: b\n")
+    [(_, wrong), (_, right)] = scan_topics(tmp_path)
+    assert isinstance(wrong, ConfigError) and "checks[0].kwargs.column" in str(wrong)
     assert right.topic == "b"
