@@ -21,7 +21,6 @@ class Content:
         self._packed_bytes = file.stat().st_size if file.name.endswith(".gz") else None
         self._limits = limits
         self._most = limits.file_bytes if self._packed_bytes is None else limits.unpacked_bytes(self._packed_bytes)
-        self._left = self._most
         self._stream = _opened(file)
 
     def __enter__(self) -> Self:
@@ -32,26 +31,27 @@ class Content:
 
     def blocks(self) -> Iterator[bytes]:
         """All of it, in pieces of up to BLOCK_BYTES."""
+        left = self._most
         while block := self._stream.read(BLOCK_BYTES):
-            self._count(len(block))
+            if (left := left - len(block)) < 0:
+                raise self._too_much()
             yield block
 
     def lines(self) -> Iterator[bytes]:
         """Each with its end. Only \\n ends one, as kcat writes them."""
-        most = self._limits.line_bytes
-        while line := self._stream.readline(most + 1):
-            if len(line) > most:
+        left, most, readline = self._most, self._limits.line_bytes, self._stream.readline
+        while line := readline(most + 1):
+            size = len(line)
+            if size > most:
                 raise ValueError(f"a line of more than {most} bytes; {limit_text(LINE_BYTES)}")
-            self._count(len(line))
+            if (left := left - size) < 0:
+                raise self._too_much()
             yield line
 
-    def _count(self, size: int) -> None:
-        self._left -= size
-        if self._left >= 0:
-            return
+    def _too_much(self) -> ValueError:
         if self._packed_bytes is None or self._most == self._limits.file_bytes:
-            raise ValueError(f"a file of more than {self._most} bytes, unpacked; {limit_text(FILE_BYTES)}")
-        raise ValueError(
+            return ValueError(f"a file of more than {self._most} bytes, unpacked; {limit_text(FILE_BYTES)}")
+        return ValueError(
             f"{self._packed_bytes} bytes that unpack to more than {self._most}, over {self._limits.file_ratio} times "
             f"as many; {limit_text(FILE_RATIO)}"
         )

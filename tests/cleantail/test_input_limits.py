@@ -120,7 +120,7 @@ def test_the_cost_of_an_object_is_that_of_its_length():
     ("text", "words"),
     [
         (b'{"payload":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
-        (b'{"payload":"v","partition":0,"offset":' + b"1" * 1_000_000 + b"}", "a number of 1000000 digits"),
+        (b'{"payload":"v","partition":0,"offset":' + b"1" * 1_000_000 + b"}", "a number of thousands of digits"),
     ],
     ids=["nesting", "digits"],
 )
