@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -18,10 +19,11 @@ class Content:
     passed: in a .gz file that is before the rest is unpacked."""
 
     def __init__(self, file: Path, limits: InputLimits) -> None:
-        self._packed_bytes = file.stat().st_size if file.name.endswith(".gz") else None
+        self._stream = _opened(file)
+        packed_bytes = os.fstat(self._stream.fileno()).st_size
+        self._packed_bytes = packed_bytes if file.name.endswith(".gz") else None
         self._limits = limits
         self._most = limits.file_bytes if self._packed_bytes is None else limits.unpacked_bytes(self._packed_bytes)
-        self._stream = _opened(file)
 
     def __enter__(self) -> Self:
         return self

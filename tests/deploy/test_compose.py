@@ -210,18 +210,3 @@ def test_the_address_that_another_host_sees_is_that_of_the_way_to_it() -> None:
         env={"SEEN_BY_SECONDS": "0"},
     )
     assert wrong.returncode == 1 and "nobody.invalid" in wrong.stderr
-
-
-def mount_of(volume: str) -> str:
-    """Where a volume is in the container; its source may have a default in it."""
-    return re.sub(r":(ro|rw)$", "", volume).rpartition(":")[2]
-
-
-def test_passwords_are_where_they_are_written_and_asked_for_and_nowhere_else() -> None:
-    file = COMPOSE["x-airflow-environment"]["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
-    place = str(Path(file).parent)
-    mounted = {name for name, s in SERVICES.items() if any(mount_of(v) == place for v in s.get("volumes", []))}
-    assert mounted == {"airflow-init", "airflow-apiserver"}
-    others = [mount_of(v) for s in SERVICES.values() for v in s.get("volumes", []) if mount_of(v) != place]
-    assert not [other for other in others if Path(place).is_relative_to(other)]
-    assert place in (ROOT / "deploy/Dockerfile").read_text()
