@@ -151,8 +151,10 @@ def _adopt(topic: Topic, platform: Platform, upgrade: bool) -> None:
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     """Why files of others could be deleted as the table's own, and what could not be looked at."""
     from cleantail import neighbours
+    from cleantail.adoption import own_table_problems
 
-    name, location, said, unseen = ".".join(table.name()[-2:]), table.location(), [], ""
+    name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
+    said = own_table_problems(name, table.properties)
     try:
         unseen = neighbours.require_own_place(table.catalog, platform, table)
     except TableError as e:

@@ -128,7 +128,7 @@ def _fitting(expectation: str) -> str:
 
 def _bounds_of_another_kind(arguments: Mapping[str, Any]) -> Iterator[Problem]:
     """Numbers that times are compared with, or times that numbers are, which Spark refuses."""
-    column = arguments.get("column")
+    column = str(arguments.get("column"))
     wanted = {TIMESTAMP: "a date or time as text"} | dict.fromkeys(NUMBER_COLUMNS, "a number")
     for name in ("min_value", "max_value"):
         bound = arguments.get(name)

@@ -1,4 +1,5 @@
-"""Which clock a decision goes by. A clock that is given may be ahead of the real one: what cannot be undone may not."""
+"""Which clock a decision goes by. One that is given may be another than the real one: what cannot be undone goes by the
+real one, and whoever may only trigger a run gives none."""
 
 from __future__ import annotations
 
@@ -13,6 +14,19 @@ def expiry_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
     """The clock by which snapshots and branches expire: the one that is given, and never ahead of the real one, which
     `clock_ms` reads. With platform.allow_clock the one that is given."""
     return now_ms if platform.allow_clock else min(now_ms, clock_ms)
+
+
+def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
+    """Raises CleantailError where a run is asked to begin by another clock than the real one, and the platform does
+    not say that it may. A clock behind is no more harmless than one ahead: horizons of tombstones and the memory of
+    late versions are counted from it, and branches that are kept for a while are named by it."""
+    require_past(platform, now_ms, clock_ms)
+    if now_ms < clock_ms - SKEW_MS and not platform.allow_clock:
+        raise CleantailError(
+            f"now_ms {now_ms} is {clock_ms - now_ms} ms behind the clock: tombstones, versions that are remembered and "
+            f"branches of failed rounds would go before their time, later on; nothing was changed. Leave it empty for "
+            f"the clock, or write `allow_clock: true` under `platform:` in defaults.yaml, for trials only"
+        )
 
 
 def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 0) -> None:

@@ -7,6 +7,7 @@ import getpass
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from cleantail import what_if_command
@@ -37,7 +38,8 @@ def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
     found = list(scan_topics(arguments.config, os.environ))
     topics = [(file, topic) for file, topic in found if isinstance(topic, Topic)]
     names = {topic.topic for _, topic in topics}
-    warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read_yaml(file), names)]
+    read = partial(read_yaml, most_bytes=platform.limits.yaml_max_bytes)
+    warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read(file), names)]
     report.configuration(found, warnings, arguments.json)
     return 0 if all(isinstance(topic, Topic) for _, topic in found) else 2
 

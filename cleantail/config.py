@@ -9,6 +9,7 @@ A topic's YAML lies over the defaults: mappings merge key by key, lists replace,
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,9 @@ from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_file import read_yaml
 from cleantail.config_problems import nearest, validate
 from cleantail.errors import ConfigError, Problem, not_allowed
+from cleantail.input_limits import YAML_BYTES, limit_text
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.limit_configs import LimitConfigs
 from cleantail.platform_config import Catalog, DefaultsFile, Platform, Spark
 from cleantail.topic import (
     Alert,
@@ -44,6 +47,7 @@ __all__ = [
     "ConfigError",
     "FileAlert",
     "KafkaConfigs",
+    "LimitConfigs",
     "MailAlert",
     "Platform",
     "SlackAlert",
@@ -59,6 +63,8 @@ __all__ = [
     "load_topics",
     "scan_topics",
 ]
+
+logger = logging.getLogger("cleantail.config")
 
 HOME_VARIABLE = "CLEANTAIL_HOME"
 CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
@@ -86,6 +92,7 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
         catalog=parts.catalog,
         cleaner=parts.cleaner,
         spark=parts.spark,
+        limits=parts.limits,
         allow_clock=parts.allow_clock,
         home=home,
         config_dir=root,
@@ -180,10 +187,15 @@ def _topic_or_error(file: Path, defaults: DefaultsFile, written: dict[str, Any])
         return _topic(file, defaults, written)
     except ConfigError as error:
         return error
+    except Exception as error:  # a defect of Cleantail's, which is to hide no other topic
+        logger.debug("%s", file, exc_info=True)
+        fact = f"cannot be understood: {type(error).__name__}"
+        return ConfigError(file, [Problem("", fact, "what the README says; this is a defect, please report it")])
 
 
 def _topic(file: Path, defaults: DefaultsFile, written: dict[str, Any]) -> Topic:
-    data = _merged(written, _without_nulls(read_yaml(file)))
+    most_bytes = defaults.platform.limits.yaml_max_bytes
+    data = _merged(written, _without_nulls(read_yaml(file, most_bytes, limit_text(YAML_BYTES))))
     name = str(data.get("topic") or "none")  # a wrong name is one problem, not also a wrong table
     data.setdefault("table", default_table(defaults.platform.catalog.namespace, name))
     return validate(Topic, data, file)

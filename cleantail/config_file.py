@@ -20,7 +20,8 @@ Place = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severi
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast
 _DEEPEST = 20
 MOST_BYTES = 65_536
-"""A file that people write and review is shorter; every look at it by the scheduler costs its length."""
+"""A file that people write and review is shorter; every look at it by the scheduler costs its length. Of defaults.yaml,
+which says how long the others may be."""
 MOST_CHARS = 4096
 """Of one text in it."""
 _INTEGER_TAG = "tag:yaml.org,2002:int"
@@ -60,16 +61,17 @@ class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
         return mapping
 
 
-def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping that `file` holds; an empty file is an empty mapping.
+def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict[str, Any]:
+    """The mapping that `file` holds; an empty file is an empty mapping. `limit` says where `most_bytes` is set.
 
-    Raises ConfigError when the file is missing, not YAML (with the line), or not a mapping.
+    Raises ConfigError when the file is missing, too long, not YAML (with the line), or not a mapping.
     """
     try:
         with file.open("rb") as stream:
-            text = stream.read(MOST_BYTES + 1)
-        if len(text) > MOST_BYTES:
-            raise ConfigError(file, [Problem("", "too long", f"a file of at most {MOST_BYTES} bytes")])
+            text = stream.read(most_bytes + 1)
+        if len(text) > most_bytes:
+            allowed = f"a file of at most {most_bytes} bytes{f'; {limit}' if limit else ''}"
+            raise ConfigError(file, [Problem("", "too long", allowed)])
         _require_plain(text)
         data = yaml.load(text, Loader=_Loader)  # a safe loader
     except OSError as error:

@@ -16,12 +16,15 @@ import binascii
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from cleantail.errors import BadLineError, CleantailError
+from cleantail.input_content import Content
+from cleantail.input_limits import DEFAULT_LIMITS, HEADERS, InputLimits, limit_text
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -47,30 +50,29 @@ class Record:
     headers: tuple[Header, ...]
 
 
-def open_lines(file: Path) -> BinaryIO:
-    """The file's bytes, decompressed where its name ends in .gz."""
-    return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
-
-
-def read_records(file: Path, encoding: str = "text", topic: str | None = None) -> Iterator[Record]:
-    """The records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number; blank lines pass.
-    `topic`: as parse_line has it."""
-    number = 0
+def read_records(
+    file: Path, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
+) -> Iterator[Record]:
+    """The records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number, also where a limit is
+    passed; blank lines pass. `topic`: as parse_line has it."""
+    number = 1
     try:
-        with open_lines(file) as lines:
-            for line in lines:
-                number += 1
+        with Content(file, limits) as content:
+            for line in content.lines():
                 if line.strip():
-                    yield parse_line(line, encoding, topic)
+                    yield parse_line(line, encoding, topic, limits)
+                number += 1
     except ValueError as e:
         raise BadLineError(file, number, str(e)) from None
     except (OSError, EOFError, gzip.zlib.error) as e:  # type: ignore[attr-defined]
         if isinstance(e, FileNotFoundError | PermissionError | IsADirectoryError):
             raise CleantailError(f"{file} cannot be read: {e.strerror}; nothing was appended") from None
-        raise BadLineError(file, number + 1, f"the file ends early or is not gzip: {e}") from None
+        raise BadLineError(file, number, f"the file ends early or is not gzip: {e}") from None
 
 
-def parse_line(line: bytes, encoding: str = "text", topic: str | None = None) -> Record:
+def parse_line(
+    line: bytes, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
+) -> Record:
     """One line as a record. Raises ValueError saying which field is wrong, its value, and what is allowed.
 
     `topic`: what the line's own `topic` has to be where it has one; None lets it be any.
@@ -85,15 +87,21 @@ def parse_line(line: bytes, encoding: str = "text", topic: str | None = None) ->
         timestamp_type=_timestamp_type(fields),
         key=_bytes(fields, "key", encoding),
         value=_bytes(fields, "payload", encoding),
-        headers=_headers(fields, encoding),
+        headers=_headers(fields, encoding, limits),
     )
 
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_once)
-    except (json.JSONDecodeError, RecursionError) as e:
+    except RecursionError:
+        raise ValueError("nested too deeply: a record is an object, of which only the headers are a list") from None
+    except json.JSONDecodeError as e:
         raise ValueError(f"not JSON: {e}") from None
+    except ValueError as e:
+        if str(e).startswith("Exceeds the limit"):  # Python's: they cost the square of their number
+            raise ValueError("not JSON: a number of thousands of digits") from None
+        raise
     if not isinstance(fields, dict):
         raise ValueError(f"not a JSON object: {_shown(fields)}")
     if "payload" not in fields:
@@ -124,8 +132,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose names occur once: of two offsets nobody knows which is meant."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        times = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in times.items() if count > 1)
         raise ValueError(f"{_shown(twice)} occurs twice")
     return fields
 
@@ -169,12 +177,14 @@ def _decoded(value: str, name: str, encoding: object) -> bytes:
         raise ValueError(f'"{name}" is {_shown(value)}: not base64') from None
 
 
-def _headers(fields: dict[str, Any], encoding: str) -> tuple[Header, ...]:
+def _headers(fields: dict[str, Any], encoding: str, limits: InputLimits) -> tuple[Header, ...]:
     flat = fields.get("headers")
     if flat is None:
         return ()
     if not isinstance(flat, list) or len(flat) % 2:
         raise ValueError('"headers" is not a list of names and values in turn')
+    if len(flat) // 2 > limits.headers:
+        raise ValueError(f'"headers" are {len(flat) // 2}, of at most {limits.headers}; {limit_text(HEADERS)}')
     encoding = fields.get("headers_encoding", encoding)
     return tuple(_header(name, value, encoding) for name, value in zip(flat[::2], flat[1::2], strict=True))
 

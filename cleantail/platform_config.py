@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_row import Model, cross_field_error
+from cleantail.limit_configs import LimitConfigs
 from cleantail.spark_network import network_problem
 from cleantail.topic import TopicDefaults
 
@@ -90,10 +91,11 @@ class PlatformSettings(Model):
     catalog: Catalog = Field(default=Catalog(), description="Where the Iceberg tables are listed and stored.")
     cleaner: CleanerConfigs = Field(default=CleanerConfigs(), description="Bounds over all topics.")
     spark: Spark = Field(default=Spark(), description="How Spark applications start.")
+    limits: LimitConfigs = Field(default=LimitConfigs(), description="What bad input may cost at most.")
     allow_clock: bool = Field(
         default=False,
-        description="Whether a run from Airflow may go by a clock ahead of the real one, and snapshots and branches "
-        "expire by it. For trials.",
+        description="Whether a run from Airflow may go by another clock than the real one, and snapshots and "
+        "branches expire by it. For trials.",
     )
 
 

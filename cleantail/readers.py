@@ -81,6 +81,8 @@ def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
     readers, broken = registered_in(catalog, namespace_of(topic))
     if topic.topic in broken:
         raise TableError(broken[topic.topic])
+    for problem in broken.values():
+        logger.warning("%s; it is passed over", problem)
     return readers.get(topic.topic, ())
 
 

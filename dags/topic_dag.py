@@ -62,9 +62,9 @@ wait behind it, other topics do not. Where nothing had to be asked the task is s
 
 ## By hand
 **Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one), `now_ms`
-(another clock) and `rollback_to` (undo: `last` is to before the last published round; what was appended since stays;
-the next run compacts anew, so correct the YAML first). A run that is triggered with any other name ends at its first
-task. A wrong file that was ingested is taken back on the command line alone. The same code without Airflow:
+(another clock, in trials) and `rollback_to` (undo: `last` is to before the last published round; what was appended
+since stays; the next run compacts anew, so correct the YAML first). A run that is triggered with any other name ends at
+its first task. A wrong file that was ingested is taken back on the command line alone. The same code without Airflow:
 
 ```
 cleantail status TOPIC                 # log state by partition
@@ -129,8 +129,8 @@ PARAMS = {
         None,
         type=["null", "integer"],
         minimum=0,
-        description="Empty: now. Else the clock of every decision, in milliseconds since 1970 (Unix ms): "
-        "`date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
+        description="Empty: now. Else, where platform.allow_clock is true, the clock of every decision, in "
+        "milliseconds since 1970 (Unix ms): `date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
     ),
     ROLLBACK_TO: Param(
         None,

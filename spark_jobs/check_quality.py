@@ -36,6 +36,7 @@ from spark_jobs.job import Job, parser, run_job
 from spark_jobs.measures import measure_unit, rows_by_log
 from spark_jobs.session import grouped_by_log, start_session
 from spark_jobs.tables import TopicTable
+from spark_jobs.time_limit import TimeLimit
 from spark_jobs.transforms.audit import full_proof
 from spark_jobs.transforms.winners import below_end, span_condition
 
@@ -65,11 +66,12 @@ def check_round(
     measures = [m | _keyless(held, m[PARTITION]) for m in measures]
     findings = for_keyless(auditor.check_round(round_id, [_violations(m, rules) for m in measures]), held)
     findings = [_with_offset(finding, measures) for finding in findings]
+    limit = TimeLimit(platform.limits.checks_max_ms)
     for work in works:
         judged = [w for w in work.partitions if (expiring or not w.only_retention) and w.partition not in held]
         if judged:
             records = as_text(below_end(table.at_branch(work.branch), judged))
-            findings += auditor.check_records(round_id, records, [w.partition for w in judged])
+            findings += auditor.check_records(round_id, records, [w.partition for w in judged], limit)
     verdicts = [_verdict(m[PARTITION], findings) for m in measures]
     if table.topic.columns is not None:
         verdicts = all_or_none(verdicts, held)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from spark_jobs.time_limit import TooLongError
+
 _NO_COLUMN = re.compile(r'The column "([\w$.-]+)" in BatchData does not exist')
 _ERROR_CLASS = re.compile(r"(?:^|[:\n] ?)\[([A-Z][A-Z0-9_]{2,}(?:\.[A-Z0-9_]+)*)\] ")
 """Spark's name of an error, which begins its message."""
@@ -28,7 +30,9 @@ def error_in(result: Any) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """The same of what Great Expectations raised."""
+    """The same of what Great Expectations raised, or of what ended it."""
+    if isinstance(error, TooLongError):
+        return f"{COULD_NOT}: {error}"
     return _reason(str(error), f"{type(error).__name__}:")
 
 

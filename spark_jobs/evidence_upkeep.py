@@ -65,5 +65,5 @@ def _remove_unused(table: TopicTable, platform: Platform, evidence: Any, name: s
     require_own_files(table.spark, name, seen.location())
     before_ms = int(time.time() * 1000) - UNUSED_AFTER_MS
     evidence.refresh()
-    expire_snapshots(table.spark, evidence, before_ms)
-    remove_orphans(table.spark, evidence, name, before_ms)
+    expire_snapshots(table.spark, evidence, before_ms, seen.location())
+    remove_orphans(table.spark, evidence, name, before_ms, seen.location())

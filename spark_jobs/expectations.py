@@ -26,6 +26,7 @@ from cleantail.topic_table import PARTITION
 from spark_jobs.data_docs_pages import SITE, apart, build, subject
 from spark_jobs.evaluation_errors import error_text
 from spark_jobs.findings import Finding, measure_findings, record_finding, unevaluated
+from spark_jobs.time_limit import TimeLimit, TooLongError
 
 logger = logging.getLogger("cleantail.expectations")
 
@@ -118,32 +119,36 @@ class Auditor:
             "ExpectColumnValuesToBeBetween", column=measure, min_value=0, max_value=0, meta=meta, severity=severity
         )
 
-    def check_records(self, round_id: str, records: DataFrame, logs: Sequence[int]) -> list[Finding]:
-        """The topic's own expectations on the records that a round would publish; per log only where one fails."""
+    def check_records(self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit) -> list[Finding]:
+        """The topic's own expectations on the records that a round would publish; per log only where one fails. Those
+        that take too long could not be evaluated."""
         if not self._topic.checks:
             return []
         checks, before = self._topic.checks, len(self._results)
-        together = self._record_findings(round_id, records, checks, logs)
+        together = self._record_findings(round_id, records, checks, logs, limit)
         if all(f.passed for f in together) or len(logs) == 1:
             return together
         self._forget_all_after(before)
         alone = ((p, records.where(f"`{PARTITION}` = {p:d}")) for p in logs)
-        return [f for p, of_log in alone for f in self._record_findings(round_id, of_log, checks, [p])]
+        return [f for p, of_log in alone for f in self._record_findings(round_id, of_log, checks, [p], limit)]
 
     def _record_findings(
-        self, round_id: str, records: DataFrame, checks: Sequence[Check], logs: Sequence[int]
+        self, round_id: str, records: DataFrame, checks: Sequence[Check], logs: Sequence[int], limit: TimeLimit
     ) -> list[Finding]:
         """What the checks say of the logs together. One that Great Expectations fails at is no reason to stop the
         topic: the others are asked alone."""
         try:
             suite = [self._own_expectation(check) for check in checks]
-            results = self._run(lambda: self._checkpoint("spark", "records", suite, logs), records, round_id)
+            with limit.watched(records.sparkSession):
+                results = self._run(lambda: self._checkpoint("spark", "records", suite, logs), records, round_id)
+        except TooLongError as e:
+            return [unevaluated(check, p, e) for check in checks for p in logs]
         except (OSError, Py4JNetworkError):  # a full disk, a JVM that is gone: nothing that the data has done
             raise
         except Exception as e:
             if len(checks) == 1:
                 return [unevaluated(checks[0], p, e) for p in logs]
-            return [f for check in checks for f in self._record_findings(round_id, records, [check], logs)]
+            return [f for check in checks for f in self._record_findings(round_id, records, [check], logs, limit)]
         return [record_finding(result, p) for p in logs for result in results]
 
     def _own_expectation(self, check: Check) -> Any:

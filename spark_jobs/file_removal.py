@@ -31,23 +31,25 @@ def require_own_files(spark: SparkSession, name: str, location: str) -> None:
     require_inner_files(name.replace("`", "").partition(".")[2], location, (row["path"] for row in rows))
 
 
-def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int) -> int:
+def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int, location: str) -> int:
     """Snapshots older than that, but for the current one of each branch; returns how many went. Where the table's
-    `gc.enabled` is false none does."""
+    `gc.enabled` is false none does. `location` is where the table was when it was looked at: somebody may have moved
+    it meanwhile."""
     if not may_delete_files(texts(table.properties())):
         return 0
     before = sum(1 for _ in each(table.snapshots()))
     action = _actions(spark).expireSnapshots(table).expireOlderThan(max(older_than_ms, 0)).retainLast(1)
     gone = DataFrame(action.expireFiles().toDF(), spark).select("path", "type").distinct().collect()
-    _delete(spark, table, ((row["path"], row["type"]) for row in gone))
+    _delete(spark, table, ((row["path"], row["type"]) for row in gone), location)
     table.refresh()
     return before - sum(1 for _ in each(table.snapshots()))
 
 
-def remove_orphans(spark: SparkSession, table: Any, name: str, older_than_ms: int) -> int:
+def remove_orphans(spark: SparkSession, table: Any, name: str, older_than_ms: int, location: str) -> int:
     """Files that no snapshot knows, such as those of killed runs, in the table's own folders `data` and `metadata`;
-    returns how many went. `name` is the table's in SQL. Where its `gc.enabled` is false none does."""
-    properties, location = texts(table.properties()), str(table.location())
+    returns how many went. `name` is the table's in SQL, `location` as above. Where its `gc.enabled` is false none
+    does."""
+    properties = texts(table.properties())
     if not may_delete_files(properties):
         return 0
     own_listing, catalog = str(listed_by_io(table)).lower(), name.partition(".")[0]
@@ -60,16 +62,16 @@ def remove_orphans(spark: SparkSession, table: Any, name: str, older_than_ms: in
     own = [path for path in found if any(surely_inside(place_of(path), folder) for folder in folders)]
     if len(own) < len(found):
         logger.warning("%d files below %s are not in the table's folders, and stay", len(found) - len(own), location)
-    _delete(spark, table, ((path, "orphan") for path in own))
+    _delete(spark, table, ((path, "orphan") for path in own), location)
     return len(own)
 
 
-def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]]) -> None:
+def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], location: str) -> None:
     """In bulk where the store can. What is not below the location stays, and is named in the log."""
     by_kind: dict[str, list[str]] = {}
     for path, kind in files:
         by_kind.setdefault(kind, []).append(path)
-    location, jvm = str(table.location()), spark._jvm
+    jvm = spark._jvm
     for kind, paths in by_kind.items():
         foreign = set(outside(paths, location))
         for path in sorted(foreign):

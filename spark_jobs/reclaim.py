@@ -66,7 +66,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     result["failed_branches_dropped"] = len(plan.branches)
     if facts is None or not plan.due:
         return result
-    alone = require_own(table, platform)
+    location, alone = require_own(table, platform)
     table.drop_stale_branches()
     for branch in plan.branches:
         table.drop_branch(branch)
@@ -77,11 +77,12 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
             append_reclaim(table, platform, result["reclaimed_bytes"], now_ms)
     configs, spark = table.topic.config, table.spark
     oldest_ms = until_ms - configs.cleantail_snapshot_retention_ms
-    result["expired_snapshots"] = expire_snapshots(spark, table.load(), oldest_ms)
+    result["expired_snapshots"] = expire_snapshots(spark, table.load(), oldest_ms, location)
     if alone:
         # a file's age is the file system's: a clock ahead would make files of a commit under way old
         age_ms = max(configs.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
-        orphans = remove_orphans(spark, table.load(), table.name, min(now_ms, clock_ms) - age_ms)
+        before_ms = min(now_ms, clock_ms) - age_ms
+        orphans = remove_orphans(spark, table.load(), table.name, before_ms, location)
         result["orphans_removed"] = orphans
     result["evidence_files_merged"] = merge_evidence(table, platform)
     return result
@@ -155,17 +156,19 @@ def swap_group(table: TopicTable, group: Sequence[DataFile], rewritten: Rewritte
         table.drop_branch(branch)
 
 
-def require_own(table: TopicTable, platform: Platform) -> bool:
-    """Raises TableError where the table's folder is shared with another, or the table names files outside it. Whether
-    files there that no snapshot knows are surely its own.
+def require_own(table: TopicTable, platform: Platform) -> tuple[str, bool]:
+    """Raises TableError where the table's folder is shared with another, or the table names files outside it. Where it
+    lies, and whether files there that no snapshot knows are surely its own.
 
     An adopted table's folder was chosen by somebody else: where the catalog does not show all of its tables, no
     file there is known to be an orphan.
     """
     catalog = open_catalog(platform, os.environ)
     seen = load_table(catalog, table.topic, platform)
-    if seen is None or not may_delete_files(seen.properties):
-        return True
+    if seen is None:
+        raise TableError(f"table {table.topic.table} is gone")
+    if not may_delete_files(seen.properties):
+        return seen.location(), True
     unseen = require_own_place(catalog, platform, seen)
     require_own_metadata_log(table.topic.table, seen.location(), seen.metadata)
     require_inner_files(table.topic.table, seen.location(), named_by_metadata(seen))
@@ -173,7 +176,7 @@ def require_own(table: TopicTable, platform: Platform) -> bool:
     alone = not unseen or table.topic.columns is None
     if unseen:
         logger.warning("%s: %s", unseen, "no orphans are removed" if not alone else "their folders are not known")
-    return alone
+    return seen.location(), alone
 
 
 def _work(job: Job) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 from airflow.sdk.execution_time.xcom import XCom
 
-from cleantail.clocks import require_past
+from cleantail.clocks import require_present
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError
 from cleantail_airflow.failure_notes import noted
@@ -87,12 +87,12 @@ class EvaluateOperator(BaseOperator):
 
 
 def _clock(platform: Platform, asked_ms: int | None) -> int:
-    """Unix ms. Whoever may trigger a run may set it back; not ahead, where the platform does not say so."""
+    """Unix ms. Whoever may trigger a run sets another one only where the platform says so."""
     clock_ms = int(time.time() * 1000)
     if asked_ms is None:
         return clock_ms
     try:
-        require_past(platform, asked_ms, clock_ms)
+        require_present(platform, asked_ms, clock_ms)
     except CleantailError as e:
         raise AirflowFailException(str(e)) from None
     return asked_ms

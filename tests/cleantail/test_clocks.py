@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cleantail.clocks import expiry_ms, require_past
+from cleantail.clocks import SKEW_MS, expiry_ms, require_past, require_present
 from cleantail.config import Platform
 from cleantail.errors import CleantailError
 from cleantail.evaluate import evaluate_topic
@@ -34,6 +34,16 @@ def test_a_run_is_not_ahead_of_the_clock(tmp_path):
     require_past(platform(tmp_path, True), 110, 100)
     with pytest.raises(CleantailError, match=r"now_ms 101 is 1 ms ahead of the clock.*allow_clock: true"):
         require_past(platform(tmp_path, False), 101, 100)
+
+
+def test_a_run_that_is_triggered_is_not_behind_the_clock_either(tmp_path):
+    clock_ms = 10 * SKEW_MS
+    require_present(platform(tmp_path, False), clock_ms - SKEW_MS, clock_ms)
+    require_present(platform(tmp_path, True), 0, clock_ms)
+    with pytest.raises(CleantailError, match=r"now_ms 0 is 600000 ms behind the clock.*allow_clock: true"):
+        require_present(platform(tmp_path, False), 0, clock_ms)
+    with pytest.raises(CleantailError, match="ahead of the clock"):
+        require_present(platform(tmp_path, False), clock_ms + 1, clock_ms)
 
 
 def test_no_clock_ahead_makes_snapshots_expire(orders_table):

@@ -265,7 +265,7 @@ def test_settings_of_the_platform_are_texts(config_dir):
         ),
         pytest.param(
             "home: /tmp",
-            'platform.home: unknown key, with the value "/tmp": known: catalog, cleaner, spark, allow_clock',
+            'platform.home: unknown key, with the value "/tmp": known: catalog, cleaner, spark, limits, allow_clock',
             id="home",
         ),
     ],
@@ -657,3 +657,41 @@ def test_what_airflow_shows_is_on_one_printable_line(problems, key, text):
     assert any(
         "one printable line of up to 250 characters" in str(problem) for problem in problems(f"topic: a\n{lines}\n")
     )
+
+
+@pytest.mark.parametrize("text", ["%d%d", "%Y" * 1000, "%99999999d"], ids=["twice", "often", "wide"])
+def test_a_time_format_that_python_cannot_take_is_a_problem_of_its_file_alone(tmp_path, text):
+    """strptime makes a regular expression of it, whose errors are of another kind."""
+    kwargs = {"column": "value", "strftime_format": text}
+    check = {"expectation": "expect_column_values_to_match_strftime_format", "kwargs": kwargs}
+    (tmp_path / "topics").mkdir()
+    (tmp_path / "topics" / "a.yaml").write_text(json.dumps({"topic": "a", "checks": [check]}))
+    (tmp_path / "topics" / "b.yaml").write_text("topic: b\n")
+    [(_, wrong), (_, right)] = scan_topics(tmp_path)
+    assert isinstance(wrong, ConfigError) and "checks[0].kwargs.strftime_format" in str(wrong)
+    assert right.topic == "b"
+
+
+def test_a_defect_in_reading_one_file_hides_no_other_topic(tmp_path, monkeypatch):
+    from cleantail import config
+
+    real = config._topic
+    monkeypatch.setattr(config, "_topic", lambda file, *more: 1 // 0 if file.stem == "a" else real(file, *more))
+    (tmp_path / "topics").mkdir()
+    for name in "ab":
+        (tmp_path / "topics" / f"{name}.yaml").write_text(f"topic: {name}\n")
+    [(_, wrong), (_, right)] = scan_topics(tmp_path)
+    assert isinstance(wrong, ConfigError) and "cannot be understood: ZeroDivisionError" in str(wrong)
+    assert right.topic == "b"
+
+
+@pytest.mark.parametrize("column", [{}, [], {"a": []}, 1, None], ids=["mapping", "list", "nested", "number", "null"])
+def test_a_column_that_is_no_text_is_a_problem_of_its_file_alone(tmp_path, column):
+    kwargs = {"column": column, "min_value": 1, "max_value": "2026-01-01"}
+    (tmp_path / "topics").mkdir()
+    check = {"expectation": "expect_column_values_to_be_between", "kwargs": kwargs}
+    (tmp_path / "topics" / "a.yaml").write_text(json.dumps({"topic": "a", "checks": [check]}))
+    (tmp_path / "topics" / "b.yaml").write_text("topic: b\n")
+    [(_, wrong), (_, right)] = scan_topics(tmp_path)
+    assert isinstance(wrong, ConfigError) and "checks[0].kwargs.column" in str(wrong)
+    assert right.topic == "b"

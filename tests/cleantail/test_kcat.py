@@ -172,7 +172,7 @@ def test_empty_base64_is_the_empty_text():
         pytest.param(b'{"partition":0,', "not JSON: Expecting property name", id="cut"),
         pytest.param(b'{"partition":0} {"partition":1}', "not JSON: Extra data", id="two on a line"),
         pytest.param(b"\xef\xbb\xbf" + line(), "not JSON: Unexpected UTF-8 BOM", id="byte order mark"),
-        pytest.param(b"[" * 100_000, "not JSON: maximum recursion depth", id="deep nesting"),
+        pytest.param(b"[" * 100_000, "nested too deeply", id="deep nesting"),
         pytest.param(line()[:-1] + b', "offset": 2}', '"offset" occurs twice', id="a name twice"),
         pytest.param(b"[1]", "not a JSON object: [1]", id="a list"),
         pytest.param(b"NaN", "not a JSON object: NaN", id="NaN"),
@@ -195,7 +195,7 @@ def test_empty_base64_is_the_empty_text():
         pytest.param(line(offset=float("inf")), '"offset" is Infinity: an integer', id="infinite offset"),
         pytest.param(
             b'{"payload":"v","partition":0,"offset":' + b"9" * 5_000 + b"}",
-            "limit (4300 digits)",
+            "a number of thousands of digits",
             id="offset of 5000 digits",
         ),
         pytest.param(line(partition=...), '"partition" is missing: an integer from 0 to 2147483647', id="no partition"),

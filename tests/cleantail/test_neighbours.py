@@ -12,6 +12,7 @@ from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.types import LongType, NestedField
 
 from cleantail.catalogs import open_catalog
+from cleantail.cli import main
 from cleantail.config import load_platform
 from cleantail.errors import TableError
 from cleantail.neighbours import (
@@ -166,3 +167,43 @@ class Guarded(RestCatalog):
 def test_of_a_catalog_that_hides_tables_it_is_said_how_many(platform, table):
     unseen = require_own_place(Guarded(), platform, table("sinks.orders"))
     assert unseen == "2 namespaces or tables of catalog rest are not shown to us"
+
+
+@pytest.mark.parametrize("name", ["cleantail_evidence", "orders_keyless", "orders_deleted_versions"])
+def test_tables_that_cleantail_keeps_for_itself_are_neighbours_as_all_are(platform, table, name):
+    own = table(f"cleantail.{name}")
+    with pytest.raises(TableError, match=rf"attacker lies at .*cleantail\.{name} at"):
+        check(platform, table("sinks.attacker", own.location()))
+
+
+def test_files_that_only_a_branch_names_are_seen(table):
+    orders = table("sinks.orders")
+    rows = pa.table({"offset": [1]})
+    orders.append(rows)
+    before = set(named_files(orders))
+    orders.manage_snapshots().create_branch(orders.current_snapshot().snapshot_id, "aside").commit()
+    orders.append(rows, branch="aside")
+    new = set(named_files(orders)) - before
+    assert [path for path in new if path.endswith(".parquet")]
+    with pytest.raises(TableError, match="names files outside its location"):
+        require_inner_files("sinks.orders", "file:/elsewhere", [p for p in new if p.endswith(".parquet")])
+
+
+@pytest.mark.parametrize(
+    ("name", "properties", "reason"),
+    [
+        ("orders_keyless", {"cleantail.side-of": "orders"}, "kept by Cleantail beside the table of topic orders"),
+        ("cleantail_evidence", {}, "named as the evidence of all topics"),
+    ],
+)
+def test_a_table_that_cleantail_keeps_for_itself_is_not_adopted(project, table, capsys, name, properties, reason):
+    """It has the columns of a topic table: a round would take its records for those of a topic."""
+    from lake import SCHEMA as TOPIC_SCHEMA
+
+    made = table("cleantail.other")  # makes the namespace
+    made.catalog.create_table(f"cleantail.{name}", TOPIC_SCHEMA, properties=properties)
+    argv = ["adopt", f"cleantail.{name}", "--topic", "mine", "--config", str(project / "config")]
+    for more in ([], ["--dry-run"]):
+        assert main([*argv, *more]) == 2
+        assert reason in capsys.readouterr().err
+    assert not (project / "config" / "topics" / "mine.yaml").exists()

@@ -167,7 +167,8 @@ def test_what_others_wrote_wrongly_into_the_namespace_hides_no_reader(catalog, c
     put(catalog, ORDERS, "a", 0, 5, now_ms=1)
     catalog.update_namespace_properties("cleantail", updates={f"{PROPERTY_READER}foreign": text})
     assert [r.offset for r in registered(catalog, ORDERS)] == [5]
-    assert "cleantail.reader.foreign is not a reader's position, and is passed over" in caplog.text
+    assert "cleantail.reader.foreign is not a reader's position" in caplog.text
+    assert "passed over" in caplog.text
 
 
 @pytest.mark.parametrize("wrong", ['"offset": "7"', '"offset": -7', '"offset": null', '"offset": 7, "more": 1'])

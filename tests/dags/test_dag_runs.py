@@ -333,6 +333,7 @@ def test_what_is_asked_by_hand_reaches_evaluate(
 
     monkeypatch.setattr("cleantail.evaluate.evaluate_topic", evaluate)
     site.topic("orders")
+    (site.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
     site.dag("orders").test(run_conf={**conf, "now_ms": NOW_MS})
     assert asked == [{"now_ms": NOW_MS, **expected}]
 
@@ -363,8 +364,9 @@ def test_no_new_file_is_no_reason_to_start_spark_or_to_stop(run: Run, jobs: Stub
     assert "nothing new" in rendered(finished, "ingest")["reason"]
 
 
-def test_a_run_that_is_triggered_with_a_clock_ahead_does_nothing(
-    site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("other_ms", [4_102_444_800_000, NOW_MS], ids=["ahead", "behind"])
+def test_a_run_that_is_triggered_with_another_clock_does_nothing(
+    site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch, other_ms: int
 ) -> None:
     asked: list[int] = []
 
@@ -374,12 +376,11 @@ def test_a_run_that_is_triggered_with_a_clock_ahead_does_nothing(
 
     monkeypatch.setattr("cleantail.evaluate.evaluate_topic", evaluate)
     site.topic("orders")
-    ahead = 4_102_444_800_000
-    finished = site.dag("orders").test(run_conf={"now_ms": ahead})
+    finished = site.dag("orders").test(run_conf={"now_ms": other_ms})
     assert (finished.state, asked, jobs.names) == ("failed", [], [])
     (site.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
-    site.dag("orders").test(run_conf={"now_ms": ahead})
-    assert asked == [ahead]
+    site.dag("orders").test(run_conf={"now_ms": other_ms})
+    assert asked == [other_ms]
 
 
 @pytest.mark.parametrize("source", [None, "landing/*.jsonl"], ids=["evaluate is first", "ingest is first"])

@@ -54,7 +54,7 @@ def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any
     lines[RECORDS]["key"] = "a-key-that-is-too-long"
     (site.home / "landing").mkdir()
     (site.home / "landing" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    defaults = {"platform": {"spark": {"master": "local[2]", "conf": QUICK}}}
+    defaults = {"platform": {"allow_clock": True, "spark": {"master": "local[2]", "conf": QUICK}}}
     (site.config / "defaults.yaml").write_text(json.dumps(defaults))
     site.topic(
         "orders",

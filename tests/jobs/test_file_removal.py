@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.changes import each
+from spark_jobs.file_removal import expire_snapshots, remove_orphans
 
 DAY_MS = 86_400_000
 AHEAD = int(time.time() * 1000) + 100 * DAY_MS
@@ -62,6 +63,23 @@ def test_reclaim_of_a_table_around_another_deletes_nothing(workshop, spark, fill
     assert [r["offset"] for r in workshop.read(victim)] == [0, 1, 2]
     # out of the way again, for the tests that share the catalog
     spark.sql(f"DROP TABLE {table_of(attacker).name}")
+
+
+def test_a_table_that_moves_after_it_was_looked_at_takes_no_file_of_another_with_it(workshop, spark, filled, table_of):
+    """Its owner may move it at any time, as between the look and the deletion."""
+    victim, attacker = filled("moved-victim"), filled("moved-attacker")
+    table, place = table_of(attacker), folder(table_of(victim))
+    looked_at = str(table.load().location())
+    for file in files_below(place):
+        os.utime(file, (1, 1))
+    before = files_below(place)
+    spark.sql(f"ALTER TABLE {table.name} SET LOCATION 'file://{place}'")
+    moved = table.load()
+    assert remove_orphans(spark, moved, table.name, AHEAD - 200 * DAY_MS, looked_at) == 0
+    expire_snapshots(spark, moved, AHEAD, looked_at)
+    assert before <= files_below(place)
+    assert [r["offset"] for r in workshop.read(victim)] == [0, 1, 2]
+    spark.sql(f"DROP TABLE {table.name}")
 
 
 def test_a_file_of_another_table_never_goes_with_a_snapshot(workshop, spark, filled, table_of):

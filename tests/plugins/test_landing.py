@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from cleantail.config import find_topic, load_platform
+from cleantail.source_files import content_digest
 from cleantail_airflow.landing import new_files
-from spark_jobs.ingest import content_digest
 from tests.airflow_site import Site
 
 
