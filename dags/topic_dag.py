@@ -174,16 +174,16 @@ def _tasks(topic: Topic, config_dir: str) -> None:
             tasks.append(AlertOperator(task_id=ALERT_EARLY, **early, **common))
             tasks.append(ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, trigger_rule="one_done", **asks))
         # where nothing has to be asked approve is skipped, which is no reason not to publish
-        rule, approval = ("all_done", APPROVE) if held else ("one_done", None)
-        publish = PublishOperator(task_id=PUBLISH, trigger_rule=rule, approval=approval, **spark)
+        publish = PublishOperator(task_id=PUBLISH, trigger_rule="all_done" if held else "one_done", **spark)
     tasks.append(publish)
     with _group("upkeep", "What is due by time: tombstones past their horizon, space"):
         tasks.append(ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark))
         if held:  # expire_tombstones is skipped where it published nothing, as when it waits
             asks["trigger_rule"] = "all_done"
             tasks.append(ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
-            told = {"source": EXPIRE_TOMBSTONES, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
-            tasks.append(PublishOperator(task_id=PUBLISH_EXPIRY, **told, **spark))
+            tasks.append(
+                PublishOperator(task_id=PUBLISH_EXPIRY, source=EXPIRE_TOMBSTONES, trigger_rule="one_done", **spark)
+            )
         reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
         tasks.append(reclaim)
     if topic.source.path:

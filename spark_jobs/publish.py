@@ -1,6 +1,10 @@
 """Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`.
 
-    spark-submit spark_jobs/publish.py --config config --topic orders --checked '{"round": …, "verdicts": […]}'
+    spark-submit spark_jobs/publish.py --config config --topic orders --told '{"round": …, "heads": […], "passed": […]}'
+
+What passed, what was measured and where the branches were is read from the evidence that the check wrote, and who
+approved it from what was answered: `--told`, which came through Airflow's database, only says which round is meant,
+and where it says something else than the evidence nothing is published (exit code 5).
 
 A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
 branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
@@ -8,8 +12,8 @@ unit touches. Appends to `main` meanwhile do not matter. Where another writer re
 read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever
 half published.
 
-A round that waits for approval is published with --approved-by NAME, exactly as it was checked or not at all (exit
-code 5), and dropped with --rejected '{"by": NAME or null, "at_ms": …}'.
+A round that waits for approval is published once one of the topic's approvers has said yes to exactly what was
+checked (cleantail.answers), as it was checked or not at all (exit code 5), and dropped where the answer is no.
 """
 
 from __future__ import annotations
@@ -17,12 +21,16 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
+from cleantail.answers import decided, read_answer
 from cleantail.approval import Rejection, heads_of, held_message
+from cleantail.catalogs import open_catalog
+from cleantail.checked_rounds import recorded, require_as_told, require_open
 from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import evaluate_topic
@@ -31,8 +39,9 @@ from cleantail.history import OPERATION
 from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.past_rounds import PUBLISHED
+from cleantail.recorded_rounds import rows_of_round
 from cleantail.rollback import APPROVED_BY, BEFORE, HEADS, ROUND, packed
-from cleantail.round_state import EXPIRE, after_expiry, after_round
+from cleantail.round_state import COMPACT, EXPIRE, after_expiry, after_round
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import set_aside
 from spark_jobs.changes import history, texts
@@ -169,18 +178,24 @@ def _commit(
 def _work(job: Job) -> dict[str, Any]:
     from spark_jobs.rounds import publish_or_start_over, write_back
 
-    checked = json.loads(job.arguments.checked)
+    told, kind = json.loads(job.arguments.told), job.arguments.kind
+    catalog = open_catalog(job.platform, os.environ)
+    rows = rows_of_round(catalog, job.platform, job.topic.topic, str(told["round"]), kind)
+    checked = recorded(job.topic, str(told["round"]), kind, rows)
+    require_as_told(told, checked, kind, rows)
+    answer = decided(job.topic, checked, read_answer(catalog, job.topic, kind))
     spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
-    approved_by = job.arguments.approved_by
-    if job.arguments.rejected:
-        return set_aside(table, job.platform, checked, Rejection(**json.loads(job.arguments.rejected)))
-    if approved_by is None:
+    if isinstance(answer, Rejection):
+        return set_aside(table, job.platform, checked, answer)
+    if _published_as(table, checked) is None:
+        require_open(checked, rows)
+    if answer is None:
         published = publish_or_start_over(table, job.platform, checked)
     else:
-        published = publish_approved(table, job.platform, checked, approved_by)
+        published = publish_approved(table, job.platform, checked, answer)
     write_back(table, evaluate_topic(job.topic, job.platform, now_ms=checked["units"][0]["now_ms"]))
-    return published
+    return published | {"red_before": [v["partition"] for v in checked["verdicts"] if not v["passed"]]}
 
 
 def publish_approved(
@@ -255,10 +270,12 @@ def _result(table: TopicTable, checked: dict[str, Any], snapshot_id: int) -> dic
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
-    arguments.add_argument("--checked", required=True, help="JSON: the result of check_quality")
-    answer = arguments.add_mutually_exclusive_group()
-    answer.add_argument("--approved-by", metavar="NAME", help="who has approved exactly this round")
-    answer.add_argument("--rejected", metavar="JSON", help="who said no, and when: the round is dropped")
+    told = (
+        "JSON: the name of the round, the heads of its branches and the logs that passed, as its check handed them on"
+    )
+    arguments.add_argument("--told", required=True, help=told)
+    kinds = (COMPACT, EXPIRE)
+    arguments.add_argument("--kind", choices=kinds, default=COMPACT, help="what the round did (default: %(default)s)")
     return arguments.parse_args(argv)
 
 
