@@ -1,5 +1,5 @@
-"""A work unit as the table's own metadata plan it. The one that compact is handed came through Airflow's database, where
-everybody who may edit the DAG may write: which logs are meant is taken from it, and no bound.
+"""A work unit as the table's own metadata plan it. The one that compact is handed came through Airflow's database,
+where everybody who may edit the DAG may write: which logs are meant is taken from it, and no bound.
 """
 
 from __future__ import annotations

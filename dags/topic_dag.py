@@ -99,7 +99,7 @@ from cleantail.config_row import LONG_MAX
 from cleantail.run_schedule import schedule_words, topic_asset_uri
 from cleantail.words import one_line
 from cleantail_airflow.alert_task import AlertOperator
-from cleantail_airflow.approvals import ROLLBACK_TO, ApproveOperator
+from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, ApproveOperator
 from cleantail_airflow.assets import schedule_of
 from cleantail_airflow.evaluate_task import EvaluateOperator
 from cleantail_airflow.operators import ALERT, ALERT_EARLY, EVALUATE, OUTCOME, OutcomeOperator
@@ -107,7 +107,6 @@ from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import (
     CHECK_QUALITY,
     COMPACT,
-    EXPIRE_TOMBSTONES,
     PUBLISH_EXPIRY,
     CheckQualityOperator,
     CompactOperator,

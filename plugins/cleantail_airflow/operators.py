@@ -152,8 +152,11 @@ class OutcomeOperator(BaseOperator):
 
 
 def plan_of(context: Context) -> dict[str, Any] | None:
-    """The RunPlan of this run, None if evaluate did not come so far."""
+    """The RunPlan of this run, None if evaluate did not come so far. Raises AirflowFailException for an XCom that is
+    none: what stands in for a number on a job's command line could be the name of a file to read."""
     plan: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
+    if plan is not None and not (isinstance(plan, dict) and type(plan.get("now_ms")) is int):
+        raise AirflowFailException(f"the XCom {PLAN} of {EVALUATE} is not what the task wrote: clear the whole run")
     return plan
 
 

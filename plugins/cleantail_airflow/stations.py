@@ -9,7 +9,9 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from cleantail.approval import require_approver
 from cleantail.checked_rounds import told_by
+from cleantail.errors import HeldError
 from cleantail.words import counted
 from cleantail_airflow.approvals import ROLLBACK_TO, checked_of, kind_of
 from cleantail_airflow.assets import announce, asset_of
@@ -76,7 +78,7 @@ class CheckQualityOperator(CleantailSparkOperator):
             self.skip(NO_PLAN)
         indexes = range(len(plan["units"]))
         units = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=indexes)
-        round_ = {"round": plan["round"], "branches": [unit["branch"] for unit in units if unit]}
+        round_ = {"round": plan["round"], "branches": [unit["branch"] for unit in units if unit and "branch" in unit]}
         return ["--round", json.dumps(round_), "--now", str(plan["now_ms"])]
 
 
@@ -119,7 +121,14 @@ class PublishOperator(PublishingOperator):
         plan, checked = plan_of(context), checked_of(context, self.source)
         if not (plan and checked):
             self.skip(f"{self.source} came to no verdict, so nothing is published")
-        return ["--kind", kind_of(self.source), "--told", _told(self.source, checked), "--now", str(plan["now_ms"])]
+        return [
+            "--kind",
+            kind_of(self.source),
+            "--told",
+            _told(self.source, checked, plan),
+            "--now",
+            str(plan["now_ms"]),
+        ]
 
     def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
         """Held back as its check said is not this task's failure; red anew, after the round started over, is."""
@@ -133,10 +142,10 @@ class PublishOperator(PublishingOperator):
         return result
 
 
-def _told(source: str, checked: Any) -> str:
+def _told(source: str, checked: Any, plan: dict[str, Any]) -> str:
     """Raises AirflowFailException for an XCom that its task cannot have returned."""
     try:
-        return json.dumps(told_by(checked))
+        return json.dumps(told_by(checked, str(plan["round"])))
     except (KeyError, TypeError, AttributeError):
         raise AirflowFailException(
             f"the XCom of {source} is not what the task returned, so nothing is published: somebody has changed it. "
@@ -160,7 +169,8 @@ class ExpireTombstonesOperator(PublishingOperator):
 
 
 class RollbackOperator(PublishingOperator):
-    """Undoes rounds where the run was triggered with `rollback_to`; the rest of such a run is skipped."""
+    """Undoes rounds where the run was triggered with `rollback_to`, of a topic with `publish: approve` by one of its
+    approvers; the rest of such a run is skipped."""
 
     job = "rollback"
     operation = "rollback"
@@ -170,9 +180,16 @@ class RollbackOperator(PublishingOperator):
         if not to:
             self.skip("the run was not triggered with rollback_to")
         run: Any = context["dag_run"]
-        by = getattr(run, "triggering_user_name", None) or run.run_id
+        user = getattr(run, "triggering_user_name", None)
+        topic, _ = topic_and_platform(self.topic, self.config_dir)
+        try:
+            require_approver(topic, "a rollback", user)
+        except HeldError as error:
+            raise AirflowFailException(f"{error}. One of them has to trigger the run") from None
+        by = user or run.run_id
         # a try that died may have done it: the next one must not go a round further
-        return ["--to", to, f"--by={by}", f"--request={run.run_id}"]
+        asked = [f"--asked-ms={int(run.run_after.timestamp() * 1000)}"] if run.run_after else []
+        return ["--to", to, f"--by={by}", f"--request={run.run_id}", *asked]
 
 
 class ReclaimOperator(CleantailSparkOperator):
