@@ -19,7 +19,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cleantail import approval_text
-from cleantail.answers import answered, question, read_answer, write_answer
+from cleantail.answers import answered, question, read_answer, shown_of, write_answer
 from cleantail.catalogs import open_catalog
 from cleantail.config import Platform
 from cleantail.errors import HeldError
@@ -70,7 +70,8 @@ class ApproveOperator(HITLOperator):
             self.log.info("%s", NOBODY_ASKED)
             raise AirflowSkipException(NOBODY_ASKED)
         self.subject = approval_text.subject(checked)
-        self.body = approval_text.body(checked, self._question(context))
+        self.body = approval_text.body(checked, self._question(context, shown_of(checked)))
+        self._require_shown(context, shown_of(checked))
         write_answer(catalog, topic, question(checked, instance_of(context), int(time.time() * 1000)))
         self.log.info("%s", self.body)
         tell_that_it_waits(topic, platform, checked, context)
@@ -86,13 +87,35 @@ class ApproveOperator(HITLOperator):
             raise AirflowFailException(str(error)) from None
         return checked | {"sample": told.get("sample") or []}
 
-    def _question(self, context: Context) -> approval_text.Question:
+    def _require_shown(self, context: Context, shown: str) -> None:
+        """Airflow goes on showing the question of a task's first try when the task is cleared. Where something else was
+        asked then, or somebody else, nobody would see what is asked now."""
+        from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+        asked = CreateHITLDetailPayload(
+            ti_id=context["ti"].id,
+            options=self.options,
+            subject=self.subject,
+            body=self.body,
+            defaults=self.defaults,
+            params={},
+            assigned_users=[{"id": user["id"], "name": user["name"]} for user in self.assigned_users or ()],
+        )
+        kept: Any = SUPERVISOR_COMMS.send(msg=asked)
+        if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(asked.assigned_users or ()):
+            raise AirflowFailException(
+                "this round, or the topic's approvers, changed after the task had asked before, and Airflow would "
+                "still show that question: nobody is asked, and nothing is published. The topic's next run asks anew"
+            )
+
+    def _question(self, context: Context, shown: str) -> approval_text.Question:
         """Airflow counts the time to answer from now on."""
         from cleantail_airflow.alerting import place_of
 
         place, timeout = place_of(self.topic, context), self.response_timeout or timedelta()
         until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
-        return approval_text.Question(until_ms, place.page(), place.data_docs)
+        return approval_text.Question(until_ms, place.page(), place.data_docs, shown)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         answer = super().execute_complete(context, event)
