@@ -44,8 +44,10 @@ task.
 - `publish`: other writers rewrote the same files more often than the round was started over. Nothing is lost: the
   next run does it.
   Or what somebody approved cannot be published as it was shown: nothing was, the next run asks again.
+  Or nobody who may has approved it, or an XCom says else than the evidence: the message says which, and what to clear.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
-- `rollback`: the message says why nothing was undone, as a snapshot that has expired.
+- `rollback`: the message says why nothing was undone, as a snapshot that has expired, or a user who is not among the
+  approvers of a topic with `publish: approve`.
 - `reclaim`: files could not be rewritten. The data is right, the space not yet free: clear the task.
 - `alert`, `alert_early`: a channel in the message could not be reached: look at its Airflow connection. The next run
   tells it.
