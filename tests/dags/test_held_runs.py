@@ -18,6 +18,7 @@ from cleantail.answers import decided, read_answer
 from cleantail.approval import Rejection
 from cleantail.catalogs import open_catalog
 from cleantail.config import find_topic, load_platform
+from cleantail.errors import HeldError
 from tests.airflow_site import FixedPlan, Site, StubbedJobs, forget_incidents, plan, unit, verdict
 
 pytestmark = pytest.mark.airflow
@@ -72,19 +73,19 @@ def wrote_evidence(site: Site, checked: dict[str, Any]) -> None:
     append_rows(evidence_table(platform), table, checked_rows(checked, []))
 
 
-def decision(site: Site, kind: str = "compact") -> Any:
-    """What publish reads beside the table of the answer to HELD."""
+def decision(site: Site, kind: str = "compact", checked: dict[str, Any] = HELD) -> Any:
+    """What publish reads beside the table of the answer to a round."""
     topic, platform = find_topic("orders", site.config), load_platform(site.config, os.environ)
     answer = read_answer(open_catalog(platform, os.environ), topic, kind)
-    return decided(topic, HELD | {"kind": kind}, answer)
+    return decided(topic, checked | {"kind": kind}, answer)
 
 
 @contextmanager
-def answers(option: str | None) -> Iterator[list[Any]]:
+def answers(option: str | None, after_s: float = 0.0) -> Iterator[list[Any]]:
     """Answers every request of a task as anna; None is the scheduler's answer when the time is over."""
     asked: list[Any] = []
     over = threading.Event()
-    thread = threading.Thread(target=_answer_all, args=(option, asked, over))
+    thread = threading.Thread(target=_answer_all, args=(option, asked, over, after_s))
     thread.start()
     try:
         yield asked
@@ -93,7 +94,7 @@ def answers(option: str | None) -> Iterator[list[Any]]:
         thread.join()
 
 
-def _answer_all(option: str | None, asked: list[Any], over: threading.Event) -> None:
+def _answer_all(option: str | None, asked: list[Any], over: threading.Event, after_s: float) -> None:
     from airflow.models.hitl import HITLDetail
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.trigger import handle_event_submit
@@ -104,6 +105,9 @@ def _answer_all(option: str | None, asked: list[Any], over: threading.Event) -> 
     while not over.is_set():
         with create_session() as session:
             waiting = session.query(TaskInstance).filter_by(state=TaskInstanceState.AWAITING_INPUT).all()
+            if waiting and after_s:
+                after_s = max(after_s - 0.2, 0.0)
+                waiting = []
             for instance in waiting:
                 detail = session.get(HITLDetail, instance.id)
                 asked.append((instance.task_id, instance.pool, detail.subject, detail.body, detail.assigned_users))
@@ -251,3 +255,50 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
     assert pauses == [0.1, 0.2]
     lines = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
     assert [line["state"] for line in lines] == ["open", "over"]
+
+
+@pytest.mark.parametrize(
+    ("heads", "state", "means"),
+    [
+        pytest.param(41, "success", "Anna", id="the same round is asked for again"),
+        pytest.param(42, "failed", None, id="another one cannot be, since Airflow goes on showing the first"),
+    ],
+)
+def test_a_cleared_question_is_asked_again_and_never_for_what_nobody_is_shown(
+    run: Run, jobs: StubbedJobs, site: Site, heads: int, state: str, means: str | None
+) -> None:
+    jobs.answer("check_quality", HELD)
+    jobs.answer("publish", PUBLISHED)
+    anew = HELD | {"units": [HELD["units"][0] | {"head_snapshot_id": heads}]}
+    with cleared_once(lambda: wrote_evidence(site, anew)), answers("Approve", after_s=3.0):
+        states = run(plan(units=1))
+    assert states["approve"] == state
+    if means:
+        assert decision(site) == means
+    else:
+        with pytest.raises(HeldError, match="nobody who may has approved round r1"):
+            decision(site, checked=anew)
+
+
+@contextmanager
+def cleared_once(before: Callable[[], None]) -> Iterator[None]:
+    """Clears the task that waits as the UI does, once; `before` is done first."""
+    thread = threading.Thread(target=_clear_once, args=(before,))
+    thread.start()
+    yield
+    thread.join()
+
+
+def _clear_once(before: Callable[[], None]) -> None:
+    from airflow.models.taskinstance import TaskInstance, clear_task_instances
+    from airflow.utils.session import create_session
+    from airflow.utils.state import TaskInstanceState
+
+    for _ in range(600):
+        time.sleep(0.2)
+        with create_session() as session:
+            waiting = session.query(TaskInstance).filter_by(state=TaskInstanceState.AWAITING_INPUT).all()
+            if waiting:
+                before()
+                clear_task_instances(waiting, session)
+                return
