@@ -167,7 +167,8 @@ def test_a_red_check_says_what_failed_and_the_green_partitions_are_published(
 ) -> None:
     checked = {"ok": False, "verdicts": [verdict(0), verdict(1, failure())]}
     jobs.answer("check_quality", checked, code=1)
-    jobs.answer("publish", {"ok": False, "published": [0], "held_back": [1], "verdicts": checked["verdicts"]}, code=1)
+    published = {"ok": False, "published": [0], "held_back": [1], "verdicts": checked["verdicts"], "red_before": [1]}
+    jobs.answer("publish", published, code=1)
     finished = run(plan(units=2))
     assert str(finished.state) == "failed"
     assert states(finished)["check_quality"] == "failed"
