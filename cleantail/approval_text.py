@@ -30,11 +30,13 @@ def subject(checked: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Around what is asked: until when (Unix ms) an answer is awaited, and where to look at more."""
+    """Around what is asked: until when (Unix ms) an answer is awaited, where to look at more, and the digest that says
+    what exactly an answer is for (cleantail.answers)."""
 
     until_ms: int
     page: str
     data_docs: str
+    shown: str = ""
 
 
 def body(checked: Mapping[str, Any], question: Question | None = None) -> str:
@@ -69,7 +71,8 @@ def _deadline(question: Question) -> str:
 
 def _links(question: Question) -> str:
     """Our own addresses, of names that a configured topic may have: nothing in them is data."""
-    return f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
+    places = f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
+    return f"{places} · `{question.shown}`" if question.shown else places
 
 
 def _fenced(lines: Sequence[str]) -> str:

@@ -44,8 +44,10 @@ task.
 - `publish`: other writers rewrote the same files more often than the round was started over. Nothing is lost: the
   next run does it.
   Or what somebody approved cannot be published as it was shown: nothing was, the next run asks again.
+  Or nobody who may has approved it, or an XCom says else than the evidence: the message says which, and what to clear.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
-- `rollback`: the message says why nothing was undone, as a snapshot that has expired.
+- `rollback`: the message says why nothing was undone, as a snapshot that has expired, or a user who is not among the
+  approvers of a topic with `publish: approve`.
 - `reclaim`: files could not be rewritten. The data is right, the space not yet free: clear the task.
 - `alert`, `alert_early`: a channel in the message could not be reached: look at its Airflow connection. The next run
   tells it.
@@ -99,7 +101,7 @@ from cleantail.config_row import LONG_MAX
 from cleantail.run_schedule import schedule_words, topic_asset_uri
 from cleantail.words import one_line
 from cleantail_airflow.alert_task import AlertOperator
-from cleantail_airflow.approvals import ROLLBACK_TO, ApproveOperator
+from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, ApproveOperator
 from cleantail_airflow.assets import schedule_of
 from cleantail_airflow.evaluate_task import EvaluateOperator
 from cleantail_airflow.operators import ALERT, ALERT_EARLY, EVALUATE, OUTCOME, OutcomeOperator
@@ -107,7 +109,6 @@ from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import (
     CHECK_QUALITY,
     COMPACT,
-    EXPIRE_TOMBSTONES,
     PUBLISH_EXPIRY,
     CheckQualityOperator,
     CompactOperator,
@@ -174,16 +175,16 @@ def _tasks(topic: Topic, config_dir: str) -> None:
             tasks.append(AlertOperator(task_id=ALERT_EARLY, **early, **common))
             tasks.append(ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, trigger_rule="one_done", **asks))
         # where nothing has to be asked approve is skipped, which is no reason not to publish
-        rule, approval = ("all_done", APPROVE) if held else ("one_done", None)
-        publish = PublishOperator(task_id=PUBLISH, trigger_rule=rule, approval=approval, **spark)
+        publish = PublishOperator(task_id=PUBLISH, trigger_rule="all_done" if held else "one_done", **spark)
     tasks.append(publish)
     with _group("upkeep", "What is due by time: tombstones past their horizon, space"):
         tasks.append(ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark))
         if held:  # expire_tombstones is skipped where it published nothing, as when it waits
             asks["trigger_rule"] = "all_done"
             tasks.append(ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
-            told = {"source": EXPIRE_TOMBSTONES, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
-            tasks.append(PublishOperator(task_id=PUBLISH_EXPIRY, **told, **spark))
+            tasks.append(
+                PublishOperator(task_id=PUBLISH_EXPIRY, source=EXPIRE_TOMBSTONES, trigger_rule="one_done", **spark)
+            )
         reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
         tasks.append(reclaim)
     if topic.source.path:

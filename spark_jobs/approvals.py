@@ -32,11 +32,16 @@ BYTES_A_CHAR = 4
 """Of UTF-8, at most: so many bytes surely hold a character."""
 
 
-def with_holds(table: TopicTable, checked: dict[str, Any], units: Sequence[WorkUnit]) -> dict[str, Any]:
-    """The checked round with `holds` and `sample`; both are empty where it may be published at once."""
+def with_holds(table: TopicTable, checked: dict[str, Any]) -> dict[str, Any]:
+    """The checked round with `holds`: empty where it may be published at once."""
     passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
-    holds = [asdict(hold) for hold in holds_of(table.topic, checked["measures"], passed)]
-    return checked | {"holds": holds, "sample": sample_of(table, units, passed) if holds else []}
+    return checked | {"holds": [asdict(hold) for hold in holds_of(table.topic, checked["measures"], passed)]}
+
+
+def with_sample(table: TopicTable, checked: dict[str, Any], units: Sequence[WorkUnit]) -> dict[str, Any]:
+    """The checked round with `sample`: empty where nobody is asked."""
+    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
+    return checked | {"sample": sample_of(table, units, passed) if checked["holds"] else []}
 
 
 def sample_of(table: TopicTable, units: Sequence[WorkUnit], partitions: set[int]) -> list[dict[str, Any]]:

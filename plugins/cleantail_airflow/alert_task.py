@@ -21,12 +21,12 @@ from cleantail.incidents import Condition, Look, observed
 from cleantail.log_state import LogState
 from cleantail.readers import Reader
 from cleantail_airflow.alerting import began_ms, place_of, read_logs, red_alarms, tell
-from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
+from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, checked_of
 from cleantail_airflow.failure_notes import NOTE, at_ms_in, reason_in, red_in
 from cleantail_airflow.incident_book import Shelf, shelf_of
 from cleantail_airflow.operators import ALERT, ALERT_EARLY, OUTCOME, plan_of, topic_and_platform
 from cleantail_airflow.red_check import Failure
-from cleantail_airflow.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
+from cleantail_airflow.stations import CHECK_QUALITY, PUBLISH_EXPIRY
 from cleantail_airflow.waiting_round import waiting_subjects
 
 

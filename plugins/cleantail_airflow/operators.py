@@ -35,6 +35,8 @@ ALERT_EARLY = "alert_early"
 OUTCOME = "outcome"
 PLAN = "plan"
 """XCom of `evaluate`: the whole RunPlan. Its return value is the list of work units, over which compact is mapped."""
+NUMBERS = ("now_ms", "records")
+"""Of a plan: what of it goes onto command lines as it is."""
 ARGUMENT_CHARS = 100_000
 """Linux takes no argument over 128 KiB: a longer one goes by a file, as argparse's @FILE."""
 FINAL = (2, 5)
@@ -152,8 +154,11 @@ class OutcomeOperator(BaseOperator):
 
 
 def plan_of(context: Context) -> dict[str, Any] | None:
-    """The RunPlan of this run, None if evaluate did not come so far."""
+    """The RunPlan of this run, None if evaluate did not come so far. Raises AirflowFailException for an XCom that is
+    none: what stands in for a number on a job's command line could be the name of a file to read."""
     plan: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
+    if plan is not None and not (isinstance(plan, dict) and all(type(plan.get(n, 0)) is int for n in NUMBERS)):
+        raise AirflowFailException(f"the XCom {PLAN} of {EVALUATE} is not what the task wrote: clear the whole run")
     return plan
 
 

@@ -3,7 +3,8 @@
 GET  /topics                                      all topics that the user may read
 GET  /topics/TOPIC                                one topic
 GET  /topics/TOPIC/docs/PATH                      its Data Docs
-POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine; who may edit the DAG
+POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine; who may edit the DAG, and of a topic
+                                                  with `publish: approve` its approvers
 GET  /static/FILE
 GET  /metrics                                     for Prometheus; also with a token of its own (metrics_access)
 """
@@ -25,7 +26,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from cleantail import words
-from cleantail.errors import CleantailError
+from cleantail.approval import may_decide, require_approver
+from cleantail.errors import CleantailError, HeldError
 from cleantail.outside import explained
 from cleantail.releasing import release
 from cleantail.round_work import clocks_differ
@@ -129,7 +131,9 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
         if known is None:
             raise
         return _problem(request, dag_id, str(known))
-    more = {"released": released, "may_edit": may_edit(dag_id, user)}
+    topic = _content(request).topic(dag_id)
+    may_release = may_edit(dag_id, user) and may_decide(topic, user.get_id(), user.get_name())
+    more = {"released": released, "may_release": may_release}
     return _page(request, "topic.html", shown | more)
 
 
@@ -138,9 +142,12 @@ def release_log(request: Request, dag_id: str, partition: int, user: User) -> Re
     content = _content(request)
     try:
         topic = content.topic(dag_id)
+        require_approver(topic, "a release", user.get_id(), user.get_name())
         lifted = release(topic, content.platform, partition, user.get_name(), _now_ms())
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
+    except HeldError as e:
+        return _problem(request, "Nothing was released", str(e), status.HTTP_403_FORBIDDEN)
     except CleantailError as e:
         return _problem(request, "Nothing was released", str(e), status.HTTP_409_CONFLICT)
     note_release(dag_id, partition, lifted.reason, user)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.catalogs import open_catalog
+from cleantail.checked_rounds import told_by
 from cleantail.errors import ConflictError
 from cleantail.evaluate import evaluate_topic
 from cleantail.failed_branches import kept_branch, kept_until_ms
@@ -346,7 +347,8 @@ def test_publish_and_expiry_write_back_a_misplaced_checkpoint_of_a_log_that_no_u
     plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True, partition=0)
     checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
     misplace(200)
-    assert publish.main(["--config", str(workshop.config), "--topic", topic, "--checked", json.dumps(checked)]) == 0
+    told = json.dumps(told_by(checked, plan.round))
+    assert publish.main(["--config", str(workshop.config), "--topic", topic, "--told", told]) == 0
     assert (stored(), offsets(workshop.read(topic))) == (5, [6, 5, 6])
     misplace(3)
     rounds.expire_round(table, platform, NOW, [0], lambda _: None)

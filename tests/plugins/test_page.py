@@ -492,6 +492,20 @@ def test_who_may_edit_the_dag_releases_and_the_audit_log_has_the_name(
     assert "partition 0 of topic orders is not in quarantine" in again.text
 
 
+def test_a_topic_whose_rounds_are_approved_is_released_by_an_approver_alone(
+    browser: Any, orders: OrdersTable, site: Site
+) -> None:
+    site.topic("orders", publish="approve", approvers=["ann"])
+    assert f'action="{RELEASE}"' not in browser("uma").get("/cleantail/topics/orders").text
+    refused = browser("uma").release()
+    assert refused.status_code == 403
+    assert "a release was asked for by uma, who is not among the topic&#39;s approvers (ann)" in refused.text
+    assert quarantine_of(orders) == HELD.quarantine
+    assert f'action="{RELEASE}"' in browser("ann").get("/cleantail/topics/orders").text
+    assert browser("ann").release().status_code == 303
+    assert quarantine_of(orders) is None
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -92,6 +92,14 @@ def test_a_run_over_few_records_is_set_up_for_few(
     assert ("spark.sql.codegen.wholeStage=false" in jobs.calls[0]["submit"]) is small
 
 
+@pytest.mark.parametrize("plan", [{"now_ms": "@/etc/hostname"}, {"records": "many"}, ["now_ms"]], ids=str)
+def test_a_plan_that_evaluate_did_not_write_starts_no_job(operator: Publish, jobs: StubbedJobs, plan: Any) -> None:
+    """An argument that begins with @ names a file of more arguments."""
+    with pytest.raises(AirflowFailException, match="the XCom plan of evaluate is not what the task wrote"):
+        execute(operator, FakeTask(plan))
+    assert jobs.calls == []
+
+
 def test_bad_input_fails_at_once_with_the_words_of_the_job(operator: Publish, jobs: StubbedJobs) -> None:
     jobs.answer("publish", {"ok": False, "error": "no table cleantail.orders"}, code=2)
     with pytest.raises(AirflowFailException, match="^no table cleantail.orders$"):
