@@ -20,6 +20,7 @@ from cleantail.config_file import read_yaml
 from cleantail.config_problems import nearest, validate
 from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.name_claims import Claim, claim_problems, name_problem
 from cleantail.platform_config import Catalog, DefaultsFile, Platform, Spark
 from cleantail.topic import (
     Alert,
@@ -52,6 +53,7 @@ __all__ = [
     "Topic",
     "TopicDefaults",
     "WebhookAlert",
+    "claims_of",
     "config_place",
     "find_topic",
     "load_platform",
@@ -110,15 +112,17 @@ def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topi
 def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
     """The topic called `name`. Broken files of other topics do not matter.
 
-    Raises ConfigError: that of the file `<name>.yaml` if it is broken, else that there is no such topic.
+    Raises ConfigError: that of the file `<name>.yaml` if it is broken, of a file that names the topic and is called
+    otherwise, else that there is no such topic.
     """
-    names = []
-    for file, topic in scan_topics(config_dir):
-        if isinstance(topic, Topic) and topic.topic == name:
-            return topic
-        if isinstance(topic, ConfigError) and file.stem == name:
-            raise topic
-        names.append(topic.topic if isinstance(topic, Topic) else file.stem)
+    found = {file.stem: topic for file, topic in scan_topics(config_dir)}
+    broken = {error.value: error for error in found.values() if isinstance(error, ConfigError) and error.key == "topic"}
+    topic = found.get(name) or broken.get(name)
+    if isinstance(topic, Topic):
+        return topic
+    if topic:
+        raise topic
+    names = list(found)
     allowed = f"topics: {', '.join(names)}" if names else "there are no topics yet"
     problem = Problem("", f"no topic {name}", allowed, name, nearest(name, names))
     raise ConfigError(config_dir / "topics", [problem])
@@ -127,15 +131,20 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) ->
 def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:
     """Each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
 
-    Raises ConfigError only when `config_dir` is not a directory. Of two topics with one name or one table the
-    second, by file name, is the wrong one.
+    Raises ConfigError only when `config_dir` is not a directory. A topic is called as its file; of two that claim one
+    name in the catalog both are wrong (cleantail.name_claims).
     """
     _require_directory(config_dir)
-    owners: dict[tuple[str, str], Path] = {}
-    defaults = _defaults_or_error(config_dir)
-    for file in _topic_files(config_dir):
-        topic = defaults if isinstance(defaults, ConfigError) else _topic_or_error(file, *defaults)
-        yield file, _claimed(file, topic, owners) if isinstance(topic, Topic) else topic
+    files, defaults = _topic_files(config_dir), _defaults_or_error(config_dir)
+    if isinstance(defaults, ConfigError):
+        yield from ((file, defaults) for file in files)
+        return
+    found = [(file, _topic_or_error(file, *defaults)) for file in files]
+    namespace = defaults[0].platform.catalog.namespace
+    problems = claim_problems([_claim(file, topic, namespace) for file, topic in found], namespace)
+    for file, topic in found:
+        problem = problems.get(file)
+        yield file, topic if problem is None or isinstance(topic, ConfigError) else ConfigError(file, [problem])
 
 
 def _topic_files(config_dir: Path) -> list[Path]:
@@ -143,14 +152,23 @@ def _topic_files(config_dir: Path) -> list[Path]:
     return sorted(file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith("."))
 
 
-def _claimed(file: Path, topic: Topic, owners: dict[tuple[str, str], Path]) -> Topic | ConfigError:
-    """The topic, unless an earlier file has its name or its table."""
-    for key, value in (("topic", topic.topic), ("table", topic.table)):
-        owner = owners.setdefault((key, value), file)
-        if owner != file:
-            fact = f'"{value}" is not allowed'
-            return ConfigError(file, [Problem(key, fact, f"already used by {owner.name}", value)])
-    return topic
+def claims_of(config_dir: Path) -> list[Claim]:
+    """What the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
+    defaults, written = _defaults(config_dir)
+    namespace = defaults.platform.catalog.namespace
+    return [_claim(file, _topic_or_error(file, defaults, written), namespace) for file in _topic_files(config_dir)]
+
+
+def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
+    """A file that is not called as its topic claims the table that is its name's, not that of the topic it names."""
+    if isinstance(topic, Topic):
+        return Claim(file, topic.table)
+    try:
+        data = read_yaml(file)
+    except ConfigError:
+        data = {}
+    own, table = data.get("topic") == file.stem, data.get("table")
+    return Claim(file, table if own and isinstance(table, str) else default_table(namespace, file.stem))
 
 
 def _require_directory(config_dir: Path) -> None:
@@ -177,9 +195,11 @@ def _defaults_or_error(config_dir: Path) -> tuple[DefaultsFile, dict[str, Any]] 
 
 def _topic_or_error(file: Path, defaults: DefaultsFile, written: dict[str, Any]) -> Topic | ConfigError:
     try:
-        return _topic(file, defaults, written)
+        topic = _topic(file, defaults, written)
     except ConfigError as error:
         return error
+    problem = name_problem(file, topic)
+    return topic if problem is None else ConfigError(file, [problem])
 
 
 def _topic(file: Path, defaults: DefaultsFile, written: dict[str, Any]) -> Topic:

@@ -26,6 +26,8 @@ COLUMNS = {
 
 LEDGER_SUFFIX = "_deleted_versions"
 """+ the topic table's name: the side table of versions whose tombstones have gone."""
+KEYLESS_SUFFIX = "_keyless"
+"""+ the topic table's name: the side table of records without a key."""
 LATEST_SUFFIX = "_latest"
 """+ the topic table's name: the view of the current state."""
 
