@@ -42,7 +42,7 @@ def import_topics(
     """
     _require_described(names, described)
     (config_dir / "topics").mkdir(parents=True, exist_ok=True)
-    claims = claims_of(config_dir)
+    claims = claims_of(config_dir, os.environ)
     owners = {claim.topic: claim.file for claim in claims}
     found, texts = [], {}
     for topic in described:
@@ -111,7 +111,7 @@ def validated(text: str, file: Path, config_dir: Path) -> Topic:
         written = Path(directory) / "topic.yaml"
         written.write_text(text, encoding="utf-8")
         try:
-            return load_topic(written, config_dir)
+            return load_topic(written, config_dir, os.environ)
         except ConfigError as e:
             if e.file != written:
                 raise

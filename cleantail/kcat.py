@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import gzip
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cleantail.errors import BadLineError, CleantailError
+from cleantail.own_home import open_resolved
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -48,8 +51,27 @@ class Record:
 
 
 def open_lines(file: Path) -> BinaryIO:
-    """The file's bytes, decompressed where its name ends in .gz."""
-    return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
+    """The file's bytes, decompressed where its name ends in .gz. No link on the way is followed: what was checked may
+    have been replaced by one since. Raises OSError."""
+    try:
+        stream = os.fdopen(open_resolved(file), "rb")
+    except OSError as e:
+        if e.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise CleantailError(f"{file} cannot be read: there is a link on its way; nothing was appended") from None
+        raise
+    return _Unpacked(stream) if file.name.endswith(".gz") else stream  # type: ignore[return-value]
+
+
+class _Unpacked(gzip.GzipFile):
+    """Closes the file as well."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        super().__init__(fileobj=packed, mode="rb")
+        self._packed = packed
+
+    def close(self) -> None:
+        super().close()
+        self._packed.close()
 
 
 def read_records(file: Path, encoding: str = "text", topic: str | None = None) -> Iterator[Record]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleantail.config_file import key_lines, line_of
+from cleantail.dag_ids import ID_CHARS, dag_id_of
 from cleantail.errors import Problem, not_allowed
 from cleantail.past_rounds import EVIDENCE
 from cleantail.topic import Topic
@@ -46,8 +47,9 @@ class Claim:
         return {self.table: "its table", **{self.table + suffix: text for suffix, text in _BESIDE.items()}}
 
 
-def name_problem(file: Path, topic: Topic) -> Problem | None:
-    """What is wrong where the file is not named as its topic, or is a link to a file of another name."""
+def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
+    """What is wrong where the file is not named as its topic, or is a link to a file of another name, or where the
+    name is too long for the id of a DAG."""
     own, real = file.stem, file.resolve()
     if topic.topic != own:
         allowed = f"the name of its file: write {own}, or call the file {topic.topic}.yaml"
@@ -55,6 +57,10 @@ def name_problem(file: Path, topic: Topic) -> Problem | None:
     if real.stem != own:
         fact = f"a link to {real.name}"
         return Problem("", fact, f"a file, or a link to a file that is called {own}.yaml: it decides over topic {own}")
+    if len(dag_id_of(own, dag_prefix)) > ID_CHARS:
+        most = ID_CHARS - len(dag_prefix)
+        allowed = f"at most {most} characters with platform.dag_prefix {dag_prefix}: a DAG id has {ID_CHARS} at most"
+        return Problem("topic", not_allowed(own), allowed, own, line=_line(file, "topic"))
     return None
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError
 from cleantail.rolling_back import LogWithout, preview_ingestion
-from cleantail.source_files import content_digest, matching_files
+from cleantail.source_files import content_digest
+from cleantail.source_paths import matching_files
 from cleantail.undo_ingestion import LAST, IngestionUndo, UndoneIngestion, Wanted
 from cleantail.words import instant
 
@@ -29,7 +30,7 @@ def wanted_of(text: str) -> Wanted:
     if text.isascii() and text.isdigit() and len(text) <= SNAPSHOT_DIGITS:
         return Wanted(text, snapshot_id=int(text))
     file = Path(text)
-    return Wanted(text, sha256=content_digest(file) if file.is_file() else None, name=file.name)
+    return Wanted(text, sha256=content_digest(file.resolve()) if file.is_file() else None, name=file.name)
 
 
 def run(arguments: argparse.Namespace, topic: Topic, platform: Platform, step: Callable[[str], None]) -> int:
@@ -58,8 +59,16 @@ def run(arguments: argparse.Namespace, topic: Topic, platform: Platform, step: C
 def _come_again(topic: Topic, platform: Platform, planned: IngestionUndo) -> list[str]:
     """The ingestion's files that source.path still means: the next run of the DAG would ingest them again."""
     digests = {file.sha256 for file in planned.sources.files}
-    found = matching_files(platform.home, topic.source.path) if topic.source.path else []
+    found = _matching(topic, platform)
     return [str(file) for file in found if _digest(file) in digests]
+
+
+def _matching(topic: Topic, platform: Platform) -> list[Path]:
+    """None where the next run could not take any either: it says why."""
+    try:
+        return matching_files(platform, topic.source.path) if topic.source.path else []
+    except CleantailError:
+        return []
 
 
 def _digest(file: Path) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cleantail.config import Platform, Topic
-from cleantail.source_files import matching_files
+from cleantail.source_paths import matching_files
 
 
 def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]:
@@ -15,7 +15,7 @@ def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]
     """
     from cleantail.evaluate import read_facts
 
-    found = matching_files(platform.home, topic.source.path or "")
+    found = matching_files(platform, topic.source.path) if topic.source.path else []
     facts = read_facts(topic, platform) if found else None
     known = facts.ingested if facts else frozenset()
     return found, [file for file in found if _digest(file) not in known]

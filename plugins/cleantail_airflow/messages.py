@@ -23,22 +23,24 @@ FAILURES_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where messages lead to: the run that they were sent from, and the topic's page. `base` is the UI's address."""
+    """Where messages lead to: the run that they were sent from, and the topic's page, which is its DAG's. `base` is the
+    UI's address."""
 
     base: str
     topic: str
+    dag_id: str
     run_id: str
     at: str
 
     def page(self, partition: int | None = None) -> str:
         """The topic's page, at the log of the partition."""
         anchor = "" if partition is None else f"#log-{partition}"
-        return f"{self.base}/cleantail/topics/{self.topic}{anchor}"
+        return f"{self.base}/cleantail/topics/{self.dag_id}{anchor}"
 
     @property
     def data_docs(self) -> str:
         """The index of the topic's Data Docs."""
-        return f"{self.base}/cleantail/topics/{self.topic}/docs/index.html"
+        return f"{self.base}/cleantail/topics/{self.dag_id}/docs/index.html"
 
 
 @dataclass(frozen=True, slots=True)

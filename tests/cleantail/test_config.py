@@ -97,11 +97,11 @@ def test_the_topics_of_the_repository_load_and_differ_in_policy():
 
 def test_a_topic_lies_over_the_defaults(load):
     topic = load(
-        "topic: a\nconfig: {segment.ms: 2}\nalerts: [{type: file, path: b}]\n",
-        "topic: {owner: me, config: {segment.ms: 1, segment.bytes: 99}, alerts: [{type: file, path: a}]}",
+        "topic: a\nconfig: {segment.ms: 2}\nalerts: [{type: file, path: alerts/b}]\n",
+        "topic: {owner: me, config: {segment.ms: 1, segment.bytes: 99}, alerts: [{type: file, path: alerts/a}]}",
     )
     assert (topic.owner, topic.config.segment_ms, topic.config.segment_bytes) == ("me", 2, 99)
-    assert topic.alerts == (FileAlert(type="file", path="b"),)
+    assert topic.alerts == (FileAlert(type="file", path="alerts/b"),)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "topic:\n", "platform:\n", "topic: {config: }\n"], ids=repr)
@@ -154,12 +154,12 @@ def test_a_check_of_an_adopted_table_names_a_column_of_the_mapping(problems, loa
 def test_alerts_are_told_apart_by_their_type(load):
     topic = load(
         "topic: a\nalerts:\n"
-        "- {type: mail, to: [a@b.c], from: x@y.z}\n- {type: webhook, conn_id: chat}\n- {type: file, path: a/b}\n"
+        "- {type: mail, to: [a@b.c], from: x@y.z}\n- {type: webhook, conn_id: chat}\n- {type: file, path: alerts/a/b}\n"
     )
     assert topic.alerts == (
         MailAlert(type="mail", to=("a@b.c",), conn_id="smtp_default", sender="x@y.z"),
         WebhookAlert(type="webhook", conn_id="chat", endpoint=""),
-        FileAlert(type="file", path="a/b"),
+        FileAlert(type="file", path="alerts/a/b"),
     )
 
 
@@ -377,7 +377,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
             id="no receivers",
         ),
         pytest.param(
-            "alerts: [{type: webhook, url: 'https://x.y'}, {type: file, path: a}]",
+            "alerts: [{type: webhook, url: 'https://x.y'}, {type: file, path: alerts/a}]",
             "alerts[0].conn_id: missing: the id of an Airflow connection: characters a-z A-Z 0-9 . _ -\n"
             "alerts[0].url: unknown key: known: events, type, conn_id, endpoint",
             id="webhook by address",
@@ -394,11 +394,16 @@ def test_an_error_says_key_value_and_what_is_allowed(problems, line, expected):
     assert "\n".join(problems(f"topic: a\n{line}")) == expected
 
 
-@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a\\b", "", ".", "a\0b", "~/\n"], ids=repr)
-def test_an_alert_file_is_inside_the_home(problems, path):
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/x", "../x", "a/../../x", "a\\b", "", ".", "a\0b", "~/\n", "alerts", "alerts/", "alerts/../x", "alerts/x/"]
+    + ["airflow/passwords.json", "landing/victim/alert.jsonl", "jars/.complete-embedded", "Alerts/x", "alerts.jsonl"],
+    ids=repr,
+)
+def test_an_alert_file_is_below_alerts_in_the_home(problems, path):
     quoted = path.encode("unicode_escape").decode().replace("\\x00", "\\0")
     (line,) = problems(f'topic: a\nalerts: [{{type: file, path: "{quoted}"}}]')
-    assert line.endswith("is not allowed: a path inside CLEANTAIL_HOME, without ..")
+    assert line.endswith("is not allowed: a file below alerts/ in CLEANTAIL_HOME, without .., as alerts/orders.jsonl")
 
 
 @pytest.mark.parametrize("name", ["''", ".", "..", "a/b", "a b", "'a\n\n'", "é", "5", "x" * 250], ids=repr)

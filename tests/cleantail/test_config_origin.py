@@ -11,7 +11,7 @@ topic:
   schedule: "@daily"
   publish: approve
   owner: team-a
-  alerts: [{type: file, path: alerts.jsonl}]
+  alerts: [{type: file, path: alerts/all.jsonl}]
 """
 OWN = """
 topic: orders

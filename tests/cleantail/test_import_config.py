@@ -114,7 +114,7 @@ def test_an_imported_topic_takes_no_name_that_another_topic_has(empty, run, proj
 
 def test_a_topic_that_differs_from_another_in_its_case_alone_is_not_imported(empty, run, project):
     code, _, err = run("import-config", described(project, "prices", "Prices"))
-    assert (code, "Prices.yaml: topic: \"Prices\" is not allowed: also the topic of prices.yaml" in err) == (2, True)
+    assert (code, 'Prices.yaml: topic: "Prices" is not allowed: also the topic of prices.yaml' in err) == (2, True)
     assert list((empty / "topics").iterdir()) == []
 
 

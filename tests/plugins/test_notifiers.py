@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 from typing import Any
 
 import pytest
 
-from cleantail.config import find_topic
+from cleantail.config import find_topic, load_platform
 from cleantail.events import Event
 from cleantail.incidents import Book, Condition, Look, observed
 from cleantail_airflow import alerting
@@ -42,7 +43,7 @@ class Channels:
         self.runs += 1
         look = Look(conditions, lambda _: True, NOW_MS, self.runs, f"run {self.runs}", whole=True)
         self.book = observed(self.book, look)
-        return tell(self.topic, self.site.home, self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
+        return tell(self.topic, load_platform(self.site.config, os.environ), self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
 
     def load(self) -> Book:
         return self.book
@@ -158,11 +159,11 @@ def test_a_broken_channel_does_not_silence_the_others_and_is_told_later(
         {"type": "webhook", "conn_id": "no_such_connection"},
         {"type": "webhook", "conn_id": "ops_hook"},
         {"type": "mail", "to": ["ops@lake.example"]},
-        {"type": "file", "path": "alerts.jsonl"},
+        {"type": "file", "path": "alerts/all.jsonl"},
     )
     missed = ["webhook over connection no_such_connection", "webhook over connection ops_hook"]
     assert channels.tell(lost()) == missed
-    assert (len(mailbox.mails), (site.home / "alerts.jsonl").exists()) == (1, True)
+    assert (len(mailbox.mails), (site.home / "alerts" / "all.jsonl").exists()) == (1, True)
     hook.status = 200
     assert channels.tell(lost()) == missed[:1]
     assert [posted["headline"] for _, posted in hook.posts] == ["evaluate failed"] * 2  # refused, then taken
@@ -172,12 +173,12 @@ def test_a_broken_channel_does_not_silence_the_others_and_is_told_later(
 def test_a_channel_hears_only_of_the_events_of_its_yaml(site: Site) -> None:
     channels = Channels(
         site,
-        {"type": "file", "path": "runs.jsonl", "events": ["run_failed"]},
-        {"type": "file", "path": "checks.jsonl", "events": ["check_failed"]},
+        {"type": "file", "path": "alerts/runs.jsonl", "events": ["run_failed"]},
+        {"type": "file", "path": "alerts/checks.jsonl", "events": ["check_failed"]},
     )
     channels.tell(lost(), red=(failure(),))
     for name, event in (("runs", "run_failed"), ("checks", "check_failed")):
-        (line,) = (site.home / f"{name}.jsonl").read_text().splitlines()
+        (line,) = (site.home / "alerts" / f"{name}.jsonl").read_text().splitlines()
         assert json.loads(line)["event"] == event
 
 
@@ -229,10 +230,10 @@ def test_on_a_random_walk_the_last_word_on_a_real_server_is_the_truth(
 
 def test_a_channel_that_stands_twice_in_the_yaml_hears_once_by_all_its_events(site: Site) -> None:
     events = (["run_failed"], ["check_failed", "partition_quarantined"], ["partition_quarantined"])
-    channels = Channels(site, *({"type": "file", "path": "alerts.jsonl", "events": e} for e in events))
+    channels = Channels(site, *({"type": "file", "path": "alerts/all.jsonl", "events": e} for e in events))
     held = Condition(Event.QUARANTINED, "partition 4", "partition 4 is in quarantine", partition=4)
     channels.tell(lost(), held, red=(failure(),))
-    lines = (site.home / "alerts.jsonl").read_text().splitlines()
+    lines = (site.home / "alerts" / "all.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["check_failed", "run_failed"]
 
 
