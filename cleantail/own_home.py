@@ -47,8 +47,8 @@ def open_to_others(home: Path) -> str | None:
     if not mode & OTHERS:
         return None
     return (
-        f"CLEANTAIL_HOME {home} is open to others than its owner (mode {mode:04o}), and with it tables, landed files and "
-        f"alerts: chmod 700 {home}"
+        f"CLEANTAIL_HOME {home} is open to others than its owner (mode {mode:04o}), and with it tables, landed files "
+        f"and alerts: chmod 700 {home}"
     )
 
 

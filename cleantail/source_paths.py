@@ -118,7 +118,7 @@ def _folders(folder: Path, listed: _Counted) -> Iterator[Path]:
 
 
 def _matches(folder: Path, parts: Sequence[str], listed: _Counted) -> Iterator[Path]:
-    """As glob does, hidden files by name alone; but ** goes through no link, which may lead anywhere, in a circle too."""
+    """As glob does, hidden files by name alone; but ** goes through no link, which may lead anywhere or in a circle."""
     if not parts:
         yield folder
         return

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 
@@ -148,8 +149,15 @@ def test_a_search_ends_after_so_many_files(platform, monkeypatch):
     assert names(platform, "landing/a/*") == ["landing/a/1.jsonl", "landing/a/2.jsonl"]
 
 
-def test_a_folder_however_deep_is_searched(platform):
-    descriptor = os.open(platform.home / "landing", os.O_RDONLY)
+@pytest.fixture
+def deep(platform):
+    """A folder 1500 folders deep, which Python's own rmtree cannot take away."""
+    yield platform.home / "landing"
+    subprocess.run(["rm", "-rf", str(platform.home / "landing" / "d")], check=True)
+
+
+def test_a_folder_however_deep_is_searched(platform, deep):
+    descriptor = os.open(deep, os.O_RDONLY)
     for _ in range(1500):
         os.mkdir("d", dir_fd=descriptor)
         below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
