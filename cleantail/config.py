@@ -92,6 +92,7 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
         allow_clock=parts.allow_clock,
         dag_prefix=parts.dag_prefix,
         sources=parts.sources,
+        alert_connections=parts.alert_connections,
         home=home,
         config_dir=Path(os.path.abspath(config_dir)),
     )

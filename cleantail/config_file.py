@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import yaml
 
 from cleantail.errors import ConfigError, Problem
+from cleantail.secret_filter import SECRET_FACT, SECRET_HINT, is_secret, is_secret_value
 
 Place = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severity")
 
@@ -26,13 +27,6 @@ MOST_CHARS = 4096
 _INTEGER_TAG = "tag:yaml.org,2002:int"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
-_SECRET_KEY = re.compile(
-    r"passw|passphrase|secret|token|credential(?!s?\.provider)|jaas|(access|private|api|account|signing|encryption)[._-]?key",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(r"://[^/\s@:]*:[^/\s@]+@|(password|secret|token)=", re.IGNORECASE)
-_SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; write its id here"
-_SECRET_FACT = "a secret has no place in YAML"
 
 
 class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
@@ -139,8 +133,8 @@ def unwanted(value: Any, place: Place = ()) -> Iterator[tuple[Place, Problem]]:
             yield from unwanted(inner, (*place, index))
     elif isinstance(value, str) and len(value) > MOST_CHARS:
         yield place, Problem(key_text(place), f"a text of {len(value)} characters", f"at most {MOST_CHARS} characters")
-    elif isinstance(value, str) and _SECRET_VALUE.search(value):
-        yield place, Problem(key_text(place), _SECRET_FACT, _SECRET_HINT)
+    elif isinstance(value, str) and is_secret_value(value):
+        yield place, Problem(key_text(place), SECRET_FACT, SECRET_HINT)
 
 
 def _unwanted_entry(key: Any, value: Any, place: Place) -> Iterator[tuple[Place, Problem]]:
@@ -148,8 +142,8 @@ def _unwanted_entry(key: Any, value: Any, place: Place) -> Iterator[tuple[Place,
         yield place, Problem(key_text(place), "a key that is not text", "quote it")
     elif len(key) > MOST_CHARS:
         yield place, Problem("", f"a key of {len(key)} characters", f"at most {MOST_CHARS} characters")
-    elif _SECRET_KEY.search(key):
-        yield place, Problem(key_text(place), _SECRET_FACT, _SECRET_HINT)
+    elif is_secret(key, value):
+        yield place, Problem(key_text(place), SECRET_FACT, SECRET_HINT)
     else:
         yield from unwanted(value, place)
 

@@ -43,6 +43,13 @@ def _root(text: str) -> str:
 
 
 Root = Annotated[str, AfterValidator(_root), Field(json_schema_extra={"x-allowed": ROOT_ALLOWED})]
+AlertConnection = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_.-]{1,250}\*?$",
+        json_schema_extra={"x-allowed": "the id of an Airflow connection, or its beginning with * at the end"},
+    ),
+]
 DagPrefix = Annotated[
     str,
     Field(
@@ -128,6 +135,10 @@ class PlatformSettings(Model):
         default="",
         description="What the ids of the topics' DAGs begin with, so that no topic has the id, and the rights, of "
         "another team's DAG.",
+    )
+    alert_connections: Annotated[tuple[AlertConnection, ...], Field(strict=False)] = Field(
+        default=("smtp_default", "apprise_default", "cleantail_*"),
+        description="Airflow connections that alerts of topics may use: ids, or beginnings of ids with * at the end.",
     )
 
 

@@ -18,7 +18,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from cleantail_airflow.places import TOKEN_VARIABLE
 
 _AIRFLOWS = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW")
-"""Settings (AIRFLOW__…, also by _CMD and _SECRET), connections, variables (AIRFLOW_CONN_…, AIRFLOW_VAR_…), passwords."""
+"""Settings (AIRFLOW__…, also by _CMD and _SECRET), AIRFLOW_CONN_…, AIRFLOW_VAR_…, passwords."""
 _NAMES_OF_THE_TASK = "AIRFLOW_CTX_"
 """Which task of which run it is: the evidence says so."""
 

@@ -7,6 +7,7 @@ A message may hold values that a check observed in the data, so nothing of it is
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -82,8 +83,8 @@ class Message:
         return f"{self.subject}\n{self.body}"
 
     def as_json(self) -> dict[str, Any]:
-        """`text` is what chat webhooks show; the rest is for machines."""
-        return {"text": self.text, **asdict(self)}
+        """`text` is what chat webhooks show; the rest is for machines, as it is."""
+        return {"text": plain_text(self.text), **asdict(self)}
 
 
 def message_of(telling: Telling, failures: Iterable[Failure], place: Place) -> Message:
@@ -134,9 +135,20 @@ def mail_body(message: Message) -> str:
     return f"<h3>{html.escape(message.subject)}</h3>{said}{about}{links}"
 
 
+_MARKUP = re.compile(r"([@＠]|<(?=\S)|\](?=[(\[:]))")
+"""Where a mention begins (@all, <users/all>, <!here>), a link in angle brackets, and where a Markdown link goes on."""
+_BREAK = "\u200b"
+"""Takes no space, and ends whatever has begun."""
+
+
+def plain_text(text: str) -> str:
+    """A text in which no chat finds a mention of everybody or a link of somebody else's words; it looks the same."""
+    return _MARKUP.sub(rf"\1{_BREAK}", text)
+
+
 def slack_text(message: Message) -> str:
-    """Slack's three escapes: what the data held is neither a link nor a mention of everybody."""
-    return message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Slack's three escapes besides, since others take the same body: what the data held is no link and no mention."""
+    return plain_text(message.text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _html_table(rows: list[list[str]]) -> str:

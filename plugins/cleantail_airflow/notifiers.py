@@ -15,8 +15,10 @@ from airflow.sdk.exceptions import AirflowException
 from airflow.sdk.log import mask_secret
 
 from cleantail.config import Alert, AppriseAlert, FileAlert, MailAlert, Platform, SlackAlert, WebhookAlert
+from cleantail.errors import CleantailError
 from cleantail.own_home import append_line
-from cleantail_airflow.messages import Message, mail_body, slack_text
+from cleantail.platform_limits import connection_problem
+from cleantail_airflow.messages import Message, mail_body, plain_text, slack_text
 
 if TYPE_CHECKING:
     from airflow.providers.http.notifications.http import HttpNotifier
@@ -26,7 +28,9 @@ WEBHOOK_TIMEOUT_S = 30
 
 
 def deliver(alert: Alert, message: Message, context: Context, platform: Platform) -> None:
-    """Raises whatever the channel's library raises."""
+    """Raises whatever the channel's library raises, and CleantailError for a connection that is not for alerts."""
+    if allowed := connection_problem(alert, platform):
+        raise CleantailError(f"{channel(alert)} is not allowed: {allowed}")
     if isinstance(alert, MailAlert):
         _mail(alert, message).notify(context)
     elif isinstance(alert, SlackAlert):
@@ -84,5 +88,7 @@ def _apprise(alert: AppriseAlert, message: Message) -> None:
     hook = AppriseHook(alert.conn_id)
     services = apprise.Apprise()
     hook.set_config_from_conn(hook.get_connection(alert.conn_id), services)
-    if not services.notify(title=message.subject, body=message.body, body_format="text", tag=alert.tag):
+    if not services.notify(
+        title=plain_text(message.subject), body=plain_text(message.body), body_format="text", tag=alert.tag
+    ):
         raise AirflowException(f"no service of connection {alert.conn_id} with tag {alert.tag}, or one did not take it")
