@@ -135,20 +135,23 @@ def mail_body(message: Message) -> str:
     return f"<h3>{html.escape(message.subject)}</h3>{said}{about}{links}"
 
 
-_MARKUP = re.compile(r"([@＠]|<(?=\S)|\](?=[(\[:]))")
-"""Where a mention begins (@all, <users/all>, <!here>), a link in angle brackets, and where a Markdown link goes on."""
+_MARKUP = re.compile(r"([@＠]|\](?=[(\[:]))")
+"""Where a mention begins (@all), and where a Markdown link goes on."""
+_ANGLE = re.compile(r"<(?=\S)")
+"""Where a mention or a link in angle brackets begins (<users/all>, <!here>, <http://…|log in>)."""
 _BREAK = "\u200b"
 """Takes no space, and ends whatever has begun."""
 
 
 def plain_text(text: str) -> str:
     """A text in which no chat finds a mention of everybody or a link of somebody else's words; it looks the same."""
-    return _MARKUP.sub(rf"\1{_BREAK}", text)
+    return _ANGLE.sub(f"<{_BREAK}", _MARKUP.sub(rf"\1{_BREAK}", text))
 
 
 def slack_text(message: Message) -> str:
     """Slack's three escapes besides, since others take the same body: what the data held is no link and no mention."""
-    return plain_text(message.text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = _MARKUP.sub(rf"\1{_BREAK}", message.text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _html_table(rows: list[list[str]]) -> str:
