@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from cleantail.check import Check
 from cleantail.cleaner_configs import CleanerConfigs
-from cleantail.config_file import key_lines, line_of, read_yaml
+from cleantail.config_file import key_lines, line_of, merged, read_yaml, without_nulls
 from cleantail.config_problems import nearest, validate
 from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail.kafka_configs import KafkaConfigs
@@ -212,7 +212,7 @@ class _Defaults(NamedTuple):
 def _defaults(config_dir: Path, env: Mapping[str, str]) -> _Defaults:
     _require_directory(config_dir)
     file = config_dir / "defaults.yaml"
-    data = _without_nulls(read_yaml(file)) if file.exists() else {}
+    data = without_nulls(read_yaml(file)) if file.exists() else {}
     return _Defaults(validate(DefaultsFile, data, file), data.get("topic", {}), _home(config_dir, env))
 
 
@@ -233,7 +233,7 @@ def _topic_or_error(file: Path, defaults: _Defaults) -> Topic | ConfigError:
 
 
 def _topic(file: Path, defaults: _Defaults) -> Topic:
-    data, platform = _merged(defaults.written, _without_nulls(read_yaml(file))), defaults.file.platform
+    data, platform = merged(defaults.written, without_nulls(read_yaml(file))), defaults.file.platform
     name = str(data.get("topic") or "none")  # a wrong name is one problem, not also a wrong table
     data.setdefault("table", default_table(platform.catalog.namespace, name))
     topic = validate(Topic, data, file)
@@ -241,18 +241,3 @@ def _topic(file: Path, defaults: _Defaults) -> Topic:
         lines = key_lines(file)
         raise ConfigError(file, [replace(problem, line=line_of(place, lines)) for place, problem in problems])
     return topic
-
-
-def _without_nulls(data: dict[str, Any]) -> dict[str, Any]:
-    """Null means the default, so it is left out; only a schedule can be switched off."""
-    kept = {key: value for key, value in data.items() if value is not None or key == "schedule"}
-    return {key: _without_nulls(value) if isinstance(value, dict) else value for key, value in kept.items()}
-
-
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`above` over `below`: mappings merge key by key, everything else replaces."""
-    both = {**below, **above}
-    for key in below.keys() & above.keys():
-        if isinstance(below[key], dict) and isinstance(above[key], dict):
-            both[key] = _merged(below[key], above[key])
-    return both

@@ -152,3 +152,18 @@ def key_text(place: Place) -> str:
     """("checks", 0, "severity") -> `checks[0].severity`, on one printable line."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def without_nulls(data: dict[str, Any]) -> dict[str, Any]:
+    """Null means the default, so it is left out; only a schedule can be switched off."""
+    kept = {key: value for key, value in data.items() if value is not None or key == "schedule"}
+    return {key: without_nulls(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` over `below`: mappings merge key by key, everything else replaces."""
+    both = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            both[key] = merged(below[key], above[key])
+    return both

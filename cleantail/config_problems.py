@@ -109,6 +109,9 @@ def _wrong(place: Place, value: object, node: Schema) -> Problem:
     members = [node, *node.get("anyOf", ())]
     choices = [str(choice) for member in members for choice in member.get("enum", ()) if choice]
     allowed = allowed_text(node) + (hint(str(place[-1])) if place and isinstance(value, str) else "")
+    if place[:1] == ("alerts",) and isinstance(value, str) and "://" in value:
+        # chat services put the secret into the path of the address
+        return Problem(key_text(place), f"{kind_of(value)} with an address in it is not allowed", allowed)
     return Problem(key_text(place), not_allowed(value), allowed, value, nearest(value, choices))
 
 

@@ -240,3 +240,14 @@ def test_a_wrong_value_of_a_known_key_is_shown(config):
     file.write_text(f"topic: a\nconfig: {json.dumps({'cleanup.policy': 'compat'})}\n")
     with pytest.raises(ConfigError, match='config.cleanup.policy: "compat" is not allowed: compact, delete or'):
         load_topic(file, config)
+
+
+@pytest.mark.parametrize("key", ["endpoint", "conn_id"])
+def test_the_address_of_a_chat_that_was_written_in_the_wrong_place_is_not_repeated(config, key):
+    alert = {"type": "webhook", "conn_id": "cleantail_x", key: "https://chat.example/api/webhooks/1/hunter3"}
+    file = config / "topics" / "a.yaml"
+    file.write_text(json.dumps({"topic": "a", "alerts": [alert]}))
+    wrong = rf"alerts\[0\]\.{key}: a text of 43 characters with an address in it is not allowed"
+    with pytest.raises(ConfigError, match=wrong) as caught:
+        load_topic(file, config)
+    assert "hunter3" not in str(caught.value) + repr(caught.value.problems)
