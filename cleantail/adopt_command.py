@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,11 @@ import yaml
 from pydantic import ValidationError
 
 from cleantail.columns import Columns
-from cleantail.config import Platform, Topic, load_topic, scan_topics
+from cleantail.config import ConfigError, Platform, Topic, claims_of, load_topic, scan_topics
 from cleantail.console import print_json
 from cleantail.errors import CleantailError, TableError
 from cleantail.import_config import validated, write_file
+from cleantail.name_claims import Claim, problem_of_new
 from cleantail.topic_table import COLUMNS
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def run(arguments: argparse.Namespace, platform: Platform) -> int:
     text = "# Adopted: its sink fills this table, Cleantail compacts it in place.\n" + yaml.safe_dump(
         adoption.topic_data(name, arguments.table, columns), sort_keys=False
     )
-    topic = load_topic(file, arguments.config) if written else validated(text, file, arguments.config)
+    if not written:
+        _require_free(file, arguments, platform)
+    topic = load_topic(file, arguments.config, os.environ) if written else validated(text, file, arguments.config)
     in_table = adoption.changes(found, name, columns, arguments.upgrade)
     changes = in_table + ([] if written else [f"{file.name} in {file.parent}"])
     _report(arguments, found, layout, name, [], changes, unseen)
@@ -74,7 +77,7 @@ def run(arguments: argparse.Namespace, platform: Platform) -> int:
 
 def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
     """The topic that says it has this table, with its file."""
-    found = [(file, t) for file, t in scan_topics(config_dir) if isinstance(t, Topic) and t.table == table]
+    found = [(file, t) for file, t in scan_topics(config_dir, os.environ) if isinstance(t, Topic) and t.table == table]
     return found[0] if found else None
 
 
@@ -132,13 +135,27 @@ def _file(arguments: argparse.Namespace, written: tuple[Path, Topic] | None, nam
             lines = "\n".join(f"  {column}: {path}" for column, path in columns.paths.items())
             raise CleantailError(f"{file} maps other columns; nothing was changed. Write into it:\ncolumns:\n{lines}")
         return file
-    others = [f for f, t in scan_topics(arguments.config) if f == file or (isinstance(t, Topic) and t.topic == name)]
+    others = [
+        f
+        for f, t in scan_topics(arguments.config, os.environ)
+        if f == file or (isinstance(t, Topic) and t.topic == name)
+    ]
     if others:
         raise CleantailError(
             f"{others[0]} has topic {name} with another table; nothing was changed. Give another name with --topic, or "
             f"write `table: {arguments.table}` and `columns:` into it"
         )
     return file
+
+
+def _require_free(file: Path, arguments: argparse.Namespace, platform: Platform) -> None:
+    """Raises ConfigError where the topic that would be written and one that is there would take a name from each
+    other."""
+    problem = problem_of_new(
+        Claim(file, arguments.table), claims_of(arguments.config, os.environ), platform.catalog.namespace
+    )
+    if problem:
+        raise ConfigError(file, [replace(problem, line=None)])
 
 
 def _adopt(topic: Topic, platform: Platform, upgrade: bool) -> None:

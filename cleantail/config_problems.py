@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from cleantail.config_file import Place, key_lines, key_text, line_of, unwanted
-from cleantail.errors import ConfigError, Problem, not_allowed, shown
+from cleantail.errors import ConfigError, Problem, kind_of, not_allowed
 from cleantail.units import hint
 
 M = TypeVar("M", bound=BaseModel)
@@ -109,6 +109,9 @@ def _wrong(place: Place, value: object, node: Schema) -> Problem:
     members = [node, *node.get("anyOf", ())]
     choices = [str(choice) for member in members for choice in member.get("enum", ()) if choice]
     allowed = allowed_text(node) + (hint(str(place[-1])) if place and isinstance(value, str) else "")
+    if place[:1] == ("alerts",) and isinstance(value, str) and "://" in value:
+        # chat services put the secret into the path of the address
+        return Problem(key_text(place), f"{kind_of(value)} with an address in it is not allowed", allowed)
     return Problem(key_text(place), not_allowed(value), allowed, value, nearest(value, choices))
 
 
@@ -122,9 +125,10 @@ def _unknown(place: Place, value: object, parent: Schema, root: Schema) -> Probl
     best = inner[0] if inner else nearest(key, known)
     listed = known if len(known) <= _LISTED_KEYS else difflib.get_close_matches(key, known, _CLOSEST_KEYS, cutoff=0)
     more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
-    address = "://" in shown(value)  # chat services put the secret into the path of the address
-    fact = "unknown key" if address else f"unknown key, with the value {shown(value)}"
-    return Problem(key_text(place), fact, f"known: {', '.join(listed)}{more}", None if address else value, best)
+    # nobody knows whether it is a secret, and errors are shown to more people than the file is
+    return Problem(
+        key_text(place), f"unknown key, with {kind_of(value)}", f"known: {', '.join(listed)}{more}", None, best
+    )
 
 
 def nearest(value: object, choices: Sequence[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from cleantail.errors import CleantailError
 from cleantail.input_limits import FILE_BYTES, FILE_RATIO, LINE_BYTES, InputLimits, limit_text
+from cleantail.own_home import open_resolved
 
 BLOCK_BYTES = 1 << 20
 
@@ -60,4 +63,23 @@ class Content:
 
 
 def _opened(file: Path) -> BinaryIO:
-    return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
+    """No link on the way is followed: what was checked may have been replaced by one since. Raises OSError."""
+    try:
+        stream = os.fdopen(open_resolved(file), "rb")
+    except OSError as e:
+        if e.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise CleantailError(f"{file} cannot be read: there is a link on its way; nothing was appended") from None
+        raise
+    return _Unpacked(stream) if file.name.endswith(".gz") else stream  # type: ignore[return-value]
+
+
+class _Unpacked(gzip.GzipFile):
+    """Closes the file as well."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        super().__init__(fileobj=packed, mode="rb")
+        self._packed = packed
+
+    def close(self) -> None:
+        super().close()
+        self._packed.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import gzip
 import hashlib
 import os
@@ -24,12 +23,6 @@ def require_readable(files: Iterable[Path]) -> None:
             raise CleantailError(f"{file} does not exist; nothing was appended")
         if not file.is_file() or not os.access(file, os.R_OK):
             raise CleantailError(f"{file} is not a file that can be read; nothing was appended")
-
-
-def matching_files(home: Path, pattern: str) -> list[Path]:
-    """The files that a source.path means, in the order of names; relative to CLEANTAIL_HOME."""
-    found = glob.glob(os.path.join(glob.escape(str(home)), pattern), recursive=True)  # an absolute path stays as it is
-    return sorted(path for path in map(Path, found) if path.is_file())
 
 
 def content_digest(file: Path, limits: InputLimits = DEFAULT_LIMITS) -> str:

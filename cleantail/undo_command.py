@@ -16,7 +16,8 @@ from cleantail.digest_cache import DigestCache
 from cleantail.errors import CleantailError
 from cleantail.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.rolling_back import LogWithout, preview_ingestion
-from cleantail.source_files import content_digest, matching_files
+from cleantail.source_files import content_digest
+from cleantail.source_paths import matching_files
 from cleantail.undo_ingestion import LAST, IngestionUndo, UndoneIngestion, Wanted
 from cleantail.words import instant
 
@@ -31,7 +32,7 @@ def wanted_of(text: str, limits: InputLimits = DEFAULT_LIMITS) -> Wanted:
     if text.isascii() and text.isdigit() and len(text) <= SNAPSHOT_DIGITS:
         return Wanted(text, snapshot_id=int(text))
     file = Path(text)
-    return Wanted(text, sha256=content_digest(file, limits) if file.is_file() else None, name=file.name)
+    return Wanted(text, sha256=content_digest(file.resolve(), limits) if file.is_file() else None, name=file.name)
 
 
 def run(arguments: argparse.Namespace, topic: Topic, platform: Platform, step: Callable[[str], None]) -> int:
@@ -60,9 +61,16 @@ def run(arguments: argparse.Namespace, topic: Topic, platform: Platform, step: C
 def _come_again(topic: Topic, platform: Platform, planned: IngestionUndo) -> list[str]:
     """The ingestion's files that source.path still means: the next run of the DAG would ingest them again."""
     digests = {file.sha256 for file in planned.sources.files}
-    found = matching_files(platform.home, topic.source.path) if topic.source.path else []
     with DigestCache(platform.home, platform.limits.of_input) as cache:
-        return [str(file) for file in found if _digest(cache, file) in digests]
+        return [str(file) for file in _matching(topic, platform) if _digest(cache, file) in digests]
+
+
+def _matching(topic: Topic, platform: Platform) -> list[Path]:
+    """None where the next run could not take any either: it says why."""
+    try:
+        return matching_files(platform, topic.source.path) if topic.source.path else []
+    except CleantailError:
+        return []
 
 
 def _digest(cache: DigestCache, file: Path) -> str | None:

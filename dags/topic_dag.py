@@ -96,8 +96,9 @@ from typing import Any
 from airflow.sdk import DAG, Param, TaskGroup
 
 from cleantail.approval import can_be_held
-from cleantail.config import Topic, load_platform
+from cleantail.config import Platform, Topic, load_platform
 from cleantail.config_row import LONG_MAX
+from cleantail.dag_ids import dag_id_of
 from cleantail.run_schedule import schedule_words, topic_asset_uri
 from cleantail.words import one_line
 from cleantail_airflow.alert_task import AlertOperator
@@ -144,8 +145,9 @@ PARAMS = {
 
 def topic_dag(topic: Topic, config_dir: Path) -> DAG:
     """The DAG of one topic. The same YAML gives the same DAG, so that Airflow keeps one version of it."""
+    platform = load_platform(config_dir, os.environ)
     with DAG(
-        dag_id=topic.topic,
+        dag_id=dag_id_of(topic.topic, platform.dag_prefix),
         description=one_line(topic.description) or f"Log compaction of {topic.table}",
         doc_md=f"{__doc__}\n\n{settings_table(topic)}",
         schedule=schedule_of(topic),
@@ -154,7 +156,7 @@ def topic_dag(topic: Topic, config_dir: Path) -> DAG:
         max_active_runs=1,
         tags=_tags(topic),
         params=PARAMS,
-        default_args=_default_args(topic, config_dir),
+        default_args=_default_args(topic, platform),
     ) as dag:
         _tasks(topic, str(config_dir))
     return dag
@@ -207,8 +209,8 @@ def _group(name: str, tooltip: str) -> TaskGroup:
     return TaskGroup(group_id=name, tooltip=tooltip, prefix_group_id=False)
 
 
-def _default_args(topic: Topic, config_dir: Path) -> dict[str, Any]:
-    backoff_ms = load_platform(config_dir, os.environ).cleaner.log_cleaner_backoff_ms
+def _default_args(topic: Topic, platform: Platform) -> dict[str, Any]:
+    backoff_ms = platform.cleaner.log_cleaner_backoff_ms
     return {
         "owner": topic.owner,
         "retries": RETRIES,

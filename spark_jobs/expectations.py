@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from cleantail.check import Check
 from cleantail.expectation_names import class_name
+from cleantail.own_home import make_folder
 from cleantail.round_state import COMPACT
 from cleantail.rules import rule_text, severity_of
 from cleantail.topic import Topic
@@ -76,7 +77,7 @@ class Auditor:
             self._make_anew(e)
 
     def _open(self) -> None:
-        self._root.mkdir(parents=True, exist_ok=True)
+        make_folder(self._root.parents[1], "data_docs", self._root.name)
         context = self._gx.get_context(mode="file", project_root_dir=str(self._root))
         context.variables.progress_bars = {"globally": False}
         context.update_data_docs_site("local_site", SITE)

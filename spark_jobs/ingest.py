@@ -34,6 +34,7 @@ from cleantail.late_arrivals import late_warnings
 from cleantail.locks import exclusive
 from cleantail.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
 from cleantail.source_files import require_readable
+from cleantail.source_paths import require_inside
 from cleantail.topic_table import COLUMNS
 from spark_jobs.changes import added_data_files, partition_of, texts
 from spark_jobs.commits import append_files
@@ -212,9 +213,10 @@ def _stage(table: TopicTable, branch: str, records: DataFrame) -> None:
 
 def _work(job: Job) -> dict[str, Any]:
     require_readable(job.arguments.file)
+    files = [require_inside(file, job.platform) for file in job.arguments.file]
     spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
     encoding, any_topic = job.arguments.encoding or job.topic.source.encoding, job.arguments.any_topic
-    return ingest_files(spark, job.topic, job.platform, job.arguments.file, encoding, lambda _: None, any_topic)
+    return ingest_files(spark, job.topic, job.platform, files, encoding, lambda _: None, any_topic)
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

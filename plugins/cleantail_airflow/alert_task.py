@@ -20,7 +20,7 @@ from cleantail.events import Event
 from cleantail.incidents import Condition, Look, observed
 from cleantail.log_state import LogState
 from cleantail.readers import Reader
-from cleantail_airflow.alerting import began_ms, place_of, read_logs, red_alarms, tell
+from cleantail_airflow.alerting import base_of, began_ms, read_logs, red_alarms, tell
 from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, checked_of
 from cleantail_airflow.failure_notes import NOTE, at_ms_in, reason_in, red_in
 from cleantail_airflow.incident_book import Shelf, shelf_of
@@ -86,7 +86,7 @@ class AlertOperator(BaseOperator):
         look = Look(conditions, is_known, now_ms, began_ms(context), context["ti"].run_id, whole=not self.early)
         shelf.save(observed(book, look))
         red = [failure for task in failed for failure in task.red]
-        return tell(topic, platform.home, shelf, red, context)
+        return tell(topic, platform, shelf, red, context)
 
     def _all_tried(self, context: Context) -> bool:
         """Whether a task that did not fail is well: not while the run goes on, and a rollback tries none of them."""
@@ -111,7 +111,7 @@ def task_states(context: Context) -> list[dict[str, Any]]:
 def failed_tasks(states: Iterable[dict[str, Any]], context: Context) -> list[FailedTask]:
     """The failed ones, with their notes."""
     ti = context["ti"]
-    runs = f"{place_of('', context).base}/dags/{ti.dag_id}/runs/{ti.log_url.partition('/runs/')[2].partition('/')[0]}"
+    runs = f"{base_of(context)}/dags/{ti.dag_id}/runs/{ti.log_url.partition('/runs/')[2].partition('/')[0]}"
     return [
         _failed_task(row["task_id"], row.get("map_index", -1), runs, context)
         for row in states

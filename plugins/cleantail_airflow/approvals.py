@@ -113,7 +113,8 @@ class ApproveOperator(HITLOperator):
         """Airflow counts the time to answer from now on."""
         from cleantail_airflow.alerting import place_of
 
-        place, timeout = place_of(self.topic, context), self.response_timeout or timedelta()
+        _, platform = topic_and_platform(self.topic, self.config_dir)
+        place, timeout = place_of(self.topic, platform, context), self.response_timeout or timedelta()
         until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
         return approval_text.Question(until_ms, place.page(), place.data_docs, shown)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleantail.config import Platform, Topic
-from cleantail.source_files import matching_files
+from cleantail.source_paths import matching_files
 
 if TYPE_CHECKING:
     from cleantail.digest_cache import DigestCache
@@ -21,7 +21,7 @@ def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]
     from cleantail.digest_cache import DigestCache
     from cleantail.evaluate import read_facts
 
-    found = matching_files(platform.home, topic.source.path or "")
+    found = matching_files(platform, topic.source.path) if topic.source.path else []
     facts = read_facts(topic, platform) if found else None
     known = facts.ingested if facts else frozenset()
     with DigestCache(platform.home, platform.limits.of_input) as cache:

@@ -7,6 +7,7 @@ A message may hold values that a check observed in the data, so nothing of it is
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,22 +24,24 @@ FAILURES_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where messages lead to: the run that they were sent from, and the topic's page. `base` is the UI's address."""
+    """Where messages lead to: the run that they were sent from, and the topic's page, which is its DAG's. `base` is the
+    UI's address."""
 
     base: str
     topic: str
+    dag_id: str
     run_id: str
     at: str
 
     def page(self, partition: int | None = None) -> str:
         """The topic's page, at the log of the partition."""
         anchor = "" if partition is None else f"#log-{partition}"
-        return f"{self.base}/cleantail/topics/{self.topic}{anchor}"
+        return f"{self.base}/cleantail/topics/{self.dag_id}{anchor}"
 
     @property
     def data_docs(self) -> str:
         """The index of the topic's Data Docs."""
-        return f"{self.base}/cleantail/topics/{self.topic}/docs/index.html"
+        return f"{self.base}/cleantail/topics/{self.dag_id}/docs/index.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,8 @@ class Message:
         return f"{self.subject}\n{self.body}"
 
     def as_json(self) -> dict[str, Any]:
-        """`text` is what chat webhooks show; the rest is for machines."""
-        return {"text": self.text, **asdict(self)}
+        """`text` is what chat webhooks show; the rest is for machines, as it is."""
+        return {"text": plain_text(self.text), **asdict(self)}
 
 
 def message_of(telling: Telling, failures: Iterable[Failure], place: Place) -> Message:
@@ -132,9 +135,23 @@ def mail_body(message: Message) -> str:
     return f"<h3>{html.escape(message.subject)}</h3>{said}{about}{links}"
 
 
+_MARKUP = re.compile(r"([@＠]|\](?=[(\[:]))")
+"""Where a mention begins (@all), and where a Markdown link goes on."""
+_ANGLE = re.compile(r"<(?=\S)")
+"""Where a mention or a link in angle brackets begins (<users/all>, <!here>, <http://…|log in>)."""
+_BREAK = "\u200b"
+"""Takes no space, and ends whatever has begun."""
+
+
+def plain_text(text: str) -> str:
+    """A text in which no chat finds a mention of everybody or a link of somebody else's words; it looks the same."""
+    return _ANGLE.sub(f"<{_BREAK}", _MARKUP.sub(rf"\1{_BREAK}", text))
+
+
 def slack_text(message: Message) -> str:
-    """Slack's three escapes: what the data held is neither a link nor a mention of everybody."""
-    return message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Slack's three escapes besides, since others take the same body: what the data held is no link and no mention."""
+    text = _MARKUP.sub(rf"\1{_BREAK}", message.text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _html_table(rows: list[list[str]]) -> str:

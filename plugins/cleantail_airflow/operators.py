@@ -24,6 +24,7 @@ from airflow.sdk.exceptions import (
 )
 
 from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail_airflow.driver_environment import DriverHook
 from cleantail_airflow.failure_notes import noted
 from cleantail_airflow.places import job_file, spark_environment
 from cleantail_airflow.red_check import Failure, RedCheck, failures_of, warnings_of
@@ -84,6 +85,9 @@ class CleantailSparkOperator(SparkSubmitOperator):
             except AirflowException as error:
                 return self.failed(context, self._result(file), error)
             return self.succeeded(self._result(file))
+
+    def _get_hook(self) -> DriverHook:
+        return DriverHook.of(super()._get_hook())
 
     def _result(self, file: Path) -> dict[str, Any]:
         """What the job said, which is also what is sent as metrics."""

@@ -27,6 +27,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from cleantail import words
 from cleantail.approval import may_decide, require_approver
+from cleantail.dag_ids import by_topic, dag_id_of, dag_ids_of
 from cleantail.errors import CleantailError, HeldError
 from cleantail.outside import explained
 from cleantail.releasing import release
@@ -45,7 +46,7 @@ from cleantail_airflow.page_access import (
     login_url,
     may_edit,
     note_release,
-    readable,
+    readable_topics,
     require_same_origin,
     ui_root,
 )
@@ -110,10 +111,9 @@ def all_topics(request: Request, user: User) -> Response:
     """The page of all topics."""
     content = _content(request)
     try:
-        names = readable(content.topics(), user)
-        return _page(
-            request, "topics.html", content.all_topics(names, _now_ms(), asking_tasks(names), dag_states(names))
-        )
+        dags = readable_topics(dag_ids_of(content.topics(), content.dag_prefix), user)
+        asking, states = by_topic(asking_tasks(dags.values()), dags), by_topic(dag_states(dags.values()), dags)
+        return _page(request, "topics.html", content.all_topics(dags, _now_ms(), asking, states))
     except CleantailError as e:
         return _problem(request, "The topics cannot be shown", str(e))
 
@@ -122,7 +122,9 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
     """The page of one topic; also the tab of DAGs that are none."""
     try:
         asking = asking_tasks([dag_id]).get(dag_id, "")
-        shown = _content(request).one_topic(dag_id, _now_ms(), asking, dag_states([dag_id])[dag_id])
+        content = _content(request)
+        name = content.topic_of(dag_id)
+        shown = content.one_topic(name, _now_ms(), asking, dag_states([dag_id])[dag_id])
     except KeyError:
         text = f"{dag_id} is not a Cleantail topic: no file in config/topics names it."
         return _problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
@@ -131,7 +133,7 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
         if known is None:
             raise
         return _problem(request, dag_id, str(known))
-    topic = _content(request).topic(dag_id)
+    topic = content.topic(name)
     may_release = may_edit(dag_id, user) and may_decide(topic, user.get_id(), user.get_name())
     more = {"released": released, "may_release": may_release}
     return _page(request, "topic.html", shown | more)
@@ -141,7 +143,7 @@ def release_log(request: Request, dag_id: str, partition: int, user: User) -> Re
     """Takes the log out of quarantine, writes down who did it, and goes back to the topic."""
     content = _content(request)
     try:
-        topic = content.topic(dag_id)
+        topic = content.topic(content.topic_of(dag_id))
         require_approver(topic, "a release", user.get_id(), user.get_name())
         lifted = release(topic, content.platform, partition, user.get_name(), _now_ms())
     except KeyError:
@@ -159,9 +161,11 @@ def release_log(request: Request, dag_id: str, partition: int, user: User) -> Re
 def docs(request: Request, dag_id: str, path: str) -> Response:
     """A file of the topic's Data Docs; without their scripts, which would run as the user."""
     content = _content(request)
-    if dag_id not in content.topics():
-        raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
-    file = data_docs.file_in(data_docs.site_of(content.platform.home, dag_id), path)
+    try:
+        site = data_docs.site_of(content.platform.home, content.topic_of(dag_id))
+    except KeyError:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file") from None
+    file = data_docs.file_in(site, path)
     if file is None:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
     kind = data_docs.TYPES[file.suffix]
@@ -176,8 +180,8 @@ def metrics(request: Request, user: Scraper) -> Response:
     """The metrics of all topics, or of those that the user may read."""
     content = _content(request)
     try:
-        names = content.topics()
-        body, kind = exposition(content, readable(names, user) if user else set(names), _accepted(request))
+        dags = dag_ids_of(content.topics(), content.dag_prefix)
+        body, kind = exposition(content, readable_topics(dags, user) if user else dags, _accepted(request))
     except CleantailError as e:
         raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(e)) from None
     return Response(body, headers={"Content-Type": kind})
@@ -209,8 +213,15 @@ def _problem(request: Request, title: str, text: str, code: int = status.HTTP_20
 
 
 def _page(request: Request, template: str, shown: dict[str, Any], code: int = status.HTTP_200_OK) -> Response:
-    text = _TEMPLATES.get_template(template).render(root=request.scope["root_path"], ui=ui_root(request), **shown)
+    places = {"root": request.scope["root_path"], "ui": ui_root(request), "dag_id_of": _dag_id_of(request)}
+    text = _TEMPLATES.get_template(template).render(**places, **shown)
     return HTMLResponse(text, code)
+
+
+def _dag_id_of(request: Request) -> Callable[[str], str]:
+    """Topic -> the id of its DAG, for links."""
+    prefix = _content(request).dag_prefix
+    return lambda topic: dag_id_of(topic, prefix)
 
 
 def _templates() -> Environment:

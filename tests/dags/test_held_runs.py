@@ -49,7 +49,7 @@ def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.Mon
     ) -> dict[str, str]:
         monkeypatch.setattr("cleantail.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
         site.without_pauses()
-        alerts = [] if silent else [{"type": "file", "path": "alerts.jsonl"}]
+        alerts = [] if silent else [{"type": "file", "path": "alerts/all.jsonl"}]
         (site.home / "landing").mkdir(exist_ok=True)
         (site.home / "landing" / "a.jsonl").write_text("{}\n")
         config = {"segment.ms": 1, "cleantail.max.drop.ratio": 0.5}
@@ -146,7 +146,7 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     assert "script>alert" in body and "49" not in body
     assert "**Answer until 20" in body and "No answer by then is a Reject" in body
     assert "/cleantail/topics/orders)" in body and "/cleantail/topics/orders/docs/index.html)" in body
-    alert, end = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    alert, end = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert "waits for approval" in alert["text"] and "8 of 9 records" in alert["text"]
     assert [(a["event"], a["state"]) for a in (alert, end)] == [("approval_waits", "open"), ("approval_waits", "over")]
     assert end["reason"].startswith("the round does not wait any more (it was from ")
@@ -191,7 +191,7 @@ def test_readers_that_an_approved_expiry_left_behind_are_told_of(run: Run, jobs:
     jobs.answer("publish", PUBLISHED | {"left_behind": behind})
     with answers("Approve"):
         run(plan(sweep=True), kind="expire")
-    told = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    told = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert [alert["event"] for alert in told] == ["approval_waits", "approval_waits", "hold_cap_reached"]
     assert "reader cache is at offset 3 of partition 0, and tombstones up to 7 are gone" in told[2]["text"]
 
@@ -228,7 +228,7 @@ def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
     jobs.answer("publish", DROPPED)
     with answers("Reject"):
         run(plan(units=1))
-    texts = [json.loads(line)["text"] for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    texts = [json.loads(line)["text"] for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert ["late" in text for text in texts] == [True, False, False]  # once, then that the round waits, and its end
 
 
@@ -238,14 +238,14 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
     """The run's last task is far away then."""
     from cleantail_airflow import waiting_round
 
-    (site.home / "alerts.jsonl").mkdir()
+    (site.home / "alerts" / "all.jsonl").mkdir(parents=True)
     monkeypatch.setattr(waiting_round, "PAUSES_S", (0.1, 0.2, 0.3))
     pauses: list[float] = []
 
     def mended(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 2:
-            (site.home / "alerts.jsonl").rmdir()
+            (site.home / "alerts" / "all.jsonl").rmdir()
 
     monkeypatch.setattr(waiting_round.tell_that_it_waits, "__defaults__", (mended,))
     jobs.answer("check_quality", HELD)
@@ -253,7 +253,7 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
     with answers("Approve"):
         run(plan(units=1))
     assert pauses == [0.1, 0.2]
-    lines = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert [line["state"] for line in lines] == ["open", "over"]
 
 

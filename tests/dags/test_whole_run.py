@@ -62,7 +62,7 @@ def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any
         checks=[
             {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 9}}
         ],
-        alerts=[{"type": "file", "path": "alerts.jsonl"}, {"type": "mail", "to": ["ops@lake.example"]}],
+        alerts=[{"type": "file", "path": "alerts/all.jsonl"}, {"type": "mail", "to": ["ops@lake.example"]}],
     )
     return site.dag("orders")
 
@@ -90,7 +90,7 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
     assert live == {0: KEYS, 1: RECORDS}
     assert facts.states[0].checkpoint == RECORDS
     assert facts.states[1].checkpoint is None
-    (alert,) = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    (alert,) = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert [failure["partition"] for failure in alert["failures"]] == [1]
     assert [mail["Subject"] for mail in mailbox.mails] == ["[cleantail] orders: check failed, partition 1 held back"]
     assert [kind for kind, _ in load_incidents("orders")] == ["check_failed", "partition_quarantined"]

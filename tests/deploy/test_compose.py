@@ -80,6 +80,18 @@ def test_a_named_volume_is_declared(name: str) -> None:
     assert named <= set(COMPOSE["volumes"])
 
 
+def test_the_passwords_are_where_only_the_one_that_writes_and_the_one_that_reads_them_see_them() -> None:
+    mounted = {
+        name for name, s in SERVICES.items() if any("/var/lib/airflow-passwords" in v for v in s.get("volumes", []))
+    }
+    assert mounted == {"airflow-init", "airflow-apiserver"}
+    for name in mounted:
+        others = set(SERVICES["airflow-scheduler"]["volumes"])
+        assert {*SERVICES[name]["volumes"]} == others | {"airflow-passwords:/var/lib/airflow-passwords"}
+    file = SERVICES["airflow-apiserver"]["environment"]["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
+    assert file == "/var/lib/airflow-passwords/passwords.json"
+
+
 @every_service
 def test_a_mounted_path_of_the_repository_exists(name: str) -> None:
     paths = [v.split(":")[0] for v in SERVICES[name].get("volumes", []) if v.startswith("./")]

@@ -172,7 +172,7 @@ def test_up_serves_the_dags_of_good_topics_and_the_error_of_the_broken_one_and_d
     dags, errors = parsed(port, token)
     assert dags == ["orders"]
     assert [error["filename"] for error in errors] == ["cleantail_broken_topics.py"]
-    assert "config.segment.sm: unknown key" in errors[0]["stack_trace"]
+    assert "broken.yaml:1: config.segment.sm" in errors[0]["stack_trace"]
     assert ask(port, "/api/v2/pools/cleantail_spark", token)["slots"] == 1
     leader = psutil.Process(json.loads((site.home / "airflow" / "up.json").read_text())["pid"])
     family = [leader, *leader.children(recursive=True)]

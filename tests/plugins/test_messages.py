@@ -14,7 +14,7 @@ from cleantail_airflow.messages import LINES_SHOWN, Place, mail_body, message_of
 from cleantail_airflow.red_check import failures_of
 from tests.airflow_site import failure, verdict
 
-PLACE = Place("http://ui", "orders", "manual__1", "2026-01-01T00:00:00+00:00")
+PLACE = Place("http://ui", "orders", "orders", "manual__1", "2026-01-01T00:00:00+00:00")
 LINK = "http://ui/dags/orders/runs/manual__1/tasks/check_quality?try_number=1"
 HOSTILE = "{{ 7 * 7 }}<script>alert(1)</script><!channel> &"
 

@@ -431,13 +431,13 @@ def test_what_a_partition_says_of_its_work_is_what_the_run_would_do(
 def test_the_whole_configuration_is_shown_with_its_origin_and_without_addresses(
     browser: Any, orders: OrdersTable, site: Site
 ) -> None:
-    hook = {"type": "webhook", "conn_id": "hook", "endpoint": "in/hidden"}
+    hook = {"type": "webhook", "conn_id": "cleantail_hook", "endpoint": "in/hidden"}
     site.topic("orders", publish="approve", alerts=[hook])
     (site.config / "defaults.yaml").write_text("topic: {approvers: [anna]}\n")
     shown = shown_of(browser, orders)
     for key, value, origin in (
         ("publish", "approve", "topic YAML"),
-        ("alerts", "webhook by connection hook", "topic YAML"),
+        ("alerts", "webhook by connection cleantail_hook", "topic YAML"),
         ("approvers", "anna", "defaults.yaml"),
         ("checks", "none", "built-in default"),
         ("segment.ms", "1", "topic YAML"),
