@@ -121,7 +121,7 @@ def compact(arguments: argparse.Namespace, platform: Platform) -> int:
         due = planned.due or planned.repairs
         result = _run(topic, platform, planned, step, approved_by) if due else {"ok": True}
     run_report.compacted(planned, result, arguments.json)
-    if approved_by is None and run_report.held(topic, result, arguments.json):
+    if approved_by is None and run_report.held(topic, platform, result, arguments.json):
         return HeldError.exit_code
     return 0 if result["ok"] else 1
 

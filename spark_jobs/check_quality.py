@@ -86,8 +86,9 @@ def check_round(
         "data_docs": auditor.data_docs,
     }
     auditor.begin_data_docs()
+    result = with_holds(table, result, works)
     append_evidence(table, platform, result, findings)
-    return with_holds(table, result, works)
+    return result
 
 
 def _violations(measure: dict[str, Any], rules: Sequence[str]) -> dict[str, int]:

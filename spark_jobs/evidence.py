@@ -21,6 +21,7 @@ from cleantail.catalogs import open_catalog
 from cleantail.config import Platform
 from cleantail.history import OPERATION
 from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.record_places import sample_column
 from cleantail.rollback import ROUND
 from cleantail.task_runs import columns_of
 from spark_jobs.changes import history
@@ -59,6 +60,7 @@ SCHEMA = pa.schema(
         ("task_id", pa.string()),
         ("began_ms", pa.int64()),
         ("saved_bytes", pa.int64()),
+        ("sample", pa.string()),
     ]
 )
 PROPERTIES = {
@@ -77,6 +79,7 @@ EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not
     "deleted": "{}",
     "passed": True,
     "checks": "[]",
+    "sample": "[]",
 }
 """What a row says of itself where it says nothing else."""
 
@@ -84,13 +87,15 @@ EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not
 def append_evidence(
     table: TopicTable, platform: Platform, result: Mapping[str, Any], findings: Sequence[Finding]
 ) -> None:
-    """One row a log of the checked round. `deleted` (by reason) and `checks` are JSON."""
+    """One row a log of the checked round. `deleted` (by reason), `checks` and `sample` are JSON; none
+    of them says what a record holds."""
     verdicts = {v["partition"]: v for v in result["verdicts"]}
     rows = []
     for row in _measured(result):
         passed = verdicts[row["partition"]]["passed"]
         checks = [asdict(f) for f in findings if f.partition == row["partition"]]
         row |= {"outcome": CHECKED if passed else HELD_BACK, "passed": passed, "checks": json.dumps(checks)}
+        row["sample"] = sample_column(result["sample"], row["partition"])
         rows.append(row)
     evidence = evidence_table(platform)
     append_rows(evidence, table, [*_untold(evidence, table), *rows])

@@ -86,7 +86,7 @@ class AlertOperator(BaseOperator):
         look = Look(conditions, is_known, now_ms, began_ms(context), context["ti"].run_id, whole=not self.early)
         shelf.save(observed(book, look))
         red = [failure for task in failed for failure in task.red]
-        return tell(topic, platform.home, shelf, red, context)
+        return tell(topic, platform, shelf, red, context)
 
     def _all_tried(self, context: Context) -> bool:
         """Whether a task that did not fail is well: not while the run goes on, and a rollback tries none of them."""

@@ -33,6 +33,7 @@ from cleantail.tellings import (
     without_answer,
     without_settled,
 )
+from cleantail_airflow.alert_values import asks_for_values, with_values
 from cleantail_airflow.incident_book import Shelf, shelf_of
 from cleantail_airflow.messages import Message, Place, message_of
 from cleantail_airflow.notifiers import channel, deliver
@@ -116,7 +117,7 @@ def tell_now(topic: Topic, platform: Platform, context: Context, sight: Sight) -
             conditions, run_id = tuple(sight.found()), context["ti"].run_id
             look = Look(conditions, sight.is_over, sight.now_ms, began_ms(context), run_id)
             shelf.save(observed(shelf.load(), look))
-            return tell(topic, platform.home, shelf, sight.failures, context)
+            return tell(topic, platform, shelf, sight.failures, context)
     except Exception:
         logger.exception("what is wrong could not be told now; the task alert does it")
         return [channel(alert) for alert in topic.alerts]
@@ -146,7 +147,7 @@ def read_logs(topic: Topic, platform: Platform, now_ms: int) -> tuple[tuple[LogS
         return None, ()
 
 
-def tell(topic: Topic, home: Path, shelf: Shelf, failures: Iterable[Failure], context: Context) -> list[str]:
+def tell(topic: Topic, platform: Platform, shelf: Shelf, failures: Iterable[Failure], context: Context) -> list[str]:
     """Brings every channel up to date with the book. Returns the channels that could not be reached.
 
     The book says what is being told before a message goes out, and what was told when the channel has it: whenever the
@@ -158,7 +159,10 @@ def tell(topic: Topic, home: Path, shelf: Shelf, failures: Iterable[Failure], co
         for telling in tellings(shelf.load(), listener):
             by = uuid.uuid4().hex
             shelf.save(while_telling(shelf.load(), listener, telling, by))
-            if not _delivered(alert, message_of(_with_links(telling, place), seen, place), context, home):
+            message = message_of(_with_links(telling, place), seen, place)
+            if asks_for_values(topic, alert, telling.event):
+                message = with_values(message, topic, platform)
+            if not _delivered(alert, message, context, platform.home):
                 unreached.append(channel(alert))
                 shelf.save(without_answer(shelf.load(), listener, telling, by))
                 break

@@ -2,7 +2,8 @@
 
 While a round waits it holds no process and no slot of the pool: Airflow parks the task, and wakes it with the answer,
 from the page Required Actions, the task's own tab or the REST API, or with the refusal when the time to answer is over.
-What a person is shown holds data, so it is set in `execute` and never rendered as a template.
+What a person is asked says where records are and not what they hold, since Airflow keeps it; the topic's page shows
+those. It is set in `execute` and never rendered as a template.
 """
 
 from __future__ import annotations
@@ -57,19 +58,20 @@ class ApproveOperator(HITLOperator):
             self.log.info("%s", NOBODY_ASKED)
             raise AirflowSkipException(NOBODY_ASKED)
         self.subject = approval_text.subject(checked)
-        self.body = approval_text.body(checked, self._question(context))
+        self.body = approval_text.body(checked, self._question(context, checked))
         context["ti"].xcom_push(ASKED, heads_of(checked))
         self.log.info("%s", self.body)
         tell_that_it_waits(*topic_and_platform(self.topic, self.config_dir), checked, context)
         super().execute(context)
 
-    def _question(self, context: Context) -> approval_text.Question:
+    def _question(self, context: Context, checked: dict[str, Any]) -> approval_text.Question:
         """Airflow counts the time to answer from now on."""
         from cleantail_airflow.alerting import place_of
 
         place, timeout = place_of(self.topic, context), self.response_timeout or timedelta()
         until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
-        return approval_text.Question(until_ms, place.page(), place.data_docs)
+        records = place.records(checked["round"], checked["kind"])
+        return approval_text.Question(until_ms, place.page(), place.data_docs, records)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         answer = super().execute_complete(context, event)

@@ -16,7 +16,7 @@ NAMES_SHOWN, NAME_CHARS = 5, 80
 
 
 def cause_of_crash(message: str) -> str:
-    """`Error code is: 1, OutOfMemoryError; the task's log has more` of the message of Airflow's Spark hook, which begins
+    """`Error code is: 1, OutOfMemoryError; the task's log has more`, of the message of Airflow's Spark hook: it begins
     with the whole command line and ends with the last lines of the output."""
     code = _EXIT_CODE.search(message)
     if code is None:  # the hook's own words: nothing was started
