@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,32 +20,18 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame
 
 from cleantail.check import Check
-from cleantail.check_results import EXAMPLES
 from cleantail.expectation_names import class_name
 from cleantail.round_state import COMPACT
 from cleantail.rules import rule_text, severity_of
 from cleantail.topic import Topic
-from cleantail.topic_table import OFFSET, PARTITION
+from cleantail.topic_table import PARTITION
 from spark_jobs.data_docs_pages import SITE, apart, build, subject
 from spark_jobs.evaluation_errors import error_text
 from spark_jobs.findings import Finding, measure_findings, record_finding, unevaluated
+from spark_jobs.gx_settings import BY_LOG, COUNTED, LOCATED, RECORDS, STORE, Format
 
 logger = logging.getLogger("cleantail.expectations")
 
-Format = Mapping[str, Any]
-BY_LOG: Format = {"result_format": "COMPLETE", "unexpected_index_column_names": [PARTITION]}
-"""The measures are one row a log, and tell which."""
-COUNTED: Format = {"result_format": "BASIC", "partial_unexpected_count": 0, "exclude_unexpected_values": True}
-"""Of records, how many failed."""
-LOCATED: Format = COUNTED | {
-    "result_format": "SUMMARY",
-    "partial_unexpected_count": EXAMPLES,
-    "unexpected_index_column_names": [OFFSET],
-}
-"""And where some of them are: one more scan, so only where there are any."""
-RECORDS = "records"
-STORE = {"class_name": "ResultsStore", "module_name": "spark_jobs.results_store"}
-"""Where validations are kept, by the names by which Great Expectations makes it."""
 _WRITING: dict[Path, threading.Thread] = {}
 """Who writes Data Docs, by directory."""
 
@@ -90,8 +77,7 @@ class Auditor:
         context = self._gx.get_context(mode="file", project_root_dir=str(self._root))
         context.variables.progress_bars = {"globally": False}
         context.update_data_docs_site("local_site", SITE)
-        store = context.validation_results_store_name
-        context.add_store(store, {**context.config.stores[store], **STORE})
+        context.add_store(context.validation_results_store_name, deepcopy(STORE))
         self._context = context
 
     def _make_anew(self, error: Exception) -> None:
