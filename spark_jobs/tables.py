@@ -16,6 +16,7 @@ from cleantail.approval import can_be_held
 from cleantail.catalogs import OWNERS, require_ours
 from cleantail.config import Platform, Topic
 from cleantail.errors import ConflictError, TableError
+from cleantail.side_tables import PROPERTY_SIDE_OF
 from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, table_properties
 from spark_jobs.changes import (
     BranchChange,
@@ -33,7 +34,6 @@ from spark_jobs.vectors import FilesOf, Found
 BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 """Branches of ours: a round, an ingestion, a rewrite."""
 
-PROPERTY_SIDE_OF = "cleantail.side-of"
 """Whose side table it is, so that none is taken for another topic's table."""
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""

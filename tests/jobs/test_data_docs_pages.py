@@ -26,7 +26,10 @@ def titles(pages):
     return {re.search("<title>(.*?)</title>", html)[1] for html in pages.values()}
 
 
-NO_SCRIPT = {"expectation": "expect_column_values_to_not_match_regex", "kwargs": {"column": "key", "regex": "<script>a"}}
+NO_SCRIPT = {
+    "expectation": "expect_column_values_to_not_match_regex",
+    "kwargs": {"column": "key", "regex": "<script>a"},
+}
 
 
 def test_each_validation_names_topic_partition_kind_round_and_status_and_no_hostile_value_is_in_it(workshop):
