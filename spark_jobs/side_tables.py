@@ -1,4 +1,4 @@
-"""Reclaim of a topic's side tables: what was deleted from them leaves the disk by the rules of the topic's own table."""
+"""Reclaim of a topic's side tables: what was deleted from them leaves the disk by the rules of the topic's table."""
 
 from __future__ import annotations
 
