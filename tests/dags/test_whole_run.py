@@ -113,6 +113,26 @@ def command_lines() -> Iterator[set[str]]:
         watcher.join()
 
 
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the jobs print, line by line as Airflow's hook puts it into the log of the task."""
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    lines: list[str] = []
+    real = SparkSubmitHook._process_spark_submit_log
+
+    def keeping(hook: Any, printed_lines: Iterator[Any]) -> None:
+        def kept() -> Iterator[Any]:
+            for line in printed_lines:
+                lines.append(str(line))
+                yield line
+
+        real(hook, kept())
+
+    monkeypatch.setattr(SparkSubmitHook, "_process_spark_submit_log", keeping)
+    return lines
+
+
 def marked(texts: dict[str, str]) -> dict[str, list[str]]:
     """Those of the texts that hold a key, a value or a header of a record."""
     return {name: found for name, text in texts.items() if (found := [mark for mark in MARKS if mark in text])}
@@ -157,18 +177,22 @@ def assert_no_record_was_left_about(site: Site, seen: set[str], printed: str, ma
     texts |= {f"mail {i}": str(mail) for i, mail in enumerate(mails)}
     assert marked({**texts, **rows_of_airflow(), **files}) == {}
     (failure,) = quoting["failures"]
-    assert (failure["offsets"], failure["observed"]) == ([0], "1 of 40 records, at offset 0")
+    assert (failure["offsets"], failure["observed"]) == ([0], "1 of 8 records, at offset 0")
     headers = f'headers "h": "{IN_HEADER}"'
     assert failure["examples"] == [f'offset 0: key "{TOO_LONG}", value "{IN_VALUE}0", {headers}']
     assert failure["examples"][0] in quoting["text"]
 
 
 def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
-    orders: Any, site: Site, mailbox: Mailbox, statsd: UdpSink, capfd: pytest.CaptureFixture[str]
+    orders: Any,
+    site: Site,
+    mailbox: Mailbox,
+    statsd: UdpSink,
+    printed: list[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     with command_lines() as seen:
         finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + HOUR_MS})
-    printed = "".join(capfd.readouterr())
     states = {instance.task_id: str(instance.state) for instance in finished.get_task_instances()}
     assert states == {
         "ingest": "success",
@@ -204,8 +228,9 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
     assert not [name for name in sent if name.startswith("records-dropped.orders.1")]
     assert facts.last_compaction is not None
     assert facts.last_compaction.messages_read == 2 * RECORDS
-    assert "1 of 40 records, at offset 0" in printed
-    assert_no_record_was_left_about(site, seen, printed, mailbox.mails)
+    logs = "".join([*printed, *capfd.readouterr()])
+    assert "ended with exit code 1" in logs
+    assert_no_record_was_left_about(site, seen, logs, mailbox.mails)
 
 
 def published_to(run_id: str) -> list[dict[str, int]]:
