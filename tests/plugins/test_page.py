@@ -750,7 +750,7 @@ def looked_at(orders: OrdersTable) -> Any:
 
     def told(**changes: Any) -> None:
         places = {"base_snapshot_id": head, "head_snapshot_id": head, "sample": "[[7, 8]]"}
-        tell(orders, evidence_row(round="r9", checks=json.dumps([some, hidden]), **places | changes))
+        tell(orders, evidence_row(**{"round": "r9", "checks": json.dumps([some, hidden]), **places, **changes}))
 
     return told
 
