@@ -15,6 +15,7 @@ from cleantail.approval import heads_of, holds_of
 from cleantail.errors import HeldError
 from cleantail.keyless import KEYLESS_RULE
 from cleantail.past_rounds import CHECKS, PUBLISHED, WITHDRAWN
+from cleantail.record_places import places_of
 from cleantail.topic import Topic
 
 CHECKED_ROUND = "checked_round"
@@ -86,7 +87,7 @@ def _joined(topic: Topic, round_id: str, kind: str, rows: Sequence[Mapping[str, 
         "checks_total": len(checks),
         "data_docs": None,
         "holds": [{"partition": p, "reason": reason} for p, reason in sorted((then | asked).items())],
-        "sample": [],
+        "sample": [going.as_json() for row in rows for going in places_of(row).sample],
     }
 
 

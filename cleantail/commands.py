@@ -128,7 +128,7 @@ def compact(arguments: argparse.Namespace, platform: Platform) -> int:
         due = planned.due or planned.repairs
         result = _run(topic, platform, planned, step, approved_by) if due else {"ok": True}
     run_report.compacted(planned, result, arguments.json)
-    if approved_by is None and run_report.held(topic, result, arguments.json):
+    if approved_by is None and run_report.held(topic, platform, result, arguments.json):
         return HeldError.exit_code
     return 0 if result["ok"] else 1
 
@@ -177,10 +177,11 @@ def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail import report
     from cleantail.evaluate import read_facts
     from cleantail.reclaiming import resolve_reclaim
+    from cleantail.side_tables import side_due
 
     topic, now_ms = named_topic(arguments), clock_of(arguments)
     planned = resolve_reclaim(read_facts(topic, platform), topic.config, now_ms)
-    if not planned.due:
+    if not planned.due and not side_due(topic, platform, now_ms):
         nothing = dict.fromkeys((*report.RECLAIMED, "reclaimed_bytes"), 0)
         report.reclaimed(topic, {"ok": True, "reasons": [planned.reason]} | nothing, arguments.json)
         return 0

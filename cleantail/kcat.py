@@ -7,6 +7,9 @@ with surrogate escapes and such bytes survive. Fields may instead be base64, mar
 
 A line that names its topic speaks for it: where that is another topic than the one at hand, the line is refused. A line
 without `topic` is taken for one of the topic at hand.
+
+What is wrong with a line is said by field, number and JSON type: the reason goes to logs and alerts, so nothing that
+may be a key, a value or a header is quoted.
 """
 
 from __future__ import annotations
@@ -25,12 +28,18 @@ from typing import Any
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.input_content import Content
 from cleantail.input_limits import DEFAULT_LIMITS, HEADERS, InputLimits, limit_text
+from cleantail.words import counted
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 TIMESTAMP_TYPES = {"create": 0, "logappend": 1, "unknown": -1}
 TIMESTAMP_MAX_MS = LONG_MAX // 1000
 """Iceberg keeps microseconds in a long."""
+FIELDS = frozenset(
+    ("topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload")
+    + ("key_encoding", "payload_encoding", "headers_encoding")
+)
+"""Names of a line that are ours, and not data."""
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """What Kafka lets a topic be called (org.apache.kafka.common.internals.Topic)."""
 
@@ -73,7 +82,7 @@ def read_records(
 def parse_line(
     line: bytes, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
 ) -> Record:
-    """One line as a record. Raises ValueError saying which field is wrong, its value, and what is allowed.
+    """One line as a record. Raises ValueError saying which field is wrong, of what kind it is, and what is allowed.
 
     `topic`: what the line's own `topic` has to be where it has one; None lets it be any.
     """
@@ -103,7 +112,7 @@ def _object(line: bytes) -> dict[str, Any]:
             raise ValueError("not JSON: a number of thousands of digits") from None
         raise
     if not isinstance(fields, dict):
-        raise ValueError(f"not a JSON object: {_shown(fields)}")
+        raise ValueError(f"not a JSON object but {_kind(fields)}")
     if "payload" not in fields:
         raise ValueError('"payload" is missing: a record has one, null for a tombstone')
     return fields
@@ -134,7 +143,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) < len(pairs):
         times = Counter(name for name, _ in pairs)
         twice = next(name for name, count in times.items() if count > 1)
-        raise ValueError(f"{_shown(twice)} occurs twice")
+        # an object within the line is data, and so may be its names
+        raise ValueError(f'"{twice}" occurs twice' if twice in FIELDS else "a name occurs twice in an object")
     return fields
 
 
@@ -143,14 +153,19 @@ def _integer(fields: dict[str, Any], name: str, low: int, high: int, default: in
     if value is None:
         raise ValueError(f'"{name}" is missing: an integer from {low} to {high}')
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f'"{name}" is {_shown(value)}: an integer from {low} to {high} is allowed')
+        raise ValueError(f'"{name}" is {_place(value)}: an integer from {low} to {high} is allowed')
     return value
+
+
+def _place(value: object) -> str:
+    """An offset, a partition or a time that is out of bounds says by how much; what is none of them is not shown."""
+    return str(value) if type(value) is int and abs(value) <= 10 * LONG_MAX else _kind(value)
 
 
 def _timestamp_type(fields: dict[str, Any]) -> int:
     name = fields.get("tstype", "create")
     if not isinstance(name, str) or name not in TIMESTAMP_TYPES:
-        raise ValueError(f'"tstype" is {_shown(name)}: one of {", ".join(TIMESTAMP_TYPES)} is allowed')
+        raise ValueError(f'"tstype" is {_kind(name, "another string")}: one of {", ".join(TIMESTAMP_TYPES)} is allowed')
     return TIMESTAMP_TYPES[name]
 
 
@@ -159,7 +174,7 @@ def _bytes(fields: dict[str, Any], name: str, encoding: str) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise ValueError(f'"{name}" is {_shown(value)}: a string or null is allowed')
+        raise ValueError(f'"{name}" is {_kind(value)}: a string or null is allowed')
     return _decoded(value, name, fields.get(f"{name}_encoding", encoding))
 
 
@@ -170,11 +185,11 @@ def _decoded(value: str, name: str, encoding: object) -> bytes:
         except UnicodeEncodeError:
             raise ValueError(f'"{name}" has a lone surrogate, which no bytes stand for') from None
     if encoding != "base64":
-        raise ValueError(f'"{name}_encoding" is {_shown(encoding)}: text or base64 is allowed')
+        raise ValueError(f'"{name}_encoding" is {_kind(encoding, "another string")}: text or base64 is allowed')
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError(f'"{name}" is {_shown(value)}: not base64') from None
+        raise ValueError(f'"{name}" is a string of {counted(len(value), "character")} that is not base64') from None
 
 
 def _headers(fields: dict[str, Any], encoding: str, limits: InputLimits) -> tuple[Header, ...]:
@@ -191,9 +206,10 @@ def _headers(fields: dict[str, Any], encoding: str, limits: InputLimits) -> tupl
 
 def _header(name: object, value: object, encoding: str) -> Header:
     if not isinstance(name, str) or not (value is None or isinstance(value, str)):
-        raise ValueError(f'"headers" has {_shown([name, value])}: a string and a string or null are allowed')
+        kinds = f"{_kind(name)} and {_kind(value)}"
+        raise ValueError(f'"headers" has {kinds}: a string and a string or null are allowed')
     if not _is_utf8(name):
-        raise ValueError(f'"headers" has the name {_shown(name)}: a name is UTF-8')
+        raise ValueError('"headers" has a name that is not UTF-8')
     return name, None if value is None else _decoded(value, "headers", encoding)
 
 
@@ -202,9 +218,12 @@ def _is_utf8(name: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
-def _shown(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+def _kind(value: object, string: str = "a string") -> str:
+    """What a value is, in JSON's words."""
+    if value is None:
+        return "null"
+    kinds = ((bool, "true or false"), ((int, float), "a number"), (str, string), (list, "a list"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "an object")
 
 
 def format_record(topic: str, record: Record) -> str:

@@ -12,7 +12,7 @@ from cleantail.past_rounds import EVIDENCE
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-COLUMNS = ("partition", "outcome", "note", "checked_at_ms", "head_snapshot_id", "checks", CHECKED_ROUND)
+COLUMNS = ("partition", "outcome", "note", "checked_at_ms", "head_snapshot_id", "checks", "sample", CHECKED_ROUND)
 
 
 def rows_of_round(catalog: Catalog, platform: Platform, topic: str, round_id: str, kind: str) -> list[dict[str, Any]]:

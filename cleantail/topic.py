@@ -119,7 +119,7 @@ class Source(Model):
 
 
 class Channel(Model):
-    """What all kinds of alerts have: the events that they are sent for."""
+    """What all kinds of alerts have: the events that they are sent for, and whether records may be in them."""
 
     events: Annotated[tuple[Annotated[Event, Field(strict=False)], ...], Field(strict=False), AfterValidator(_some)] = (
         Field(
@@ -128,11 +128,15 @@ class Channel(Model):
             json_schema_extra={"x-allowed": f"a list of {', '.join(Event)}", "minItems": 1},
         )
     )
+    values: bool = Field(
+        default=False,
+        description="true: a message about a failed check quotes a few of the records, key, value and headers.",
+    )
 
     @property
     def name(self) -> str:
-        """Tells the channels of a topic apart, also after `events` or their order has changed."""
-        where = self.model_dump_json(exclude={"events"})
+        """Tells the channels of a topic apart, also after `events`, their order or `values` has changed."""
+        where = self.model_dump_json(exclude={"events", "values"})
         return f"{getattr(self, 'type', '')} {hashlib.sha256(where.encode()).hexdigest()[:12]}"
 
 

@@ -37,7 +37,7 @@ task.
 - `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else
   clear the task: it repeats safely.
 - `check_quality`: the partitions in the message are held back and `main` has nothing of them; the others are
-  published. The message lists partition, expectation and observed value; the evidence table and Data Docs have more.
+  published. The message lists partition, expectation, counts and offsets; the topic's page shows the records.
   What was held back stays on a branch `failed_…`, which the tab Compaction and `cleantail status` name.
   Correct the data or the check. The partition is tried again by itself after a pause, at the next run after **Release**
   on the tab Compaction, or at once by **Trigger** with `force`.

@@ -91,9 +91,9 @@ def check_round(
         "data_docs": auditor.data_docs,
     }
     auditor.begin_data_docs()
-    result = with_holds(table, result)
+    result = with_sample(table, with_holds(table, result), works)
     append_evidence(table, platform, result, findings)
-    return with_sample(table, result, works)
+    return result
 
 
 def _violations(measure: dict[str, Any], rules: Sequence[str]) -> dict[str, int]:

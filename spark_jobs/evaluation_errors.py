@@ -16,6 +16,8 @@ _EXCEPTION = re.compile(r"^(?:\w+\.)*([A-Za-z]\w*(?:Error|Exception))(?::|$)", r
 _WRAPPER = "MetricResolutionError"
 """What Great Expectations makes of every other exception."""
 COULD_NOT = "could not be evaluated"
+OURS = "cleantail"
+"""Who has written an exception info: the names in Great Expectations' own are those of its metrics."""
 
 
 def error_in(result: Any) -> str:
@@ -24,9 +26,17 @@ def error_in(result: Any) -> str:
     An expectation that cannot be evaluated (a missing column, say) does not raise: its info has two shapes.
     """
     info = result.exception_info or {}
+    if info.get("by") == OURS:
+        return str(info["exception_message"]) if info["raised_exception"] else ""
     infos = [info] if "raised_exception" in info else [i for i in info.values() if isinstance(i, Mapping)]
     raised = [i for i in infos if i.get("raised_exception")]
     return _reason(str(raised[0].get("exception_message")), str(raised[0].get("exception_traceback"))) if raised else ""
+
+
+def own_info(result: Any) -> dict[str, Any]:
+    """The same as the exception info of the result, in the place of one that quotes messages and stacks."""
+    error = error_in(result)
+    return {"raised_exception": bool(error), "exception_message": error, "exception_traceback": None, "by": OURS}
 
 
 def error_text(error: Exception) -> str:

@@ -22,6 +22,7 @@ from cleantail.checked_rounds import CHECKED_ROUND, parts_of
 from cleantail.config import Platform
 from cleantail.history import OPERATION
 from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.record_places import sample_column
 from cleantail.rollback import ROUND
 from cleantail.task_runs import columns_of
 from spark_jobs.changes import history
@@ -61,6 +62,7 @@ SCHEMA = pa.schema(
         ("began_ms", pa.int64()),
         ("saved_bytes", pa.int64()),
         (CHECKED_ROUND, pa.string()),
+        ("sample", pa.string()),
     ]
 )
 PROPERTIES = {
@@ -79,6 +81,7 @@ EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not
     "deleted": "{}",
     "passed": True,
     "checks": "[]",
+    "sample": "[]",
 }
 """What a row says of itself where it says nothing else."""
 
@@ -86,7 +89,8 @@ EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not
 def append_evidence(
     table: TopicTable, platform: Platform, result: Mapping[str, Any], findings: Sequence[Finding]
 ) -> None:
-    """One row a log of the checked round, which publish goes by. `deleted` (by reason) and `checks` are JSON."""
+    """One row a log of the checked round, which publish goes by. `deleted` (by reason), `checks` and `sample` are JSON;
+    none of them says what a record holds."""
     evidence = evidence_table(platform)
     append_rows(evidence, table, [*_untold(evidence, table), *checked_rows(result, findings)])
 
@@ -99,6 +103,7 @@ def checked_rows(result: Mapping[str, Any], findings: Sequence[Finding]) -> list
         passed = verdicts[row["partition"]]["passed"]
         checks = [asdict(f) for f in findings if f.partition == row["partition"]]
         row |= {"outcome": CHECKED if passed else HELD_BACK, "passed": passed, "checks": json.dumps(checks)}
+        row["sample"] = sample_column(result["sample"], row["partition"])
         rows.append(row | {CHECKED_ROUND: parts[row["partition"]]})
     return rows
 

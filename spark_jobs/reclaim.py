@@ -27,6 +27,7 @@ from cleantail.config import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.evaluate import read_facts
 from cleantail.join_plans import parallelism
+from cleantail.kafka_configs import KafkaConfigs
 from cleantail.neighbours import (
     may_delete_files,
     named_by_metadata,
@@ -35,6 +36,7 @@ from cleantail.neighbours import (
     require_own_place,
 )
 from cleantail.reclaiming import resolve_reclaim
+from cleantail.report import RECLAIMED
 from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
 from cleantail.words import counted
@@ -44,6 +46,7 @@ from spark_jobs.evidence_upkeep import merge_evidence
 from spark_jobs.file_removal import expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
+from spark_jobs.side_tables import reclaim_side_tables
 from spark_jobs.tables import TopicTable, branch_name
 
 logger = logging.getLogger("cleantail.reclaim")
@@ -60,11 +63,14 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     facts, clock_ms = read_facts(table.topic, platform), int(time.time() * 1000)
     until_ms = expiry_ms(platform, now_ms, clock_ms)
     plan = resolve_reclaim(facts, table.topic.config, until_ms)
-    result = {"ok": True, "rewritten_files": 0, "new_files": 0, "expired_snapshots": 0, "orphans_removed": 0}
-    result["reclaimed_bytes"] = result["evidence_files_merged"] = 0
+    result = {"ok": True, "reclaimed_bytes": 0} | dict.fromkeys(RECLAIMED, 0)
     result["reasons"] = [plan.reason]  # type: ignore[assignment]
     result["failed_branches_dropped"] = len(plan.branches)
-    if facts is None or not plan.due:
+    if facts is None:
+        return result
+    ages = Ages.of(table.topic.config, until_ms, min(now_ms, clock_ms))
+    result |= reclaim_side_tables(table, platform, ages.oldest_ms, ages.orphans_before_ms)
+    if not plan.due:
         return result
     location, alone = require_own(table, platform)
     table.drop_stale_branches()
@@ -75,17 +81,27 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     finally:
         if result["reclaimed_bytes"] > 0:
             append_reclaim(table, platform, result["reclaimed_bytes"], now_ms)
-    configs, spark = table.topic.config, table.spark
-    oldest_ms = until_ms - configs.cleantail_snapshot_retention_ms
-    result["expired_snapshots"] = expire_snapshots(spark, table.load(), oldest_ms, location)
+    result["expired_snapshots"] = expire_snapshots(table.spark, table.load(), ages.oldest_ms, location)
     if alone:
-        # a file's age is the file system's: a clock ahead would make files of a commit under way old
-        age_ms = max(configs.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
-        before_ms = min(now_ms, clock_ms) - age_ms
-        orphans = remove_orphans(spark, table.load(), table.name, before_ms, location)
+        orphans = remove_orphans(table.spark, table.load(), table.name, ages.orphans_before_ms, location)
         result["orphans_removed"] = orphans
     result["evidence_files_merged"] = merge_evidence(table, platform)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Before when (Unix ms) snapshots expire, and files that no snapshot knows may go."""
+
+    oldest_ms: int
+    orphans_before_ms: int
+
+    @classmethod
+    def of(cls, configs: KafkaConfigs, until_ms: int, now_ms: int) -> Ages:
+        """A file's age is the file system's: `now_ms`, the earlier of the run's clock and the real one, makes no file
+        of a commit under way old."""
+        age_ms = max(configs.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
+        return cls(until_ms - configs.cleantail_snapshot_retention_ms, now_ms - age_ms)
 
 
 def rewrite_groups(table: TopicTable, groups: Sequence[Sequence[DataFile]], cores: int, result: dict[str, Any]) -> None:

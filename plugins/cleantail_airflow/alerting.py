@@ -33,6 +33,7 @@ from cleantail.tellings import (
     without_answer,
     without_settled,
 )
+from cleantail_airflow.alert_values import asks_for_values, with_values
 from cleantail_airflow.incident_book import Shelf, shelf_of
 from cleantail_airflow.messages import Message, Place, message_of
 from cleantail_airflow.notifiers import channel, deliver
@@ -164,7 +165,10 @@ def tell(topic: Topic, platform: Platform, shelf: Shelf, failures: Iterable[Fail
         for telling in tellings(shelf.load(), listener):
             by = uuid.uuid4().hex
             shelf.save(while_telling(shelf.load(), listener, telling, by))
-            if not _delivered(alert, message_of(_with_links(telling, place), seen, place), context, platform):
+            message = message_of(_with_links(telling, place), seen, place)
+            if asks_for_values(topic, alert, telling.event):
+                message = with_values(message, topic, platform)
+            if not _delivered(alert, message, context, platform):
                 unreached.append(channel(alert))
                 shelf.save(without_answer(shelf.load(), listener, telling, by))
                 break

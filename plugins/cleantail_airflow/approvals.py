@@ -2,8 +2,9 @@
 
 While a round waits it holds no process and no slot of the pool: Airflow parks the task, and wakes it with the answer,
 from the page Required Actions, the task's own tab or the REST API, or with the refusal when the time to answer is over.
-What a person is shown is read from the evidence, and question and answer are kept beside the table: who may edit the
-DAG may write XComs and set tasks to success, and publishes nothing by it. It is set in `execute`, never rendered.
+What a person is asked is read from the evidence, and question and answer are kept beside the table: who may edit the
+DAG may write XComs and set tasks to success, and publishes nothing by it. It says where records are and not what they
+hold, since Airflow keeps it; the topic's page shows those. It is set in `execute`, never rendered.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class ApproveOperator(HITLOperator):
             self.log.info("%s", NOBODY_ASKED)
             raise AirflowSkipException(NOBODY_ASKED)
         self.subject = approval_text.subject(checked)
-        self.body = approval_text.body(checked, self._question(context, shown_of(checked)))
+        self.body = approval_text.body(checked, self._question(context, checked))
         self._require_shown(context, shown_of(checked))
         write_answer(catalog, topic, question(checked, instance_of(context), int(time.time() * 1000)))
         self.log.info("%s", self.body)
@@ -78,14 +79,14 @@ class ApproveOperator(HITLOperator):
         super().execute(context)
 
     def _checked(self, context: Context, topic: Topic, platform: Platform, catalog: Catalog) -> dict[str, Any] | None:
-        """What the evidence says of the round that the task before names; the sample is that task's."""
+        """What the evidence says of the round that the task before names."""
         if not (told := checked_of(context, self.source)):
             return None
         try:
             checked: dict[str, Any] = recorded_round(catalog, platform, topic, told, kind_of(self.source))
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
-        return checked | {"sample": told.get("sample") or []}
+        return checked
 
     def _require_shown(self, context: Context, shown: str) -> None:
         """Airflow goes on showing the question of a task's first try when the task is cleared. Where something else was
@@ -109,14 +110,15 @@ class ApproveOperator(HITLOperator):
                 "still show that question: nobody is asked, and nothing is published. The topic's next run asks anew"
             )
 
-    def _question(self, context: Context, shown: str) -> approval_text.Question:
+    def _question(self, context: Context, checked: dict[str, Any]) -> approval_text.Question:
         """Airflow counts the time to answer from now on."""
         from cleantail_airflow.alerting import place_of
 
         _, platform = topic_and_platform(self.topic, self.config_dir)
         place, timeout = place_of(self.topic, platform, context), self.response_timeout or timedelta()
         until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
-        return approval_text.Question(until_ms, place.page(), place.data_docs, shown)
+        records = place.records(checked["round"], checked["kind"])
+        return approval_text.Question(until_ms, place.page(), place.data_docs, records, shown_of(checked))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         answer = super().execute_complete(context, event)

@@ -1,7 +1,8 @@
 """What is said of incidents: one message for all of one event, with what began, what is over and what lasts. Without
 Airflow.
 
-A message may hold values that a check observed in the data, so nothing of it is ever a template or markup.
+A message may hold names that others chose, and what records hold where the topic's YAML asks for it (`values: true`),
+so nothing of it is ever a template or markup.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from cleantail.events import Event
 from cleantail.incidents import Incident
@@ -37,6 +39,10 @@ class Place:
         """The topic's page, at the log of the partition."""
         anchor = "" if partition is None else f"#log-{partition}"
         return f"{self.base}/cleantail/topics/{self.dag_id}{anchor}"
+
+    def records(self, round_name: str, kind: str) -> str:
+        """The page that shows the records which a round would remove, or which failed its checks."""
+        return f"{self.page()}/records?{urlencode({'round': round_name, 'kind': kind})}"
 
     @property
     def data_docs(self) -> str:
@@ -126,13 +132,18 @@ def _reason(telling: Telling) -> str:
 
 def mail_body(message: Message) -> str:
     """The message as HTML; every value escaped."""
-    columns = ("partition", "expectation", "severity", "observed", "detail")
-    rows = [[str(getattr(failure, column)) for column in columns] for failure in message.failures]
-    said = f"<pre>{html.escape(message.reason)}</pre>{_html_table([list(columns), *rows]) if rows else ''}"
+    columns = ["partition", "expectation", "severity", "observed", "detail"]
+    columns += ["examples"] if any(failure.examples for failure in message.failures) else []
+    rows = [[_cell(getattr(failure, column)) for column in columns] for failure in message.failures]
+    said = f"<pre>{html.escape(message.reason)}</pre>{_html_table([columns, *rows]) if rows else ''}"
     names = {message.link: "Task log in Airflow"} | {message.page: "Topic in Airflow"}
     links = "".join(f'<p><a href="{html.escape(url, quote=True)}">{name}</a></p>' for url, name in names.items())
     about = f"<p>{html.escape(f'incident {message.incident}: {message.state}')}</p>"
     return f"<h3>{html.escape(message.subject)}</h3>{said}{about}{links}"
+
+
+def _cell(value: object) -> str:
+    return "; ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 _MARKUP = re.compile(r"([@＠]|\](?=[(\[:]))")

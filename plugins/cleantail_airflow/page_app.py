@@ -2,6 +2,7 @@
 
 GET  /topics                                      all topics that the user may read
 GET  /topics/TOPIC                                one topic
+GET  /topics/TOPIC/records?round=R&kind=K         records that a round would remove, or that failed its checks
 GET  /topics/TOPIC/docs/PATH                      its Data Docs
 POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine; who may edit the DAG, and of a topic
                                                   with `publish: approve` its approvers
@@ -16,23 +17,20 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Request, Response, status
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from cleantail import words
 from cleantail.approval import may_decide, require_approver
 from cleantail.dag_ids import by_topic, dag_id_of, dag_ids_of
 from cleantail.errors import CleantailError, HeldError
 from cleantail.outside import explained
 from cleantail.releasing import release
-from cleantail.round_work import clocks_differ
-from cleantail.run_schedule import schedule_words
+from cleantail.round_state import COMPACT
 from cleantail_airflow import data_docs
 from cleantail_airflow.asking import asking_tasks
 from cleantail_airflow.dag_states import dag_states
@@ -51,6 +49,8 @@ from cleantail_airflow.page_access import (
     ui_root,
 )
 from cleantail_airflow.page_content import Content
+from cleantail_airflow.page_records import records_of_round, round_named
+from cleantail_airflow.page_templates import TEMPLATES
 from cleantail_airflow.places import config_dir
 
 HERE = Path(__file__).parent
@@ -81,6 +81,7 @@ def build_app() -> FastAPI:
     app.exception_handler(StarletteHTTPException)(_to_login)
     app.get("/topics", response_class=HTMLResponse)(all_topics)
     app.get("/topics/{dag_id}", response_class=HTMLResponse, dependencies=[MAY_READ])(one_topic)
+    app.get("/topics/{dag_id}/records", response_class=HTMLResponse, dependencies=[MAY_READ])(records)
     app.get("/topics/{dag_id}/docs/{path:path}", dependencies=[MAY_READ])(docs)
     app.post(
         "/topics/{dag_id}/partitions/{partition}/release",
@@ -137,6 +138,30 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
     may_release = may_edit(dag_id, user) and may_decide(topic, user.get_id(), user.get_name())
     more = {"released": released, "may_release": may_release}
     return _page(request, "topic.html", shown | more)
+
+
+def records(
+    request: Request,
+    dag_id: str,
+    round_name: Annotated[str, Query(alias="round", max_length=200)],
+    kind: Annotated[str, Query(max_length=20)] = COMPACT,
+    partition: int | None = None,
+) -> Response:
+    """What the records of a round hold: of those alone that the evidence names, and never by an offset of the URL."""
+    content, now_ms = _content(request), _now_ms()
+    try:
+        topic = content.topic(dag_id)
+        found = round_named(content.cache.rounds(topic), round_name, kind)
+        if found is None:
+            return _problem(request, "No such round", f"{dag_id} has no such round.", status.HTTP_404_NOT_FOUND)
+        logs = records_of_round(topic, content.platform, found, partition)
+    except KeyError:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
+    except CleantailError as e:
+        return _problem(request, "The records cannot be shown", str(e))
+    page = _page(request, "records.html", {"topic": topic, "round": found, "logs": logs, "now_ms": now_ms})
+    page.headers["Cache-Control"] = "private, no-store"
+    return page
 
 
 def release_log(request: Request, dag_id: str, partition: int, user: User) -> Response:
@@ -214,38 +239,10 @@ def _problem(request: Request, title: str, text: str, code: int = status.HTTP_20
 
 def _page(request: Request, template: str, shown: dict[str, Any], code: int = status.HTTP_200_OK) -> Response:
     places = {"root": request.scope["root_path"], "ui": ui_root(request), "dag_id_of": _dag_id_of(request)}
-    text = _TEMPLATES.get_template(template).render(**places, **shown)
-    return HTMLResponse(text, code)
+    return HTMLResponse(TEMPLATES.get_template(template).render(**places, **shown), code)
 
 
 def _dag_id_of(request: Request) -> Callable[[str], str]:
     """Topic -> the id of its DAG, for links."""
     prefix = _content(request).dag_prefix
     return lambda topic: dag_id_of(topic, prefix)
-
-
-def _templates() -> Environment:
-    """Everything that is filled in is escaped, in every template; a name that is not there is an error."""
-    made = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {
-        "size": words.size,
-        "instant": words.instant,
-        "duration": words.duration,
-        "ago": words.ago,
-        "in_words": words.in_words,
-        "schedule_words": schedule_words,
-        "count": "{:,}".format,
-        "ratio": "{:.2f}".format,
-        "px": "{:.1f}".format,
-        "clocks_differ": clocks_differ,
-    }
-    return made
-
-
-_TEMPLATES = _templates()

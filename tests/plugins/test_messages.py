@@ -153,6 +153,15 @@ def test_a_message_without_a_task_leads_to_the_page_once() -> None:
     assert mail_body(message).count("<a href=") == 1
 
 
+def test_examples_of_records_are_neither_markup_nor_a_mention() -> None:
+    message = said([check(4)], red=[replace(f, examples=(HOSTILE, "second")) for f in red(4)])
+    assert message.text.count(HOSTILE) == 1
+    body = mail_body(message)
+    assert "<td>examples</td>" in body and "&lt;!channel&gt; &amp;" in body and "; second</td>" in body
+    assert "<script>" not in body and "<" not in slack_text(message)
+    assert "examples" not in mail_body(said([check(4)], red=red(4)))
+
+
 def test_observed_data_is_neither_markup_nor_a_mention() -> None:
     message = said([check(4)], red=red(4, observed=HOSTILE))
     assert HOSTILE in message.text

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from cleantail_airflow.red_check import failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, verdict
 from tests.alert_sinks import Hook, Mailbox
+from tests.cleantail.lake import OrdersTable
 
 HOSTILE = "{{ 7 * 7 }}<script>alert(1)</script>"
 
@@ -37,14 +39,17 @@ class Channels:
         self.site, self.topic = site, find_topic("orders", site.config)
         self.book, self.runs = Book(), 0
 
-    def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = ()) -> list[str]:
-        """Tells what has changed since the last call; returns the channels that were not reached."""
-        failures = failures_of("orders", {"verdicts": [verdict(4, *red)]}) if red else []
+    def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = (), head: int = 0) -> list[str]:
+        """Tells what has changed since the last call; returns the channels that were not reached. `head`: the snapshot
+        that was checked."""
+        units = [{"head_snapshot_id": head, "partitions": [{"partition": 4}]}]
+        failures = failures_of("orders", {"verdicts": [verdict(4, *red)], "units": units}) if red else []
         conditions = (*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 0))
         self.runs += 1
         look = Look(conditions, lambda _: True, NOW_MS, self.runs, f"run {self.runs}", whole=True)
         self.book = observed(self.book, look)
-        return tell(self.topic, load_platform(self.site.config, os.environ), self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
+        platform = load_platform(self.site.config, os.environ)
+        return tell(self.topic, platform, self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
 
     def load(self) -> Book:
         return self.book
@@ -333,3 +338,52 @@ def test_an_alert_file_is_its_owners_alone_and_no_link_is_followed_to_it(site: S
     file.symlink_to(site.home / "passwords.json")
     assert channels.tell() == ["file alerts/orders.jsonl"]
     assert (site.home / "passwords.json").read_text() == "{}"
+
+
+# ---- records
+
+
+@pytest.fixture
+def red_at_7(site: Site, tmp_path: Path) -> Any:
+    """Tells that a check failed at offset 7 of partition 4, through two files of which one asks for values."""
+    files = [
+        {"type": "file", "path": "alerts/plain.jsonl"},
+        {"type": "file", "path": "alerts/quoting.jsonl", "values": True},
+    ]
+    channels = Channels(site, *files)
+    table = OrdersTable(tmp_path).append((4, 7, 1, b"Ada", b"<b>4711</b>"), headers=[{"key": "h", "value": b"\xff"}])
+    head = table.table.current_snapshot().snapshot_id
+    table.table.manage_snapshots().create_branch(head, "ct_r_u0").commit()
+    row = failure(offsets=[7], observed="1 of 1 record, at offset 7")
+
+    def told(branch: bool = True) -> list[dict[str, Any]]:
+        if not branch:
+            table.append((4, 8, 1, b"b", b""))
+            table.catalog.load_table("cleantail.orders").manage_snapshots().remove_branch("ct_r_u0").commit()
+        assert channels.tell(red=(row,), head=head) == []
+        return [json.loads((site.home / file["path"]).read_text()) for file in files]
+
+    return told
+
+
+def test_only_a_channel_that_asks_for_values_gets_what_the_records_hold(red_at_7: Any) -> None:
+    plain, quoting = red_at_7()
+    assert (plain["failures"][0]["offsets"], plain["failures"][0]["examples"]) == ([7], [])
+    assert "Ada" not in json.dumps(plain) and "4711" not in json.dumps(plain)
+    example = 'offset 7: key "Ada", value "<b>4711</b>", headers "h": 0xff'
+    assert quoting["failures"][0]["examples"] == [example]
+    assert example in quoting["text"]
+
+
+def test_when_the_branch_has_gone_an_alert_says_the_offsets_alone(red_at_7: Any) -> None:
+    for alert in red_at_7(branch=False):
+        assert (alert["failures"][0]["offsets"], alert["failures"][0]["examples"]) == ([7], [])
+
+
+def test_values_make_no_other_channel_of_it(site: Site) -> None:
+    """Who has heard of an incident does not hear of it again since the YAML has changed."""
+    names = set()
+    for asks in (False, True):
+        site.topic("orders", alerts=[{"type": "file", "path": "alerts/a.jsonl", "values": asks}])
+        names.add(find_topic("orders", site.config).alerts[0].name)
+    assert len(names) == 1
