@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from cleantail.errors import CleantailError
 from cleantail.platform_config import Platform
+from cleantail.words import counted
 
 MOST_ENTRIES = 100_000
 """So many files and folders are looked at in the search for one pattern."""
@@ -99,8 +100,8 @@ class _Counted:
                     self._seen += 1
                     if self._seen > MOST_ENTRIES:
                         raise CleantailError(
-                            f"source.path {self._pattern} looks at more than {MOST_ENTRIES} files and folders; nothing "
-                            "was appended. Name a folder that has less in it, or take out what was ingested"
+                            f"source.path {self._pattern} looks at more than {counted(MOST_ENTRIES, 'file')} and "
+                            "folders; nothing was appended. Name a folder that has less in it, or take out what was ingested"
                         )
                     yield entry
         except OSError:

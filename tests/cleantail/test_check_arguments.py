@@ -115,7 +115,7 @@ def _told(expectation, arguments):
         pytest.param(
             QUANTILES,
             {"column": "offset", "quantile_ranges": {"quantiles": [0.5, 0.9], "value_ranges": [[2, 1]]}},
-            "kwargs.quantile_ranges.value_ranges: [[2, 1]] is not allowed: one pair for each of the 2 quantiles\n"
+            "kwargs.quantile_ranges.value_ranges: a list of 1 entry is not allowed: one pair for each of the 2 quantiles\n"
             "kwargs.quantile_ranges.value_ranges[0]: [2, 1] is not allowed: a pair of lower and upper bound",
             id="quantiles",
         ),

@@ -170,7 +170,7 @@ def evidence_of(site: Site) -> list[str]:
 def assert_no_record_was_left_about(site: Site, seen: set[str], printed: str, mails: Sequence[Any]) -> None:
     """The logs, what `ps` showed, Airflow's database, the evidence, Great Expectations' stores, Data Docs and alerts."""
     files = files_of_ours(site.home)
-    quoting = json.loads(files.pop("with-values.jsonl").splitlines()[0])
+    quoting = json.loads(files.pop("alerts/with-values.jsonl").splitlines()[0])
     assert [name for name in files if name.startswith("data_docs/orders/gx/uncommitted/validations/records")]
     assert any("spark-submit" in line for line in seen)
     texts = {"logs": printed, "ps": "\n".join(seen), "evidence": "\n".join(evidence_of(site))}
