@@ -101,7 +101,7 @@ class _Counted:
                     if self._seen > MOST_ENTRIES:
                         raise CleantailError(
                             f"source.path {self._pattern} looks at more than {counted(MOST_ENTRIES, 'file')} and "
-                            "folders; nothing was appended. Name a folder with less in it, or take out what was ingested"
+                            "folders; nothing was appended. Name a folder with less in it, or take out what is ingested"
                         )
                     yield entry
         except OSError:
