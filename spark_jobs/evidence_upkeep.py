@@ -66,4 +66,4 @@ def _remove_unused(table: TopicTable, platform: Platform, evidence: Any, name: s
     before_ms = int(time.time() * 1000) - UNUSED_AFTER_MS
     evidence.refresh()
     expire_snapshots(table.spark, evidence, before_ms, seen.location())
-    remove_orphans(table.spark, evidence, name, before_ms, seen.location())
+    remove_orphans(table.spark, evidence, before_ms, seen.location())

@@ -45,20 +45,17 @@ def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int, locati
     return before - sum(1 for _ in each(table.snapshots()))
 
 
-def remove_orphans(spark: SparkSession, table: Any, name: str, older_than_ms: int, location: str) -> int:
+def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location: str) -> int:
     """Files that no snapshot knows, such as those of killed runs, in the table's own folders `data` and `metadata`;
-    returns how many went. `name` is the table's in SQL, `location` as above. Where its `gc.enabled` is false none
-    does."""
+    returns how many went. `location` as above. Where its `gc.enabled` is false none does."""
     properties = texts(table.properties())
     if not may_delete_files(properties):
         return 0
-    own_listing, catalog = str(listed_by_io(table)).lower(), name.partition(".")[0]
-    rows = spark.sql(
-        f"CALL {catalog}.system.remove_orphan_files(table => '{name}', dry_run => true, "
-        f"older_than => timestamp_millis({max(older_than_ms, 0):d}), prefix_listing => {own_listing})"
-    ).collect()
+    collected = spark._jvm.java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
+    action = _actions(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
+    result = action.usePrefixListing(listed_by_io(table)).execute()
     folders = own_folders(location, properties)
-    found = [row["orphan_file_location"] for row in rows]
+    found = [str(path) for path in each(result.orphanFileLocations())]
     own = [path for path in found if any(surely_inside(place_of(path), folder) for folder in folders)]
     if len(own) < len(found):
         logger.warning("%d files below %s are not in the table's folders, and stay", len(found) - len(own), location)

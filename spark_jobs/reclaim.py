@@ -83,7 +83,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
             append_reclaim(table, platform, result["reclaimed_bytes"], now_ms)
     result["expired_snapshots"] = expire_snapshots(table.spark, table.load(), ages.oldest_ms, location)
     if alone:
-        orphans = remove_orphans(table.spark, table.load(), table.name, ages.orphans_before_ms, location)
+        orphans = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, location)
         result["orphans_removed"] = orphans
     result["evidence_files_merged"] = merge_evidence(table, platform)
     return result

@@ -42,7 +42,7 @@ def reclaim_side_tables(
         iceberg = table.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(table.spark._jsparkSession, name)
         _rewrite_deleted(table, iceberg)
         counts["side_snapshots_expired"] += expire_snapshots(table.spark, iceberg, oldest_ms, seen.location())
-        counts["side_orphans_removed"] += remove_orphans(table.spark, iceberg, name, orphans_before_ms, seen.location())
+        counts["side_orphans_removed"] += remove_orphans(table.spark, iceberg, orphans_before_ms, seen.location())
     return counts
 
 

@@ -75,7 +75,7 @@ def test_a_table_that_moves_after_it_was_looked_at_takes_no_file_of_another_with
     before = files_below(place)
     spark.sql(f"ALTER TABLE {table.name} SET LOCATION 'file://{place}'")
     moved = table.load()
-    assert remove_orphans(spark, moved, table.name, AHEAD - 200 * DAY_MS, looked_at) == 0
+    assert remove_orphans(spark, moved, AHEAD - 200 * DAY_MS, looked_at) == 0
     expire_snapshots(spark, moved, AHEAD, looked_at)
     assert before <= files_below(place)
     assert [r["offset"] for r in workshop.read(victim)] == [0, 1, 2]
