@@ -69,6 +69,7 @@ COMPARING_COLUMNS = frozenset(
 )
 """They compare columns with each other or add them up: headers with no other."""
 
+JSON_SCHEMA = "kwargs.json_schema"
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "array": (list,),
     "boolean": (bool,),
@@ -218,6 +219,9 @@ def _in_json_schema(schema: Any, place: str) -> Iterator[Problem]:
         below = f"{place}[{key}]" if isinstance(key, int) else f"{place}.{key}"
         if key == "$PARAMETER":
             yield Problem(below, "a suite parameter", "a JSON Schema; parameters are not taken")
+        elif key in ("$id", "id") and isinstance(value, str) and place != JSON_SCHEMA:
+            # from here on a reference beginning with # would be into the document of this name, which is fetched
+            yield Problem(below, not_allowed(value), "an $id at the top of the schema only", value)
         elif key in ("$ref", "$dynamicRef", "$recursiveRef") and not str(value).startswith("#"):
             yield Problem(below, not_allowed(value), "a reference inside this schema, beginning with #", value)
         else:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import TableError
 from cleantail.platform_config import Platform
+from cleantail.source_paths import roots_of
 from cleantail.table_places import PATHS, Place, contains, folder_place, outside, overlap, places_of, surely_inside
 
 if TYPE_CHECKING:
@@ -123,16 +124,29 @@ def named_files(table: Table) -> Iterator[str]:
 
 
 def _require_below(name: str, location: str, platform: Platform) -> None:
-    """A table in whose folder all tables, or all of Cleantail's state, are or will be."""
+    """A table in whose folder all tables, or all of Cleantail's state, are or will be, or that lies among what else
+    Cleantail keeps, or where files to ingest are."""
+    place, home = folder_place(location), folder_place(str(platform.home))
     shared = {"CLEANTAIL_HOME": str(platform.home)}
     if "/" in platform.warehouse:  # a REST catalog may know it by a name
         shared["the warehouse"] = platform.warehouse
     for what, where in shared.items():
-        if contains(folder_place(location), folder_place(where)):
+        if contains(place, folder_place(where)):
             raise TableError(
                 f"table {name} lies at {location}, which has {what} ({where}) in it: files of other tables could be "
                 f"deleted as its own; nothing was changed. Give it a folder of its own"
             )
+    warehouses = (shared.get("the warehouse"), f"{platform.home}/warehouse")  # it may have moved
+    if any(where and contains(folder_place(where), place) for where in warehouses):
+        return
+    sources = (str(root) for root in roots_of(platform) if overlap(place, folder_place(str(root))))
+    root = next(sources, None)
+    if root or contains(home, place):
+        raise TableError(
+            f"table {name} lies at {location}, in {f'a folder of sources, {root},' if root else 'CLEANTAIL_HOME'} and "
+            f"not in the warehouse: files that are no table's could be deleted as its own; nothing was changed. Give "
+            f"it a folder in the warehouse, {platform.warehouse}"
+        )
 
 
 def _metadata_folder(metadata_location: str) -> dict[str, Place]:

@@ -13,25 +13,39 @@ from cleantail.catalogs import load_table, open_catalog
 from cleantail.config import Platform, Topic
 from cleantail.errors import HeldError
 from cleantail.evaluate import plan_run
+from cleantail.rollback import Commit
 from cleantail.rolling_back import history_of
 from cleantail.table_metadata import TableFacts, table_facts
 from cleantail.work_units import PartitionWork, WorkUnit, branch_stem
 
 BOUNDS = ("first_dirty_offset", "end_offset", "log_start_offset", "log_end_offset")
+BEHIND_MS = 3_600_000
+"""By so much the clock of who wrote a snapshot may be ahead of the one that planned a round of it."""
 CLEAR = "Clear evaluate and what follows it, so that the run is planned anew"
 
 
-def planned_unit(topic: Topic, platform: Platform, told: Mapping[str, Any]) -> WorkUnit:
-    """The unit that evaluate has planned, planned once more at the snapshot that it read.
+def planned_unit(topic: Topic, platform: Platform, told: Mapping[str, Any], clock_ms: int) -> WorkUnit:
+    """The unit that evaluate has planned, planned once more at the snapshot that it read; `clock_ms` reads the real
+    clock.
 
-    Raises HeldError where the one that was told has other bounds, another name, or a snapshot that `main` never was at:
-    the configuration has changed since, or somebody has changed the unit.
+    Raises HeldError where the one that was told has other bounds, another name, a snapshot that `main` never was at,
+    or a clock at which that was not there: the configuration has changed since, or somebody has changed the unit.
     """
     try:
         unit = WorkUnit.from_json(dict(told))
     except (KeyError, TypeError, ValueError) as e:
         raise _refused(f"it is no unit: {e!r}") from None
-    return unit_at(topic, _facts(topic, platform, unit.base_snapshot_id), unit)
+    base, facts = _base(topic, platform, unit.base_snapshot_id)
+    if not platform.allow_clock:
+        require_after(base, unit.now_ms, clock_ms)
+    return unit_at(topic, facts, unit)
+
+
+def require_after(base: Commit, now_ms: int, clock_ms: int) -> None:
+    """Raises HeldError for a clock long before the snapshot that the round reads was made: horizons of tombstones are
+    counted from it, and would have passed before readers saw them. A snapshot ahead of the real clock says nothing."""
+    if now_ms < base.at_ms - BEHIND_MS and base.at_ms <= clock_ms:
+        raise _refused(f"its now_ms {now_ms} is {base.at_ms - now_ms} ms before snapshot {base.snapshot_id} was made")
 
 
 def unit_at(topic: Topic, facts: TableFacts, told: WorkUnit) -> WorkUnit:
@@ -59,11 +73,13 @@ def _work(told: PartitionWork, own: list[dict[int, PartitionWork]]) -> Partition
     raise _refused(f"partition {told.partition} has {right}, and not {wrong}")
 
 
-def _facts(topic: Topic, platform: Platform, snapshot_id: int) -> TableFacts:
+def _base(topic: Topic, platform: Platform, snapshot_id: int) -> tuple[Commit, TableFacts]:
     table = load_table(open_catalog(platform, os.environ), topic, platform)
-    if table is None or all(commit.snapshot_id != snapshot_id for commit in history_of(table)):
+    history = history_of(table) if table is not None else iter(())
+    commit = next((commit for commit in history if commit.snapshot_id == snapshot_id), None)
+    if table is None or commit is None:
         raise _refused(f"snapshot {snapshot_id} is not in the history of {topic.table}")
-    return table_facts(table, snapshot_id=snapshot_id)
+    return commit, table_facts(table, snapshot_id=snapshot_id)
 
 
 def _refused(why: str) -> HeldError:

@@ -175,7 +175,7 @@ def count_keyless(table: TopicTable, unit: WorkUnit) -> dict[int, tuple[int, int
 def _work(job: Job) -> dict[str, Any]:
     told = json.loads(job.arguments.unit)
     require_clock(job.platform, int(told["now_ms"]))
-    unit = planned_unit(job.topic, job.platform, told)
+    unit = planned_unit(job.topic, job.platform, told, int(time.time() * 1000))
     spark = start_session(job.platform, f"cleantail compact {job.topic.topic} unit {unit.unit}")
     return {"ok": True, **compact_unit(TopicTable.of(spark, job.topic, job.platform), job.platform, unit)}
 

@@ -149,6 +149,16 @@ def test_an_argument_that_cannot_work_is_named_with_what_can(expectation, argume
         pytest.param(REGEX, {"column": "value", "regex": "' or 1=1; select java_method()"}, id="a pattern is data"),
         pytest.param(IN_SCHEMA, {"column": "value", "json_schema": {"$ref": "#/$defs/a", "$defs": {}}}, id="own $ref"),
         pytest.param(
+            IN_SCHEMA,
+            {"column": "value", "json_schema": {"$id": "http://example.org/a", "properties": {"id": {}}}},
+            id="own $id",
+        ),
+        pytest.param(
+            IN_SCHEMA,
+            {"column": "value", "json_schema": {"$id": "http://example.org/a", "properties": {"id": {}}}},
+            id="own $id",
+        ),
+        pytest.param(
             QUANTILES,
             {"column": "offset", "quantile_ranges": {"quantiles": [0.5], "value_ranges": [[None, 9]]}},
             id="an open range",
@@ -219,6 +229,11 @@ def test_a_suite_parameter_is_refused_at_every_depth(expectation):
     [
         pytest.param({"$ref": "http://example.org/schema.json"}, id="fetched"),
         pytest.param({"properties": {"a": {"$ref": "file:///etc/hostname"}}}, id="read from disk"),
+        pytest.param(
+            {"$ref": "#/x/y", "x": {"y": {"properties": {"a": {"$id": "file:///etc/hosts", "$ref": "#/admin"}}}}},
+            id="read from disk by its $id",
+        ),
+        pytest.param({"items": [{"id": "http://example.org/schema.json"}]}, id="fetched by its id"),
         pytest.param({"allOf": [{"$dynamicRef": "other.json"}]}, id="in a list"),
         pytest.param({"properties": {"a": {"const": {"$PARAMETER": "now()"}}}}, id="a parameter deep inside"),
     ],

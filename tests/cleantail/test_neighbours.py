@@ -110,6 +110,23 @@ def test_a_folder_that_has_the_warehouse_or_the_home_in_it_is_refused(platform, 
         check(platform, table("sinks.attacker", f"file:{platform.home / up}"))
 
 
+@pytest.mark.parametrize("where", ["landing", "landing/orders", "airflow", "warehouse/../alerts", "warehouse2"])
+def test_a_table_among_what_else_is_in_the_home_is_refused(platform, table, where):
+    """Whose write.data.path is another topic's landing folder, say: what lies there no snapshot knows."""
+    with pytest.raises(TableError, match=r"table sinks\.attacker lies at .*, in .* and not in the warehouse"):
+        check(platform, table("sinks.attacker", f"file:{platform.home}/{where}"))
+
+
+def test_a_table_where_the_platform_has_its_sources_is_refused_and_one_beside_them_is_not(platform, table, tmp_path):
+    """Names of which one begins with the other are no folders of which one lies in the other."""
+    apart = platform.model_copy(update={"sources": (str(tmp_path / "drop"),)})
+    with pytest.raises(TableError, match=r"in a folder of sources, .*/drop, and not in the warehouse"):
+        check(apart, table("sinks.attacker", f"file:{tmp_path}/drop/deep"))
+    assert check(apart, table("sinks.drop2", f"file:{tmp_path}/drop2")) == ""
+    around = platform.model_copy(update={"sources": (str(tmp_path),)})
+    assert check(around, table("sinks.in_the_warehouse")) == ""
+
+
 @pytest.mark.parametrize("key", ["write.data.path", "write.metadata.path", "write.object-storage.path"])
 def test_a_property_that_puts_files_outside_the_location_is_refused(key):
     with pytest.raises(TableError, match=rf"n\.t has {key}=s3://b/x, which is outside its location s3://b/t"):

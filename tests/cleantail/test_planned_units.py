@@ -22,6 +22,7 @@ def orders(project):
     from lake import OrdersTable
 
     (project / "config" / "topics" / "orders.yaml").write_text(YAML)
+    (project / "config" / "defaults.yaml").write_text("platform: {allow_clock: true}")
     table = OrdersTable(project)
     table.append((0, 0, NOW - 3 * HOUR, b"a", b"x"), (0, 1, NOW - 3 * HOUR, b"a", b"y"))
     return table.append((0, 2, NOW - 1000, b"a", b"z"))
@@ -36,7 +37,7 @@ def told_of(orders, **asked):
 def test_the_unit_that_evaluate_has_planned_is_the_tables_own_also_after_an_append(orders):
     told = told_of(orders)
     orders.append((0, 3, NOW, b"a", b"w"), (1, 0, NOW, b"a", b"w"))
-    unit = planned_unit(orders.topic, orders.platform, told)
+    unit = planned_unit(orders.topic, orders.platform, told, NOW)
     assert unit.as_json() == told | {"partitions": unit.as_json()["partitions"]}
     [work] = unit.partitions
     assert (work.first_dirty_offset, work.end_offset, work.log_end_offset) == (0, 2, 3)
@@ -45,7 +46,7 @@ def test_the_unit_that_evaluate_has_planned_is_the_tables_own_also_after_an_appe
 def test_what_is_no_bound_is_the_tables_own_whatever_was_told(orders):
     told = told_of(orders)
     told["partitions"][0] |= {"bytes": 1 << 60, "hold_offset": 0, "dirty_records": -1}
-    [work] = planned_unit(orders.topic, orders.platform, told).partitions
+    [work] = planned_unit(orders.topic, orders.platform, told, NOW).partitions
     assert (work.bytes < 1 << 20, work.hold_offset, work.dirty_records) == (True, None, 2)
 
 
@@ -54,7 +55,7 @@ def test_a_log_in_quarantine_is_compacted_by_a_run_with_force_and_no_other_bound
     orders.set_properties(**{"cleantail.partition.0": held.as_json()})
     assert evaluate_topic(orders.topic, orders.platform, now_ms=NOW).units == ()
     told = told_of(orders, force=True)
-    assert planned_unit(orders.topic, orders.platform, told).partitions[0].end_offset == 2
+    assert planned_unit(orders.topic, orders.platform, told, NOW).partitions[0].end_offset == 2
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_a_unit_is_refused(orders, work, unit, why):
     told = told_of(orders)
     forged = told | {"partitions": [told["partitions"][0] | work]} | unit
     with pytest.raises(HeldError, match=f"nothing was compacted: .*{why}.*or somebody has changed the XCom"):
-        planned_unit(orders.topic, orders.platform, forged)
+        planned_unit(orders.topic, orders.platform, forged, NOW)
 
 
 def test_a_snapshot_that_only_a_branch_has_is_refused(orders):
@@ -89,4 +90,19 @@ def test_a_snapshot_that_only_a_branch_has_is_refused(orders):
     table.append(table.scan().to_arrow(), branch="aside")
     aside = table.refresh().metadata.refs["aside"].snapshot_id
     with pytest.raises(HeldError, match=f"snapshot {aside} is not in the history"):
-        planned_unit(orders.topic, orders.platform, told | {"base_snapshot_id": aside})
+        planned_unit(orders.topic, orders.platform, told | {"base_snapshot_id": aside}, NOW)
+
+
+def test_a_clock_before_the_snapshot_that_was_read_is_refused_unless_the_platform_allows_it(orders):
+    """Tombstones of the round would have their horizon then: the next expiry would take them from every reader."""
+    told, [base, *_] = told_of(orders), orders.table.refresh().metadata.snapshots[::-1]
+    real = orders.platform.model_copy(update={"allow_clock": False})
+    with pytest.raises(HeldError, match=rf"its now_ms {NOW} is .* ms before snapshot {base.snapshot_id} was made"):
+        planned_unit(orders.topic, real, told, base.timestamp_ms)
+    assert planned_unit(orders.topic, orders.platform, told, base.timestamp_ms).now_ms == NOW
+
+
+def test_a_snapshot_of_a_clock_that_is_ahead_says_nothing_of_when_a_round_was_planned(orders):
+    base_ms = orders.table.refresh().metadata.snapshots[-1].timestamp_ms
+    real = orders.platform.model_copy(update={"allow_clock": False})
+    assert planned_unit(orders.topic, real, told_of(orders), base_ms - 1).now_ms == NOW
