@@ -117,7 +117,9 @@ def observed_words(kept: Mapping[str, Any]) -> str:
         return ""
     if not wrong:
         return "0 records"
-    return f"{wrong} of {counted(kept.get('element_count', 0), 'record')}{_at(kept.get(OFFSETS, ()), wrong)}"
+    if (records := kept.get("element_count")) is None:  # of distinct values it is not said how many records were seen
+        return counted(wrong, "unexpected value")
+    return f"{wrong} of {counted(records, 'record')}{_at(kept.get(OFFSETS, ()), wrong)}"
 
 
 def _at(offsets: list[int], wrong: int) -> str:

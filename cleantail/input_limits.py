@@ -5,6 +5,7 @@ Nothing but the standard library is imported: tasks on workers load it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 LINE_BYTES = "line.max.bytes"
@@ -38,8 +39,30 @@ class InputLimits:
 
 
 DEFAULT_LIMITS = InputLimits()
+LONG_LINE_BYTES = 1 << 20
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""Also one that the line ends in: it is looked at once."""
 
 
 def limit_text(setting: str) -> str:
     """Where a limit is set, for the end of an error."""
     return f"the limit is {setting} under `platform: limits:` in defaults.yaml"
+
+
+def line_problem(line: bytes, limits: InputLimits = DEFAULT_LIMITS) -> str | None:
+    """What is wrong with a long line before it is parsed; None where nothing is.
+
+    What is long in a record are its strings. Lists, objects and numbers become objects of up to 30 times their text: a
+    line of them, which packs to nothing, would take gigabytes.
+    """
+    if len(line) <= LONG_LINE_BYTES:
+        return None
+    most, strings = LONG_LINE_BYTES + 8 * limits.headers, 0
+    for string in _STRING.finditer(line):
+        if string.start() - strings > most:
+            break
+        strings += string.end() - string.start()
+    else:
+        if len(line) - strings <= most:
+            return None
+    return f"more than {most} bytes outside of strings: a record is an object of strings and a few numbers"

@@ -27,7 +27,7 @@ from typing import Any
 
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.input_content import Content
-from cleantail.input_limits import DEFAULT_LIMITS, HEADERS, InputLimits, limit_text
+from cleantail.input_limits import DEFAULT_LIMITS, HEADERS, InputLimits, limit_text, line_problem
 from cleantail.words import counted
 
 LONG_MAX = (1 << 63) - 1
@@ -86,6 +86,8 @@ def parse_line(
 
     `topic`: what the line's own `topic` has to be where it has one; None lets it be any.
     """
+    if problem := line_problem(line, limits):
+        raise ValueError(problem)
     fields = _object(line)
     _require_topic(fields, topic)
     timestamp_ms = _integer(fields, "ts", -1, TIMESTAMP_MAX_MS, default=-1)

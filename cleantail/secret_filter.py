@@ -15,14 +15,15 @@ SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; wri
 
 _SURE = re.compile(
     r"passw|passphrase|secret|token|credential(?!s?[._-]?provider)|jaas|conn(ection)?[._-]?str(ing)?\b"
-    r"|(access|private|api|account|shared|signing|encryption)[._-]?key(?![._-]?store)",
+    r"|(access|private|api|account|shared|signing|encryption|subscription|functions?|master|hmac|ssh)"
+    r"[._-]?key(?![._-]?(store|size|length))",
     re.IGNORECASE,
 )
 """Parts of names that are of a secret wherever they stand."""
 # fmt: off
 _WORDS = frozenset({
-    "apikey", "auth", "authorization", "bearer", "cookie", "credentials", "creds", "jwt", "keypass", "pass", "pat",
-    "private", "pw", "pwd", "sas", "sig", "signature", "storepass",
+    "apikey", "auth", "authorization", "bearer", "cookie", "credentials", "creds", "jwt", "keypass", "pass", "passcode",
+    "pat", "private", "pw", "pwd", "sas", "sig", "signature", "storepass", "userpass", "userpwd",
 })
 """Words of names that are of a secret unless the name goes on to say what about it: auth.type, sas.provider."""
 _ABOUT = frozenset({
@@ -40,8 +41,10 @@ _MODES = frozenset({
 _PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*){2,}")
 _SECRET_VALUE = re.compile(
-    r"://[^/\s@:]*:[^/\s@]+@"
-    r"|(?:password|passwd|pwd|secret|token|accountkey|accesskey|access_key|apikey|api_key|api-key"
+    # a password may have a / in it, where a port has none before it
+    r"://[^/\s@:]*:(?!\d{1,5}(?:[/?#,]|$))[^\s@]{1,1024}@"
+    r"|https?://[^/\s@:]{1,1024}@"
+    r"|(?:password|passphrase|passcode|passwd|pwd|secret|token|accountkey|accesskey|access_key|apikey|api_key|api-key"
     r"|sharedaccesssignature|credential)\s?="
     r"|sharedaccesssignature |(?:^|[?&;,\s])(?:sig|signature)="
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY"
@@ -66,7 +69,9 @@ def is_secret(key: str, value: object) -> bool:
 
 
 def _says_where(words: list[str], value: object) -> bool:
-    """Of a secret: the file that it is in, or the class that gives it."""
+    """Of a secret: the file that it is in, the class that gives it, or how long it lasts."""
+    if words[-1:] == ["ms"] and str(value).isdecimal():
+        return True
     if not isinstance(value, str) or not words:
         return False
     of_file = words[-1] in ("file", "path", "location") and re.match(r"(file:)?/[^\s=?&]*$", value)

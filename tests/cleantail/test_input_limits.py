@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import time
+import tracemalloc
 
 import pytest
 
@@ -129,6 +130,36 @@ def test_what_the_parser_cannot_take_is_said_in_words_of_the_line(text, words):
     with pytest.raises(ValueError, match=words):
         parse_line(text)
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("unit", [b"[],", b"{},", b"1,", b'"",', b'{"a":[]},'], ids=lambda unit: unit.decode())
+def test_a_line_of_lists_objects_or_numbers_is_refused_before_it_takes_thirty_times_its_length(unit):
+    text = b'{"partition":0,"offset":0,"payload":null,"x":[' + unit * ((8 << 20) // len(unit)) + b"0]}"
+    began = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="outside of strings: a record is an object of strings"):
+            parse_line(text)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[]," * (1 << 20), '{"a": "\\"},' * (1 << 18), '"' * (2 << 20), "\\" * (2 << 20)],
+    ids=["lists", "json", "quotes", "backslashes"],
+)
+def test_a_long_value_may_hold_whatever_it_likes(value):
+    assert parse_line(line(payload=value)).value == value.encode()
+
+
+def test_a_string_without_an_end_is_looked_at_once():
+    began = time.process_time()
+    with pytest.raises(ValueError, match="not JSON: Unterminated string"):
+        parse_line(b'{"payload":"' + b'\\"' * (4 << 20))
+    assert time.process_time() - began < 5
 
 
 def configured(tmp_path, limits):
