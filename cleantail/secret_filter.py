@@ -38,6 +38,8 @@ _MODES = frozenset({
 })
 # fmt: on
 """Values that name a way to log in, as fs.azure.account.auth.type.ACCOUNT has them."""
+_PASSING = re.compile(r"pass[_-]?through", re.IGNORECASE)
+"""A pass that opens nothing."""
 _PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*){2,}")
 _SECRET_VALUE = re.compile(
@@ -60,7 +62,7 @@ def is_secret(key: str, value: object) -> bool:
     """Whether the key says that the value is a secret. True and false are none, whatever they switch."""
     if value is None or isinstance(value, bool) or str(value).lower() in ("true", "false"):
         return False
-    words = [part.lower() for part in _PART.findall(key)]
+    words = [part.lower() for part in _PART.findall(_PASSING.sub("", key))]
     if _SURE.search(key):
         return not _says_where(words, value)
     if not _WORDS.intersection(words):

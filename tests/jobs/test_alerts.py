@@ -77,6 +77,7 @@ def operations(
 
     monkeypatch.setattr(SparkSubmitOperator, "execute", in_this_process)
     monkeypatch.setenv("CLEANTAIL_CONFIG", str(workshop.config))
+    (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")  # NOW is ahead of the clock
     connection = {"conn_type": "http", "host": "http://127.0.0.1", "port": hook.port}
     monkeypatch.setenv("AIRFLOW_CONN_CLEANTAIL_OPS_HOOK", json.dumps(connection))
     return Operations(workshop, hook, home)

@@ -123,7 +123,7 @@ def test_a_round_that_waits_is_published_by_an_approvers_answer_to_exactly_it_an
 
 
 def test_an_answer_is_void_once_the_round_was_made_anew(workshop, table_of, call):
-    topic, table, checked, told = held(workshop, table_of, "made-anew")
+    topic, table, checked, told = held(workshop, table_of, "answered-and-made-anew")
     answer(workshop, table, checked, ANNA)
     again = checked_round(workshop, table)
     assert (again["round"], told_by(again, "") == json.loads(told)) == (checked["round"], False)

@@ -72,7 +72,7 @@ def with_markers(texts: dict[str, str]) -> dict[str, list[str]]:
 def red(workshop):  # type: ignore[no-untyped-def]
     """A topic whose round fails at every check: (topic, what `compact` said)."""
     checks = [{"expectation": name, "kwargs": kwargs} for name, kwargs in FAILING]
-    alerts = [{"type": "file", "path": "alerts.jsonl"}]
+    alerts = [{"type": "file", "path": "alerts/all.jsonl"}]
     topic = workshop.topic("marked", checks=checks, alerts=alerts)
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines()))
     return topic, workshop.run("compact", topic, "--now", NOW, "--json")

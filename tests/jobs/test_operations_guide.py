@@ -226,7 +226,7 @@ def avro_blocks(data):
 
 def _keyless(workshop, folder):
     """The section of records without a key, on a topic of its own."""
-    topic = workshop.topic("guide-keyless")
+    topic = workshop.topic("guide-without-key")
     guide = Guide(workshop, topic, folder)
     lines = [record(0, "a"), record(1, None), record(2, "a")]
     workshop.ok("ingest", topic, "--file", workshop.file("keyless.jsonl", lines))
