@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleantail.own_home import make_home
-
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "demo" / "config"
 MARK = ".made-by-cleantail-demo"
@@ -47,8 +45,7 @@ class Home:
                 raise DemoError(f"{self.path} was not made by the demonstration: move it away first")
             self.airflow("down")
             shutil.rmtree(self.path)
-        make_home(self.path.parent)
-        make_home(self.path)
+        self.path.mkdir(parents=True)
         (self.path / MARK).touch()
 
     def environment(self) -> dict[str, str]:
@@ -96,7 +93,7 @@ class Home:
 
     @property
     def alerts(self) -> Path:
-        return self.path / "alerts" / "demo.jsonl"
+        return self.path / "alerts.jsonl"
 
 
 def free_port() -> int:

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from cleantail.config import Platform
 from cleantail.errors import CleantailError
-from cleantail.own_home import make_home
 from cleantail.spark_settings import jars, jars_directory, spark_conf, spark_secrets
 from spark_jobs import quiet_jvm
 from spark_jobs.quiet_jvm import SUBMITTED
@@ -37,7 +36,7 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they quote values of records
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
-    make_home(platform.home)
+    platform.home.mkdir(parents=True, exist_ok=True)
     settings = spark_conf(platform, os.environ, records)
     quiet_jvm.start(settings)
     given = SparkConf() if SUBMITTED in os.environ else None

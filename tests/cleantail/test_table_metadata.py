@@ -137,13 +137,12 @@ class History:
         )
         monkeypatch.setattr(table_metadata, "data_files_of", lambda table, entry, deleted: [entry.data_file.file])
 
-    @property
-    def last(self):
+    def current_snapshot(self):
         return self.metadata.snapshots[-1]
 
     def arrived(self, files, **known):
         states = {int(p[1:]): PartitionState(known_sequence_number=n) for p, n in known.items()}
-        return sorted(f.path for f in table_metadata._arrived(self, self.last, tuple(files), states))
+        return sorted(f.path for f in table_metadata._arrived(self, tuple(files), states))
 
 
 def added(sequence, partition=0, **changes):
@@ -217,7 +216,7 @@ def test_a_merge_in_one_log_hides_nothing_that_arrived_in_another(monkeypatch):
 
 def test_without_a_merge_the_history_is_not_read(monkeypatch):
     table = History(monkeypatch, ("append", [added(1)]), ("append", [added(2)]))
-    table.last.manifests = None
+    table.current_snapshot = None
     assert table.arrived([added(1), added(2)], p0=1) == ["p0s2"]
 
 
