@@ -16,6 +16,9 @@ from cleantail.ticks import run_before
 from cleantail.triggers import decide
 from cleantail.words import be, counted, duration, in_words, instant
 
+GAP_TOLD_MS = 86_400_000
+"""How long a gap counts as something that is wrong now."""
+
 
 def log_alarms(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
@@ -26,6 +29,7 @@ def log_alarms(
         hold = hold_offset(readers, log.partition)
         found += [_red(log, configs), _quarantined(log, configs)]
         found += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms)]
+        found.append(_gap(log, now_ms))
     return [condition for condition in found if condition is not None]
 
 
@@ -120,6 +124,16 @@ def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int
     still = f"up to {counted(count, 'tombstone')} {be(count)} still there"
     text = f"partition {log.partition}: {still}, due since {instant(first_ms)} UTC"
     return Condition(Event.ERASURE, partition_subject(log.partition), text, partition=log.partition)
+
+
+def _gap(log: LogState, now_ms: int) -> Condition | None:
+    """The newest gap of the log, for a day: nothing can bring the records back, so nothing else would end it."""
+    if not log.gaps or now_ms - log.gaps[-1].at_ms >= GAP_TOLD_MS:
+        return None
+    gap = log.gaps[-1]
+    text = f"{gap.text}; ingestion went on behind them (source.kafka.on_gap: continue)"
+    subject, occurrence = partition_subject(log.partition), f"to {gap.to_offset}"
+    return Condition(Event.GAP, subject, text, partition=log.partition, occurrence=occurrence)
 
 
 def _due_ms(horizon: Horizon, hold: int | None, configs: KafkaConfigs) -> int:

@@ -78,7 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     import_command.add_arguments(add("import-config", import_command.run, "write topic YAML from what Kafka says"))
     adopt_command.add_arguments(add("adopt", adopt_command.run, "take over an existing table of a sink, in place"))
     _clock(_optional_topic(add("status", commands.status, "the state of every log, from metadata")))
-    _ingest_arguments(_topic(add("ingest", commands.ingest, "append files of kcat -J lines, each exactly once")))
+    _ingest_arguments(
+        _topic(add("ingest", commands.ingest, "append what Kafka has, or files of kcat -J lines, exactly once"))
+    )
     planning = _decisions(
         _clock(_optional_topic(add("plan", commands.plan, "what a run would do and why; changes nothing")))
     )
@@ -157,7 +159,9 @@ def _rollback_arguments(made: argparse.ArgumentParser) -> None:
 
 def _ingest_arguments(made: argparse.ArgumentParser) -> None:
     files = "one or more .jsonl or .jsonl.gz; may be repeated"
-    made.add_argument("--file", type=Path, nargs="+", action="extend", required=True, metavar="F", help=files)
+    made.add_argument(
+        "--file", type=Path, nargs="+", action="extend", metavar="F", help=f"{files}; without it: source.kafka is read"
+    )
     made.add_argument("--encoding", choices=["text", "base64"], help="of keys, payloads and header values")
     made.add_argument(
         "--any-topic",

@@ -86,7 +86,11 @@ def _planned(arguments: argparse.Namespace, platform: Platform) -> Any:
 
 
 def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Appends the files in one commit."""
+    """Appends the files in one commit; without files what the topic has in Kafka."""
+    if not arguments.file:
+        from cleantail.kafka import ingest_command
+
+        return ingest_command.run(named_topic(arguments), platform, int(time.time() * 1000), arguments.json)
     from cleantail import report
     from cleantail.catalogs import require_usable
     from cleantail.console import progress

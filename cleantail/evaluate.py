@@ -15,7 +15,7 @@ from cleantail.config import Platform, Topic
 from cleantail.config_row import LONG_MAX
 from cleantail.due_work import DueWork, resolve_due_work
 from cleantail.holds import Hold
-from cleantail.log_state import LogState, keyless_note_of, resolve_log_state
+from cleantail.log_state import LogState, keyless_note_of, resolve_log_state, with_gaps
 from cleantail.partition_state import PartitionState
 from cleantail.readers import Reader, registered
 from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
@@ -144,12 +144,13 @@ def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[Log
     """Every log of the table, by partition number."""
     if facts is None:
         return ()
-    return tuple(
+    logs = (
         resolve_log_state(
             p, facts.files_of(p), facts.states.get(p, PartitionState()), facts.arrived_of(p), topic.config, now_ms
         )
         for p in facts.partitions
     )
+    return tuple(with_gaps(log, facts.gaps) for log in logs)
 
 
 def plan_run(

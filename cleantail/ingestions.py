@@ -30,24 +30,33 @@ class SourceFile:
 @dataclass(frozen=True, slots=True)
 class Sources:
     """What an ingestion notes of itself. `log_ends`: the log end that the state of each of its logs knew before it,
-    None where it knew none."""
+    None where it knew none. Of one from Kafka `offsets` are [from, to) of each partition, and `position_before` is the
+    position's text that it has moved on, None where there was none; `offsets` is None for files."""
 
     files: tuple[SourceFile, ...]
     log_ends: Mapping[int, int | None]
+    offsets: Mapping[int, tuple[int, int]] | None = None
+    position_before: str | None = None
 
     def packed(self) -> str:
         """As one short text: a summary stays in the table's metadata for as long as its snapshot."""
         ends = {str(p): end for p, end in sorted(self.log_ends.items())}
-        text = json.dumps([[[f.sha256, f.name] for f in self.files], ends], separators=(",", ":"))
+        parts: list[Any] = [[[f.sha256, f.name] for f in self.files], ends]
+        if self.offsets is not None:
+            parts.append([{str(p): span for p, span in sorted(self.offsets.items())}, self.position_before])
+        text = json.dumps(parts, separators=(",", ":"))
         return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def unpacked_sources(text: str, where: str) -> Sources:
     """What Sources.packed wrote. Raises TableError, naming `where`, when the text is none of it."""
     try:
-        files, ends = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
+        files, ends, *more = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
         log_ends = {int(p): end if end is None else int(end) for p, end in ends.items()}
-        return Sources(tuple(SourceFile(str(sha256), str(name)) for sha256, name in files), log_ends)
+        spans, before = more[0] if more else (None, None)
+        offsets = None if spans is None else {int(p): (int(low), int(high)) for p, (low, high) in spans.items()}
+        named = tuple(SourceFile(str(sha256), str(name)) for sha256, name in files)
+        return Sources(named, log_ends, offsets, before)
     except (binascii.Error, zlib.error, ValueError, TypeError, AttributeError) as e:
         raise TableError(f"{where} cannot be read: {e}") from None
 
@@ -68,7 +77,14 @@ class Ingestion:
         return self.sources.files if self.sources else ()
 
     @property
+    def offsets(self) -> Mapping[int, tuple[int, int]] | None:
+        return self.sources.offsets if self.sources else None
+
+    @property
     def names(self) -> str:
+        if self.offsets is not None:
+            spans = (f"{p}: {low} to {high - 1}" for p, (low, high) in sorted(self.offsets.items()))
+            return f"offsets from Kafka, by partition {', '.join(spans) or 'none'}"
         return ", ".join(f.name for f in self.files) or "files that it does not name"
 
     def as_json(self) -> dict[str, Any]:

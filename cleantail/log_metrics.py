@@ -13,7 +13,7 @@ from cleantail.kafka_configs import KafkaConfigs
 from cleantail.last_compaction import LastCompaction
 from cleantail.log_state import LogState, overdue_ms
 from cleantail.metrics import Metric, Sample
-from cleantail.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
+from cleantail.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
 from cleantail.rollback import ROLLBACK
 from cleantail.round_state import COMPACT, EXPIRE
 from cleantail.triggers import due_tombstones, quarantine_pause
@@ -94,6 +94,8 @@ def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
         topic, partition, outcome = row["topic"], row["partition"], outcome_of(row)
         if row["kind"] == RECLAIM:
             totals += Counter({(m.RECLAIMED, (topic,)): row["freed_bytes"]})
+            continue
+        if row["kind"] == GAP:
             continue
         totals += _saved(topic, row, outcome)
         totals += _failed(topic, partition, json.loads(row["checks"]))

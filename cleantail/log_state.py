@@ -7,8 +7,9 @@ starts from a LogState. It is computed from metadata only, and `now_ms` is an ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cleantail.kafka.positions import Gap
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.keyless import KeylessRecords, keyless_between, keyless_note
 from cleantail.partition_state import Horizon, PartitionState
@@ -45,6 +46,8 @@ class LogState:
     state: PartitionState
     cleanable_keyless: KeylessRecords = KeylessRecords()
     uncleanable_keyless: KeylessRecords = KeylessRecords()
+    gaps: tuple[Gap, ...] = ()
+    """Offsets that had gone from Kafka before they were read."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -132,6 +135,15 @@ def resolve_log_state(
         cleanable_keyless=keyless[0],
         uncleanable_keyless=keyless[1],
     )
+
+
+GAPS_SHOWN = 3
+
+
+def with_gaps(log: LogState, gaps: Sequence[Gap]) -> LogState:
+    """The log with what was never read of it, of which the newest are warnings."""
+    own = tuple(gap for gap in gaps if gap.partition == log.partition)
+    return replace(log, gaps=own, warnings=(*log.warnings, *(g.text for g in own[-GAPS_SHOWN:]))) if own else log
 
 
 def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:

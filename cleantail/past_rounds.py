@@ -35,6 +35,8 @@ CHECKS = (CHECKED, HELD_BACK)
 """Outcomes that a check writes; the others are of a log that was checked before."""
 RECLAIM = "reclaim"
 """Kind of the row that a reclaim writes, which is of no log."""
+GAP = "gap"
+"""Kind of the row of offsets that had gone from Kafka before they were read. It is of no round."""
 UNDID = "undid "
 """Beginning of the name of a rollback; the names of its rounds follow."""
 
@@ -183,7 +185,7 @@ def rounds_of(rows: Iterable[Mapping[str, Any]]) -> list[Round]:
     for row in sorted(rows, key=lambda r: (r["checked_at_ms"], outcome_of(r) not in CHECKS)):
         name, kind, partition = row["round"], row["kind"], row["partition"]
         times = seen[name, kind, partition]
-        if kind == RECLAIM:
+        if kind in (RECLAIM, GAP):
             continue
         if row.get("outcome") not in (None, *CHECKS) and times:
             logs = groups[name, kind, times - 1]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.data_files import data_files_of
 from cleantail.errors import TableError
+from cleantail.kafka.positions import Gap, position_of, with_source_ends
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.log_state import kept_log_start
@@ -63,6 +64,7 @@ class TableFacts:
     branches: tuple[str, ...] = ()
     last_compaction: LastCompaction | None = None
     may_delete_files: bool = True
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def partitions(self) -> list[int]:
@@ -87,7 +89,9 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
     from pyiceberg.table.refs import MAIN_BRANCH
 
     snapshot = table.current_snapshot()
-    states = states_of_properties(table.properties, ".".join(table.name()))
+    name = ".".join(table.name())
+    position = position_of(table.properties, name)
+    states = with_source_ends(states_of_properties(table.properties, name), position)
     files = _live_files(table, snapshot) if snapshot else ()
     held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
     return TableFacts(
@@ -105,6 +109,7 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
         branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
         last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
         may_delete_files=may_delete_files(table.properties),
+        gaps=position.gaps if position else (),
     )
 
 
@@ -287,6 +292,8 @@ def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
     for file in _live_files(table, snapshot) if snapshot else ():
         ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
     if snapshot_id is None:
-        for partition, state in states_of_properties(table.properties, ".".join(table.name())).items():
+        name = ".".join(table.name())
+        states = with_source_ends(states_of_properties(table.properties, name), position_of(table.properties, name))
+        for partition, state in states.items():
             ends[partition] = max(ends.get(partition, 0), state.log_end_offset or 0)
     return ends

@@ -14,6 +14,7 @@ from cleantail.check_arguments import column_problems
 from cleantail.columns import Columns
 from cleantail.config_row import Model, PrintableText, cross_field_error, problems_error
 from cleantail.events import Event
+from cleantail.kafka.source import KafkaSource
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.run_schedule import Schedule, parts_of, topic_asset_uri
 
@@ -90,9 +91,11 @@ ANY_TOPIC = "*"
 
 
 class Source(Model):
-    """Where records come from: files of kcat -J lines."""
+    """Where records come from: files of kcat -J lines, or Kafka itself."""
 
-    type: Literal["files"] = Field(default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz.")
+    type: Literal["files", "kafka"] = Field(
+        default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz. kafka: where `kafka` is given."
+    )
     path: SourcePath | None = Field(
         default=None, description="Files that each DAG run ingests first; relative to CLEANTAIL_HOME."
     )
@@ -105,8 +108,27 @@ class Source(Model):
         default="text", description="How key, payload and header values are written in the files."
     )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
-        default="read_committed", description="What the consumer that wrote the files was allowed to see."
+        default="read_committed",
+        description="Which records are read from Kafka; of files, what the consumer that wrote them could see.",
     )
+    kafka: KafkaSource | None = Field(
+        default=None, description="The topic in Kafka that each DAG run reads first, in place of `path`."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _type_of_what_is_given(cls, data: Any) -> Any:
+        given = isinstance(data, dict) and data.get("kafka") is not None and "type" not in data
+        return {**data, "type": "kafka"} if given else data
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Source:
+        """Two ways into one log would each know how far it had come, and neither what the other had brought."""
+        if self.kafka is not None and self.path is not None:
+            raise cross_field_error("path", self.path, "path or kafka, not both")
+        if (self.kafka is None) != (self.type == "files"):
+            raise cross_field_error("type", self.type, "files, or kafka together with the key kafka")
+        return self
 
 
 class Channel(Model):
@@ -233,6 +255,11 @@ class Topic(TopicDefaults):
     def line_topic(self) -> str | None:
         """What lines that name a topic have to name; None lets them name any."""
         return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
+
+    @property
+    def kafka_topic(self) -> str:
+        """What the topic is called in Kafka."""
+        return (self.source.kafka.topic if self.source.kafka else None) or self.topic
 
     @property
     def compacts(self) -> bool:

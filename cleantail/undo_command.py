@@ -92,12 +92,12 @@ def report(
             f"  partition {log.partition}: records {log.records} -> {log.records_after}, "
             f"log end {log.log_end} -> {log.log_end_after}{', leaves quarantine' if log.lifts_quarantine else ''}"
         )
-    for line in warnings(topic, logs, come_again):
+    for line in warnings(topic, planned, logs, come_again):
         print(f"  warning: {line}")
     print("\n".join(_listed(topic, planned)) if snapshot_id is None else _done(snapshot_id))
 
 
-def warnings(topic: Topic, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
+def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
     """What a person still has to do: readers that have read what goes, files that would come again."""
     found = [
         f"reader {r.name} is at offset {r.offset} of partition {log.partition} and may have read what is taken back; "
@@ -106,6 +106,8 @@ def warnings(topic: Topic, logs: Sequence[LogWithout], come_again: Sequence[str]
         for log in logs
         for r in log.readers
     ]
+    if planned.sources.offsets is not None and topic.source.kafka is not None:
+        found.append("the topic's source is Kafka: its next run reads these offsets again, unless the DAG is paused")
     return found + [
         f"{file} is still where source.path looks: the DAG's next run ingests it again; take it out of there"
         for file in come_again
@@ -113,7 +115,7 @@ def warnings(topic: Topic, logs: Sequence[LogWithout], come_again: Sequence[str]
 
 
 def _done(snapshot_id: int) -> str:
-    return f"done, as snapshot {snapshot_id}; the files can be ingested again"
+    return f"done, as snapshot {snapshot_id}; what was taken back can be ingested again"
 
 
 def _listed(topic: Topic, planned: IngestionUndo) -> list[str]:

@@ -134,9 +134,19 @@ def refusal(history: Sequence[Commit], place: int, topic: str) -> str:
         )
     if commit.parent_id is not None and all(c.snapshot_id != commit.parent_id for c in history):
         return "the snapshot before it has expired (cleantail.snapshot.retention.ms)"
+    later = next((c for c in since if _read_from_kafka(c, topic)), None)
+    if later is not None and _read_from_kafka(commit, topic):
+        return (
+            f"the topic was read on from Kafka after it, as snapshot {later.snapshot_id}: its offsets would be read a "
+            "second time with those of this one; take that one back first"
+        )
     if SOURCES not in commit.summary:
         return "it was made by an earlier version, which did not note whose marks are to go with it"
     return ""
+
+
+def _read_from_kafka(commit: Commit, topic: str) -> bool:
+    return commit.summary.get(OPERATION) == INGEST and ingestion_of(commit, topic).offsets is not None
 
 
 def lowered(state: PartitionState, log_end: int | None) -> PartitionState:

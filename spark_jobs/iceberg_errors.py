@@ -24,6 +24,11 @@ def lost(error: Py4JJavaError) -> bool:
     return "CommitFailedException" in _kinds(error)
 
 
+def state_unknown(error: Py4JJavaError) -> bool:
+    """The answer to a commit was lost: it may have been done, or not."""
+    return "CommitStateUnknownException" in _kinds(error)
+
+
 def conflict(error: Py4JJavaError) -> Exception:
     """A ConflictError where Iceberg refused the commit because of what others committed, else the error itself."""
     if "ValidationException" in _kinds(error) or lost(error):

@@ -38,7 +38,7 @@ from spark_jobs.commits import append_files
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.session import start_session
-from spark_jobs.staged_records import lowest_offsets, require_one_record_an_offset
+from spark_jobs.staged_records import lowest_offsets, require_one_record_an_offset, require_read_from_kafka
 from spark_jobs.tables import TopicTable, branch_name
 
 BATCH_RECORDS = 20_000
@@ -93,6 +93,7 @@ def _append(
         _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding, line_topic))
         progress("comparing with what is there")
         require_one_record_an_offset(table, branch, list(fresh.values()), encoding)
+        require_read_from_kafka(table, branch)
         progress("committing")
         records, warnings = table.added_records(branch), _warnings(table, branch)
         marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}

@@ -15,11 +15,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.contradictions import refusal
-from cleantail.errors import ContradictionError
+from cleantail.contradictions import Contradiction, refusal
+from cleantail.errors import CleantailError, ContradictionError
+from cleantail.kafka.positions import position_of
 from cleantail.kcat import read_records
 from cleantail.topic_table import OFFSET, PARTITION
-from spark_jobs.changes import added_data_files, each, partition_of
+from spark_jobs.changes import added_data_files, each, partition_of, texts
 from spark_jobs.contradictions import all_asked, contradictions_in, with_parts
 from spark_jobs.tables import TopicTable
 from spark_jobs.transforms.winners import span_condition
@@ -37,6 +38,30 @@ def require_one_record_an_offset(table: TopicTable, branch: str, files: list[Pat
         first = found[0]
         holders = files_with(table, files, encoding, first.partition, first.first_offset)
         raise ContradictionError(refusal(found, holders), found)
+
+
+def contradictions_with_table(table: TopicTable, branch: str) -> list[Contradiction]:
+    """By log: where a record staged on the branch differs from another one of its offset in the table. For what has
+    each of its offsets once by itself: nothing is read where the table has no file with such offsets."""
+    iceberg = table.load()
+    if not _overlaps(table, iceberg, _ranges(table, iceberg, added_data_files(iceberg, branch))):
+        return []
+    return contradictions_in(_compared(table, branch))
+
+
+def require_read_from_kafka(table: TopicTable, branch: str) -> None:
+    """Raises CleantailError where a table that is read from Kafka would get records from a file that are still to come
+    from there, and so twice. Below its position files may fill in what is missing."""
+    iceberg = table.load()
+    position = position_of(texts(iceberg.properties()), table.topic.table)
+    if position is None:
+        return
+    for partition, (_, end) in sorted(_ranges(table, iceberg, added_data_files(iceberg, branch)).items()):
+        if end > (next_offset := position.next_offsets.get(partition, 0)):
+            raise CleantailError(
+                f"topic {table.topic.topic} is read from Kafka, up to offset {next_offset} of partition {partition}: "
+                f"the files have records up to {end - 1}, which would come a second time; nothing was appended"
+            )
 
 
 def _compared(table: TopicTable, branch: str) -> DataFrame:

@@ -8,6 +8,7 @@ from typing import Any
 from cleantail.config import Platform
 from cleantail.history import OPERATION
 from cleantail.ingestions import SOURCES
+from cleantail.kafka.positions import PROPERTY_POSITION
 from cleantail.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.rollback import BY, ROLLBACK, UNDONE, Commit
 from cleantail.rolling_back import LogWithout
@@ -33,6 +34,10 @@ def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
         marks = [f"{PROPERTY_INGESTED}{file.sha256}" for file in undo.sources.files]
         empty = [f"{PROPERTY_PARTITION}{p}" for p, state in new.items() if state == PartitionState()]
         kept = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items() if state != PartitionState()}
+        if undo.sources.offsets is not None:
+            before = undo.sources.position_before
+            kept |= {PROPERTY_POSITION: before} if before is not None else {}
+            marks += [PROPERTY_POSITION] if before is None else []
         return Rollback(undo.to_snapshot_id, undo.appends, kept, done, (*marks, *empty))
 
     return commits.roll_back(table, plan)

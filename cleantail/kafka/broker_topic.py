@@ -1,0 +1,132 @@
+"""Adapter: a topic as its brokers describe it, through confluent-kafka. Nothing is read, nothing is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cleantail.errors import CleantailError
+from cleantail.kafka.errors import SourceError, SourceUnreachableError
+from cleantail.kafka.read_plan import BrokerTopic, LogOffsets
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+ANSWERED_WITHIN_S = 20
+_VALUE = re.compile(r'Invalid value ".*" for')
+
+
+class Brokers:
+    """A client that asks; it keeps what the brokers' connections last complained of."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """Raises CleantailError for settings that librdkafka does not take."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        self.complaint = ""
+        self._address = settings["bootstrap.servers"]
+        known: dict[str, Any] = {"log_level": "2", **settings, "error_cb": self._complain}
+        try:
+            self._admin = AdminClient({name: value for name, value in known.items() if name not in _OF_CONSUMERS})
+        except (KafkaException, TypeError, ValueError) as e:
+            raise CleantailError(f"a setting of the Kafka client is wrong: {refusal_text(e)}") from None
+
+    def describe(self, topic: str, within_s: float = ANSWERED_WITHIN_S) -> BrokerTopic:
+        """The topic's id and the offsets of its partitions. Raises SourceError where it is not there or may not be
+        read, SourceUnreachableError where nobody answers."""
+        from confluent_kafka import KafkaException
+
+        try:
+            cluster = self._admin.describe_cluster(request_timeout=within_s).result(within_s)
+            found = self._described(topic, within_s)
+            numbers = [partition.id for partition in found.partitions]
+            logs = self._log_offsets(topic, numbers, within_s)
+        except KafkaException as e:
+            raise self._problem(topic, e.args[0]) from None
+        except TimeoutError:
+            raise self._silent(topic) from None
+        return BrokerTopic(str(cluster.cluster_id), topic, str(found.topic_id), logs)
+
+    def _described(self, topic: str, within_s: float) -> Any:
+        from confluent_kafka import TopicCollection
+        from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
+
+        asked = self._admin.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=within_s
+        )
+        found = asked[topic].result(within_s)
+        rights = found.authorized_operations
+        if rights and not {AclOperation.READ, AclOperation.ALL} & set(rights):
+            raise SourceError(f"{self._address}: this login may describe topic {topic} and not read it; {_NOTHING}")
+        return found
+
+    def _log_offsets(self, topic: str, partitions: Iterable[int], within_s: float) -> dict[int, LogOffsets]:
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        spec: Any = OffsetSpec
+        asked = (
+            (spec.earliest(), IsolationLevel.READ_UNCOMMITTED),
+            (spec.latest(), IsolationLevel.READ_COMMITTED),
+            (spec.latest(), IsolationLevel.READ_UNCOMMITTED),
+        )
+        starts, stable, ends = (self._offsets(topic, partitions, *each, within_s) for each in asked)
+        # asked one after another: a log that grew meanwhile must not seem to have a stable end above its end
+        return {p: LogOffsets(starts[p], min(stable[p], ends[p]), ends[p]) for p in starts}
+
+    def _offsets(
+        self, topic: str, partitions: Iterable[int], spec: Any, isolation: Any, within_s: float
+    ) -> dict[int, int]:
+        from confluent_kafka import TopicPartition
+
+        wanted = {TopicPartition(topic, p): spec for p in partitions}
+        answers = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=within_s)
+        return {place.partition: int(answer.result(within_s).offset) for place, answer in answers.items()}
+
+    def _complain(self, error: KafkaError) -> None:
+        self.complaint = error.str()
+
+    def _problem(self, topic: str, error: KafkaError) -> Exception:
+        return broker_problem(self._address, topic, error) or self._silent(topic, error.str())
+
+    def _silent(self, topic: str, said: str = "") -> SourceUnreachableError:
+        why = self.complaint or said
+        return SourceUnreachableError(
+            f"{self._address}: the brokers do not answer for topic {topic}{f' ({why})' if why else ''}; {_NOTHING}"
+        )
+
+
+_NOTHING = "nothing was appended"
+_OF_CONSUMERS = frozenset(
+    {"queued.max.messages.kbytes", "fetch.message.max.bytes", "max.partition.fetch.bytes", "fetch.max.bytes"}
+    | {"queued.min.messages", "fetch.min.bytes", "fetch.wait.max.ms", "fetch.error.backoff.ms", "check.crcs"}
+)
+"""An administrator's client warns of what is a consumer's."""
+
+
+def broker_problem(address: str, topic: str, error: KafkaError) -> SourceError | None:
+    """An answer that stays the same when it is asked for again; None where it is none."""
+    from confluent_kafka import KafkaError as Codes
+
+    texts = {
+        Codes.UNKNOWN_TOPIC_OR_PART: f"there is no topic {topic}, or this login may not know of it",
+        Codes._UNKNOWN_TOPIC: f"there is no topic {topic}",
+        Codes.UNKNOWN_TOPIC_ID: f"topic {topic} was deleted, or made anew, while it was read",
+        Codes.TOPIC_AUTHORIZATION_FAILED: f"this login may not read topic {topic} (Kafka's ACL: Read and Describe)",
+        Codes.CLUSTER_AUTHORIZATION_FAILED: "this login may not describe the cluster",
+        Codes.SASL_AUTHENTICATION_FAILED: f"the login was refused: {error.str()}",
+        Codes._AUTHENTICATION: f"the login was refused: {error.str()}",
+        Codes.UNSUPPORTED_VERSION: "the brokers are too old: topic ids need Kafka 2.8 or newer",
+        Codes._UNSUPPORTED_FEATURE: "the brokers are too old: topic ids need Kafka 2.8 or newer",
+    }
+    text = texts.get(error.code())
+    return SourceError(f"{address}: {text}; {_NOTHING}") if text else None
+
+
+def refusal_text(error: Exception) -> str:
+    """What librdkafka says of a setting, without its value, which may be a secret."""
+    cause = error.args[0] if error.args else error
+    text = cause.str() if hasattr(cause, "str") else str(cause)
+    return _VALUE.sub("an invalid value for", text.splitlines()[0])

@@ -1,0 +1,56 @@
+"""Append what a topic has in Kafka and its table has not, exactly once.
+
+    spark-submit spark_jobs/ingest_kafka.py --config config --topic orders --client-settings /tmp/x/client.json
+
+Every partition is read from the table's position to the last stable offset, in tasks that each read a range of it. The
+records and the next offsets are one commit, made only onto the position that was read from: a run that was killed can
+be repeated, and of two at once one starts over. The client's settings, with its login, come in a file that only their
+owner can read (one JSON object by librdkafka's names); without it from the environment (CLEANTAIL_KAFKA_…).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cleantail.errors import CleantailError
+from cleantail.kafka.client_settings import settings_of_environment
+from spark_jobs.job import Job, parser, run_job
+from spark_jobs.kafka.reading import read_topic
+from spark_jobs.session import start_session
+
+
+def client_settings(job: Job) -> Mapping[str, str]:
+    """Of the file, else of the environment. Raises CleantailError where there are none."""
+    source = job.topic.source.kafka
+    if source is None:
+        raise CleantailError(f"topic {job.topic.topic} has no source.kafka in its YAML")
+    if job.arguments.client_settings is None:
+        return settings_of_environment(source, os.environ)
+    settings: Mapping[str, str] = json.loads(job.arguments.client_settings.read_text())
+    return settings
+
+
+def _work(job: Job) -> dict[str, Any]:
+    settings = client_settings(job)
+    spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
+    return read_topic(spark, job.topic, job.platform, settings, job.now_ms, lambda _: None)
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    arguments = parser(__doc__)
+    arguments.add_argument("--client-settings", type=Path, metavar="F", help="settings of the Kafka client, as JSON")
+    return arguments.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    return run_job(parse_args(argv), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,109 @@
+"""A topic that is read from a real broker: what lands is what a plain consumer sees, and each record once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cleantail.kafka.positions import position_of
+from cleantail.kcat import Record
+from differential.broker import running_broker
+from spark_jobs.changes import texts
+from tests.jobs.kafka_site import JARS, KafkaSite
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory):
+    with running_broker(tmp_path_factory.mktemp("broker"), JARS) as broker:
+        yield KafkaSite(broker.address)
+
+
+@pytest.fixture
+def landed(table_of):
+    """The table's records, in the order of the log."""
+
+    def read(topic):
+        rows = table_of(topic).current().orderBy("partition", "offset").collect()
+        return [_record(row) for row in rows]
+
+    return read
+
+
+def _record(row):
+    stamp = None if row.timestamp is None else round(row.timestamp.timestamp() * 1000)
+    headers = tuple((h.key, None if h.value is None else bytes(h.value)) for h in row.headers)
+    key, value = (None if x is None else bytes(x) for x in (row.key, row.value))
+    return Record(row.partition, row.offset, stamp, row.timestamp_type, key, value, headers)
+
+
+@pytest.fixture
+def position(table_of):
+    def read(topic):
+        return position_of(texts(table_of(topic).load().properties()), topic)
+
+    return read
+
+
+def test_what_lands_is_what_a_plain_consumer_sees(kafka, workshop, landed, position):
+    topic = workshop.topic("of-kafka", source=kafka.source())
+    kafka.create(topic, 2)
+    records = [
+        (b"a", b"x", [("h", b"1"), ("h", None), ("h", b""), ("\u00e9", b"\xff")], 1_600_000_000_000),
+        (None, b"without a key", None, 1_600_000_000_001),
+        (b"", b"", [], 1_600_000_000_002),
+        (b"\xff\x00", None, None, 1),
+        (None, None, None, 4_102_444_800_000),
+    ]
+    kafka.send(topic, records)
+    kafka.send(topic, [(b"other", b"y", None, 5)], partition=1)
+    done = workshop.json("ingest", topic)
+    assert (done["records"], done["partitions"][0]) == (6, {"partition": 0, "from": 0, "to": 5})
+    assert landed(topic) == kafka.consumed(topic, 2)
+    assert position(topic).next_offsets == {0: 5, 1: 1}
+    assert workshop.json("ingest", topic)["records"] == 0
+    kafka.send(topic, [(b"a", b"later")], partition=1)
+    assert workshop.json("ingest", topic)["partitions"] == [{"partition": 1, "from": 1, "to": 2}]
+    assert landed(topic) == kafka.consumed(topic, 2)
+
+
+def test_append_time_is_the_brokers(kafka, workshop, landed):
+    topic = workshop.topic("append-time", source=kafka.source())
+    kafka.create(topic, message_timestamp_type="LogAppendTime")
+    kafka.send(topic, [(b"a", b"x", None, 5)])
+    workshop.ok("ingest", topic)
+    [record] = landed(topic)
+    assert (record.timestamp_type, record.timestamp_ms > 1_600_000_000_000) == (1, True)
+
+
+def test_aborted_records_never_land_and_an_open_transaction_bounds_the_log(kafka, workshop, landed, position):
+    topic = workshop.topic("transactions", source=kafka.source())
+    kafka.create(topic, 2, segment_bytes=1_048_576)
+    rng = random.Random(17)
+    sender = kafka.transactions(topic, "transactions")
+    for number in range(20):
+        records = [(b"k%d" % rng.randrange(50), rng.randbytes(rng.randrange(9_000))) for _ in range(40)]
+        end = sender.abort if number % 10 < 3 else sender.commit
+        end(records, partition=number % 2)
+    sender.begin([(b"open", b"x")])
+    kafka.send(topic, [(b"behind", b"the open one")])
+    workshop.ok("ingest", topic)
+    seen = kafka.consumed(topic, 2)
+    assert landed(topic) == seen and len(seen) == 14 * 40
+    stable = position(topic).next_offsets
+    [log, _] = workshop.json("status", topic)["topics"][topic]
+    assert log["log_end_offset"] == stable[0] > seen[-1].offset - 41 and b"behind" not in {r.key for r in seen}
+    sender.producer.commit_transaction(30)
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic, 2) and len(landed(topic)) == 14 * 40 + 2
+
+
+def test_read_uncommitted_takes_what_was_aborted(kafka, workshop, landed):
+    topic = workshop.topic("uncommitted", source={**kafka.source(), "isolation": "read_uncommitted"})
+    kafka.create(topic)
+    sender = kafka.transactions(topic, "uncommitted")
+    sender.abort([(b"a", b"x")])
+    sender.begin([(b"b", b"y")])
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic, committed=False) and len(landed(topic)) == 2
+    sender.producer.abort_transaction(30)
