@@ -74,6 +74,9 @@ def _setting(
     prefix: str, name: str, value: Any, meaning: str, own: Mapping[str, Any], shared: Mapping[str, Any]
 ) -> Setting:
     text = ",".join(sorted(value)) if isinstance(value, frozenset) else "" if value is None else str(value)
+    if isinstance(value, Model):
+        given = value.model_dump(by_alias=True, exclude_defaults=True)
+        text = ", ".join(f"{key}: {each}" for key, each in given.items())
     return Setting(prefix + name, text, _words(name, value), _origin(name, own, shared), meaning)
 
 

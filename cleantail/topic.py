@@ -262,6 +262,11 @@ class Topic(TopicDefaults):
         return (self.source.kafka.topic if self.source.kafka else None) or self.topic
 
     @property
+    def stall_timeout_ms(self) -> int:
+        """How long a read from Kafka may stand still."""
+        return (self.source.kafka or KafkaSource()).stall_timeout_ms
+
+    @property
     def compacts(self) -> bool:
         """Whether `compact` is in cleanup.policy."""
         return self.config.compacts

@@ -1,8 +1,8 @@
 """Kafka's log compaction of one changelog topic that is kept in an Iceberg table.
 
 ## What a run does, task by task
-- `ingest` (only where the topic has a `source.path`): appends the files that the table does not have yet, each
-  exactly once. Skipped when there is no new one.
+- `ingest` (only where the topic has a `source.path` or `source.kafka`): appends the files that the table does not have
+  yet, or reads every partition in Kafka on to its last stable offset; each exactly once. Skipped where nothing is new.
 - `evaluate`: reads the table's metadata, without Spark: which partitions are due, and why. Its log shows the decision
   for each of them.
 - `compact`, one Spark application per work unit: finds the superseded offsets and deletes them on a branch, of which
@@ -31,7 +31,9 @@ task.
 
 ## When a task is red
 - `ingest`: a line of a file is not a record, or names another topic (`source.topic`), and nothing of the run was
-  appended. The log names file and line: correct or remove the file, then clear the task.
+  appended. The log names file and line: correct or remove the file, then clear the task. From Kafka: the message says
+  what is wrong with the topic (not there, no right, made anew, records gone before they were read, a partition that
+  stands still), and nothing of the round at hand was appended. Brokers that do not answer are asked again.
 - `evaluate`: catalog or table cannot be used; nothing was changed. The log says which; clear the task when it can be
   reached again.
 - `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else
@@ -102,6 +104,7 @@ from cleantail_airflow.alert_task import AlertOperator
 from cleantail_airflow.approvals import ROLLBACK_TO, ApproveOperator
 from cleantail_airflow.assets import schedule_of
 from cleantail_airflow.evaluate_task import EvaluateOperator
+from cleantail_airflow.kafka_ingest import KafkaIngestOperator
 from cleantail_airflow.operators import ALERT, ALERT_EARLY, EVALUATE, OUTCOME, OutcomeOperator
 from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import (
@@ -186,8 +189,9 @@ def _tasks(topic: Topic, config_dir: str) -> None:
             tasks.append(PublishOperator(task_id=PUBLISH_EXPIRY, **told, **spark))
         reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
         tasks.append(reclaim)
-    if topic.source.path:
-        tasks.insert(0, IngestOperator(task_id="ingest", **spark))
+    if topic.source.path or topic.source.kafka:
+        ingest = KafkaIngestOperator if topic.source.kafka else IngestOperator
+        tasks.insert(0, ingest(task_id="ingest", **spark))
     for before, after in itertools.pairwise(tasks):
         before >> after
     publish >> reclaim  # evaluate may skip expire_tombstones before publish has ended
@@ -228,13 +232,22 @@ def settings_table(topic: Topic) -> str:
         ("schedule", schedule_words(topic.schedule)),
         ("asset", topic_asset_uri(topic.topic)),
         ("publish", topic.publish),
-        ("source.path", topic.source.path or "none"),
+        ("source", _source_words(topic)),
         ("checks", ", ".join(check.expectation for check in topic.checks) or "the built-in ones"),
         ("alerts", ", ".join(alert.type for alert in topic.alerts) or "none"),
         *(_config_row(topic, name) for name in type(topic.config).model_fields),
     ]
     lines = [f"| {name} | {_code(value)} |" for name, value in rows]
     return "\n".join([f"## Settings of {topic.topic}", "| setting | value |", "|---|---|", *lines])
+
+
+def _source_words(topic: Topic) -> str:
+    kafka = topic.source.kafka
+    if kafka is None:
+        return topic.source.path or "none"
+    brokers = kafka.bootstrap_servers or "the environment's brokers"
+    by = f"connection {kafka.connection}" if kafka.connection else brokers
+    return f"{topic.kafka_topic} in Kafka, {by}, {topic.source.isolation}"
 
 
 def _config_row(topic: Topic, name: str) -> tuple[str, str]:

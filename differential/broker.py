@@ -55,6 +55,7 @@ class Broker:
     address: str
     logs: Path
     output: Path
+    pid: int = 0
 
     def checkpoints(self, topic: str) -> dict[int, int]:
         """`cleaner-offset-checkpoint`: partition -> first dirty offset; a log never cleaned is not in it."""
@@ -99,7 +100,7 @@ def running_broker(
         )
     try:
         _wait_until_started(process, output)
-        yield Broker(f"{LOOPBACK}:{port}", directory / "logs", output)
+        yield Broker(f"{LOOPBACK}:{port}", directory / "logs", output, process.pid)
     finally:
         _stop(process)
 
@@ -143,7 +144,14 @@ def _properties(logs: Path, port: int, controller_port: int) -> dict[str, object
 
 def _format(java: list[str], settings: Path) -> None:
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
+    command = [
+        *java,
+        "kafka.tools.StorageTool",
+        "format",
+        f"--cluster-id={cluster}",
+        "-c",
+        str(settings),
+    ]  # it may begin with -
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BrokerError(f"the broker's directory could not be formatted:\n{done.stderr[-2000:]}")

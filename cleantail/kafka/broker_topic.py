@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +15,21 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 ANSWERED_WITHIN_S = 20
+"""At most; less where a read may stand still for less."""
+PAUSE_S = 0.2
 _VALUE = re.compile(r'Invalid value ".*" for')
 
 
 class Brokers:
     """A client that asks; it keeps what the brokers' connections last complained of."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], stall_ms: int = ANSWERED_WITHIN_S * 1000) -> None:
         """Raises CleantailError for settings that librdkafka does not take."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        self.complaint = ""
+        self._complaint: KafkaError | None = None
+        self._within_s = min(stall_ms / 1000, ANSWERED_WITHIN_S)
         self._address = settings["bootstrap.servers"]
         known: dict[str, Any] = {"log_level": "2", **settings, "error_cb": self._complain}
         try:
@@ -33,36 +37,45 @@ class Brokers:
         except (KafkaException, TypeError, ValueError) as e:
             raise CleantailError(f"a setting of the Kafka client is wrong: {refusal_text(e)}") from None
 
-    def describe(self, topic: str, within_s: float = ANSWERED_WITHIN_S) -> BrokerTopic:
+    def describe(self, topic: str) -> BrokerTopic:
         """The topic's id and the offsets of its partitions. Raises SourceError where it is not there or may not be
         read, SourceUnreachableError where nobody answers."""
         from confluent_kafka import KafkaException
 
-        try:
-            cluster = self._admin.describe_cluster(request_timeout=within_s).result(within_s)
-            found = self._described(topic, within_s)
-            numbers = [partition.id for partition in found.partitions]
-            logs = self._log_offsets(topic, numbers, within_s)
-        except KafkaException as e:
-            raise self._problem(topic, e.args[0]) from None
-        except TimeoutError:
-            raise self._silent(topic) from None
+        until_s = time.monotonic() + self._within_s
+        while True:
+            try:
+                return self._asked(topic)
+            except KafkaException as e:
+                error = e.args[0]
+                if problem := broker_problem(self._address, topic, error):
+                    raise problem from None
+                if time.monotonic() > until_s or not error.retriable():
+                    raise self._silent(topic, error.str()) from None
+            except TimeoutError:
+                raise self._silent(topic) from None
+            time.sleep(PAUSE_S)
+
+    def _asked(self, topic: str) -> BrokerTopic:
+        cluster = self._admin.describe_cluster(request_timeout=self._within_s).result(self._within_s)
+        found = self._described(topic)
+        logs = self._log_offsets(topic, [partition.id for partition in found.partitions])
         return BrokerTopic(str(cluster.cluster_id), topic, str(found.topic_id), logs)
 
-    def _described(self, topic: str, within_s: float) -> Any:
+    def _described(self, topic: str) -> Any:
         from confluent_kafka import TopicCollection
         from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
         asked = self._admin.describe_topics(
-            TopicCollection([topic]), include_authorized_operations=True, request_timeout=within_s
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._within_s
         )
-        found = asked[topic].result(within_s)
+        found = asked[topic].result(self._within_s)
         rights = found.authorized_operations
         if rights and not {AclOperation.READ, AclOperation.ALL} & set(rights):
             raise SourceError(f"{self._address}: this login may describe topic {topic} and not read it; {_NOTHING}")
         return found
 
-    def _log_offsets(self, topic: str, partitions: Iterable[int], within_s: float) -> dict[int, LogOffsets]:
+    def _log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
         from confluent_kafka import IsolationLevel
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
@@ -72,27 +85,29 @@ class Brokers:
             (spec.latest(), IsolationLevel.READ_COMMITTED),
             (spec.latest(), IsolationLevel.READ_UNCOMMITTED),
         )
-        starts, stable, ends = (self._offsets(topic, partitions, *each, within_s) for each in asked)
+        starts, stable, ends = (self._offsets(topic, partitions, *each) for each in asked)
         # asked one after another: a log that grew meanwhile must not seem to have a stable end above its end
         return {p: LogOffsets(starts[p], min(stable[p], ends[p]), ends[p]) for p in starts}
 
-    def _offsets(
-        self, topic: str, partitions: Iterable[int], spec: Any, isolation: Any, within_s: float
-    ) -> dict[int, int]:
+    def _offsets(self, topic: str, partitions: Iterable[int], spec: Any, isolation: Any) -> dict[int, int]:
         from confluent_kafka import TopicPartition
 
         wanted = {TopicPartition(topic, p): spec for p in partitions}
-        answers = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=within_s)
-        return {place.partition: int(answer.result(within_s).offset) for place, answer in answers.items()}
+        answers = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._within_s)
+        return {place.partition: int(answer.result(self._within_s).offset) for place, answer in answers.items()}
 
     def _complain(self, error: KafkaError) -> None:
-        self.complaint = error.str()
+        from confluent_kafka import KafkaError as Codes
 
-    def _problem(self, topic: str, error: KafkaError) -> Exception:
-        return broker_problem(self._address, topic, error) or self._silent(topic, error.str())
+        if self._complaint is None or error.code() != Codes._ALL_BROKERS_DOWN:  # which says that, and not why
+            self._complaint = error
 
-    def _silent(self, topic: str, said: str = "") -> SourceUnreachableError:
-        why = self.complaint or said
+    def _silent(self, topic: str, said: str = "") -> CleantailError:
+        """A login that is refused is silence to an administrator's client, and a complaint beside it."""
+        self._admin.poll(0)
+        if self._complaint is not None and (refused := broker_problem(self._address, topic, self._complaint)):
+            return refused
+        why = self._complaint.str() if self._complaint else said
         return SourceUnreachableError(
             f"{self._address}: the brokers do not answer for topic {topic}{f' ({why})' if why else ''}; {_NOTHING}"
         )

@@ -35,6 +35,7 @@ DEFAULTS = {
     "socket.keepalive.enable": "true",
     "queued.max.messages.kbytes": "32768",
     "fetch.message.max.bytes": "4194304",
+    "check.crcs": "true",
 }
 """What a client has where nobody says otherwise. The queue bounds what a task holds, whatever the backlog."""
 OURS = frozenset(

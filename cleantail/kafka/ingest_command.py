@@ -45,7 +45,7 @@ def is_read(topic: Topic, platform: Platform, settings: Mapping[str, str], now_m
 
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
-    broker = Brokers(settings).describe(topic.kafka_topic)
+    broker = Brokers(settings, topic.stall_timeout_ms).describe(topic.kafka_topic)
     at = table_position(topic, platform)
     plan = at.plan(topic, broker, now_ms)
     return at.position is not None and not plan.offsets and not plan.gaps

@@ -109,15 +109,16 @@ class RangeReader:
             offset = message.offset()
             return offset is not None and offset >= each.end
         known = message.offset()
+        has_offset = known is not None and known >= 0
         after = (kept[-1].offset() or 0) + 1 if kept else each.start
-        offset = known if known is not None and known >= 0 else after
-        if problem := self._problem(error, each.partition, offset):
+        if problem := self._problem(error, each.partition, known or 0 if has_offset else after, has_offset):
             raise problem
-        self._complaint = error.str()
+        self._note_complaint(error)
         return False
 
-    def _problem(self, error: KafkaError, partition: int, offset: int) -> CleantailError | None:
-        """None for what passes: the client tries again by itself, until the read counts as stalled."""
+    def _problem(self, error: KafkaError, partition: int, offset: int, of_record: bool) -> CleantailError | None:
+        """None for what passes: the client tries again by itself, until the read counts as stalled. `of_record`:
+        whether it is about records; an answer of another kind may be damaged as well."""
         from confluent_kafka import KafkaError as Codes
 
         code, where = error.code(), f"topic {self._topic}: partition {partition}, offset {offset}"
@@ -130,7 +131,7 @@ class RangeReader:
             return SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")
         if code in (Codes._BAD_COMPRESSION, Codes._NOT_IMPLEMENTED):
             return SourceError(f"{where}: the records there cannot be decompressed ({error.str()}); {_NOTHING}")
-        if code == Codes._BAD_MSG:
+        if code == Codes._BAD_MSG and of_record:
             return SourceError(f"{where}: the records there are damaged ({error.str()}); {_NOTHING}")
         if code == Codes._LOG_TRUNCATION:
             return SourceUnreachableError(f"{where}: the log was cut off while it was read; {_NOTHING}")
@@ -161,7 +162,10 @@ class RangeReader:
         self._fetched_to |= {int(p): int(row["next_offset"]) for p, row in partitions.items() if int(p) >= 0}
 
     def _note_complaint(self, error: KafkaError) -> None:
-        self._complaint = error.str()
+        from confluent_kafka import KafkaError as Codes
+
+        if not self._complaint or error.code() != Codes._ALL_BROKERS_DOWN:  # which says that, and not why
+            self._complaint = error.str()
 
 
 def _below(end: int, messages: Sequence[Message]) -> list[Message]:

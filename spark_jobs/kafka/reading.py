@@ -171,7 +171,7 @@ class TopicRead:
     def _reader_of_tasks(self) -> Callable[[], RangeReader]:
         """What a task calls; it travels to the task inside the plan, which Spark shows without its values."""
         settings, topic, isolation = dict(self.settings), self.topic.kafka_topic, self.topic.source.isolation
-        stall_ms = self.topic.source.kafka.stall_timeout_ms if self.topic.source.kafka else 0
+        stall_ms = self.topic.stall_timeout_ms
         return lambda: RangeReader(settings, topic, isolation, stall_ms)
 
     def _clearer(self, error: CleantailError) -> CleantailError:
@@ -232,7 +232,7 @@ def read_topic(
     nothing, and a table that this made is gone again."""
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
-    brokers = Brokers(settings)
+    brokers = Brokers(settings, topic.stall_timeout_ms)
     with exclusive(platform.home, f"ingest-{topic.topic}"):
         progress("asking the brokers")
         broker = brokers.describe(topic.kafka_topic)

@@ -73,7 +73,6 @@ def usage(capsys):
         pytest.param(
             ["rollback", "orders", "--to", "x"], "argument --to: 'x' is neither last nor", id="snapshot in words"
         ),
-        pytest.param(["ingest", "orders"], "the following arguments are required: --file", id="nothing to ingest"),
         pytest.param(
             ["ingest", "orders", "--file", "f", "--encoding", "hex"],
             "argument --encoding: invalid choice: 'hex'",

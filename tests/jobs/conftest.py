@@ -16,9 +16,12 @@ from pyspark.sql import SparkSession
 from cleantail.catalogs import open_catalog
 from cleantail.cli import main
 from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail.kafka.positions import position_of
 from cleantail.past_rounds import EVIDENCE
+from spark_jobs.changes import texts
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable
+from tests.jobs.kafka_site import KafkaSite, kafka_site, landed_record
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEADERS = "array<struct<key: string, value: binary>>"
@@ -120,6 +123,25 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     session = start_session(load_platform(config, os.environ), "cleantail tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSite]:
+    """One real broker for all tests of a Kafka source. Who logs in as `reader` has the rights that a test gives."""
+    with kafka_site(tmp_path_factory.mktemp("broker")) as site:
+        yield site
+
+
+@pytest.fixture
+def landed(table_of):  # type: ignore[no-untyped-def]
+    """A table's records, in the order of the log."""
+    return lambda topic: [landed_record(r) for r in table_of(topic).current().orderBy("partition", "offset").collect()]
+
+
+@pytest.fixture
+def position(table_of):  # type: ignore[no-untyped-def]
+    """How far a table has read its source."""
+    return lambda topic: position_of(texts(table_of(topic).load().properties()), topic)
 
 
 @pytest.fixture

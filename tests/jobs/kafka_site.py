@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from cleantail.kcat import Record
-from differential.broker import kafka_jars
+from differential.broker import LOOPBACK, Broker, free_port, kafka_jars, running_broker
 from differential.kafka_client import KafkaClient
 
 JARS = kafka_jars(os.environ)
 """Asked when the module is imported: the session's own CLEANTAIL_HOME has no jars."""
 WITHIN_S = 60
+LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN", "sasl.username": "reader"}
+PASSWORD = "reader-secret"
+
+
+@contextlib.contextmanager
+def kafka_site(directory: Path) -> Iterator[KafkaSite]:
+    """A broker with two listeners: one without a login, for whom everything is allowed, and one with."""
+    port, login_port, controller_port = free_port(), free_port(), free_port()
+    here = f"PLAINTEXT://{LOOPBACK}:{port},SASL_PLAINTEXT://{LOOPBACK}:{login_port}"
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_reader="{PASSWORD}";'
+    more = {
+        "listeners": f"{here},CONTROLLER://{LOOPBACK}:{controller_port}",
+        "advertised.listeners": here,
+        "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "message.max.bytes": 4 << 20,
+    }
+    with running_broker(directory, JARS, more=more) as broker:
+        yield KafkaSite(f"{LOOPBACK}:{port}", f"{LOOPBACK}:{login_port}", broker)
 
 
 @dataclass
@@ -25,6 +60,8 @@ class KafkaSite:
     """One broker with a client of each kind."""
 
     address: str
+    login_address: str
+    broker: Broker
     client: KafkaClient = field(init=False)
     admin: AdminClient = field(init=False)
 
@@ -79,6 +116,29 @@ class KafkaSite:
             key=lambda r: (r.partition, r.offset),
         )
 
+    def allow(self, topic: str, *operations: AclOperation) -> None:
+        """Gives the login `reader` these rights on the topic."""
+        rights = [
+            AclBinding(
+                ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:reader", "*", o, AclPermissionType.ALLOW
+            )
+            for o in operations
+        ]
+        for done in self.admin.create_acls(rights).values():
+            done.result(WITHIN_S)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The broker answers nobody for the block, and nothing is lost."""
+        os.kill(self.broker.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.broker.pid, signal.SIGCONT)
+
+    def first_segment(self, topic: str, partition: int = 0) -> Path:
+        return sorted((self.broker.logs / f"{topic}-{partition}").glob("*.log"))[0]
+
     def committed_offsets(self, group: str, topic: str, partitions: int = 1) -> dict[int, int]:
         consumer = Consumer({"bootstrap.servers": self.address, "group.id": group})
         try:
@@ -124,3 +184,37 @@ def _produce(
 
 def _delivered(error: Any, _: Any) -> None:
     assert error is None, error
+
+
+def landed_record(row: Any) -> Record:
+    """A row of a topic's table as a consumer would show it."""
+    stamp = None if row.timestamp is None else round(row.timestamp.timestamp() * 1000)
+    headers = tuple((h.key, None if h.value is None else bytes(h.value)) for h in row.headers)
+    key, value = (None if x is None else bytes(x) for x in (row.key, row.value))
+    return Record(row.partition, row.offset, stamp, row.timestamp_type, key, value, headers)
+
+
+BASE, LENGTH, MAGIC, CRC, ATTRIBUTES = 0, 8, 16, 17, 21
+"""Places in a record batch of format version 2."""
+
+
+def set_codec(segment: Path, codec: int) -> None:
+    """Writes another codec into the first batch of a segment, with the checksum that goes with it."""
+    data = bytearray(segment.read_bytes())
+    end = 12 + struct.unpack_from(">i", data, LENGTH)[0]
+    assert data[MAGIC] == 2
+    [attributes] = struct.unpack_from(">h", data, ATTRIBUTES)
+    struct.pack_into(">h", data, ATTRIBUTES, (attributes & ~7) | codec)
+    struct.pack_into(">I", data, CRC, crc32c(bytes(data[ATTRIBUTES:end])))
+    with segment.open("r+b") as file:
+        file.write(data[:end])
+
+
+def crc32c(data: bytes) -> int:
+    """Castagnoli's, bit by bit: Kafka's checksum of a batch."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF

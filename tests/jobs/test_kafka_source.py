@@ -4,46 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
-from cleantail.kafka.positions import position_of
-from cleantail.kcat import Record
-from differential.broker import running_broker
-from spark_jobs.changes import texts
-from tests.jobs.kafka_site import JARS, KafkaSite
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory):
-    with running_broker(tmp_path_factory.mktemp("broker"), JARS) as broker:
-        yield KafkaSite(broker.address)
-
-
-@pytest.fixture
-def landed(table_of):
-    """The table's records, in the order of the log."""
-
-    def read(topic):
-        rows = table_of(topic).current().orderBy("partition", "offset").collect()
-        return [_record(row) for row in rows]
-
-    return read
-
-
-def _record(row):
-    stamp = None if row.timestamp is None else round(row.timestamp.timestamp() * 1000)
-    headers = tuple((h.key, None if h.value is None else bytes(h.value)) for h in row.headers)
-    key, value = (None if x is None else bytes(x) for x in (row.key, row.value))
-    return Record(row.partition, row.offset, stamp, row.timestamp_type, key, value, headers)
-
-
-@pytest.fixture
-def position(table_of):
-    def read(topic):
-        return position_of(texts(table_of(topic).load().properties()), topic)
-
-    return read
-
 
 def test_what_lands_is_what_a_plain_consumer_sees(kafka, workshop, landed, position):
     topic = workshop.topic("of-kafka", source=kafka.source())
