@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import struct
+import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -135,6 +136,17 @@ class KafkaSite:
             yield
         finally:
             os.kill(self.broker.pid, signal.SIGCONT)
+
+    def restart(self) -> subprocess.Popen[bytes]:
+        """Stops the broker in order and starts it again, on the same data and ports. Whoever calls ends the process."""
+        command = Path(f"/proc/{self.broker.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+        os.kill(self.broker.pid, signal.SIGTERM)
+        until = time.monotonic() + WITHIN_S
+        while self.broker.output.read_text(errors="replace").count("shut down completed") == 0:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        with self.broker.output.open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
     def first_segment(self, topic: str, partition: int = 0) -> Path:
         return sorted((self.broker.logs / f"{topic}-{partition}").glob("*.log"))[0]

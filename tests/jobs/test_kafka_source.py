@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
+
+from differential.kafka_client import LET_GO
 
 
 def test_what_lands_is_what_a_plain_consumer_sees(kafka, workshop, landed, position):
@@ -67,3 +70,38 @@ def test_read_uncommitted_takes_what_was_aborted(kafka, workshop, landed):
     workshop.ok("ingest", topic)
     assert landed(topic) == kafka.consumed(topic, committed=False) and len(landed(topic)) == 2
     sender.producer.abort_transaction(30)
+
+
+def test_what_the_brokers_cleaner_removes_between_two_reads_stays_a_gap(kafka, workshop, landed):
+    topic = workshop.topic("cleaned-between", source=kafka.source())
+    kafka.create(topic, cleanup_policy="compact", segment_ms=1000, min_cleanable_dirty_ratio=1.0)
+    day = 86_400_000
+    kafka.send(topic, [(b"k%d" % (n % 3), b"first", None, 1_600_000_000_000) for n in range(9)])
+    workshop.ok("ingest", topic)
+    first = landed(topic)
+    kafka.send(topic, [(b"k%d" % (n % 2), b"second", None, 1_600_000_000_000 + day) for n in range(10)])
+    kafka.send(topic, [(b"last", b"x", None, 1_600_000_000_000 + 2 * day)])
+    kafka.client.alter(topic, LET_GO)
+    until = time.monotonic() + 60
+    while kafka.broker.checkpoints(topic).get(0, 0) < 19:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    workshop.ok("ingest", topic)
+    seen = kafka.consumed(topic)
+    assert [r.offset for r in seen] == [8, 17, 18, 19]
+    assert landed(topic) == [*first, *(r for r in seen if r.offset >= 9)]
+
+
+def test_a_large_partition_is_read_in_several_rounds_by_several_tasks(kafka, workshop, landed, monkeypatch):
+    """With rounds and ranges as small as they never are."""
+    topic = workshop.topic("in-rounds", source=kafka.source())
+    kafka.create(topic, 2)
+    kafka.send(topic, [(b"%d" % n, b"v") for n in range(700)])
+    kafka.send(topic, [(b"%d" % n, b"v") for n in range(90)], partition=1)
+    monkeypatch.setattr("spark_jobs.kafka.reading.ROUND_OFFSETS", 300)
+    monkeypatch.setattr("spark_jobs.kafka.reading.next_budget", lambda *_: 300)
+    monkeypatch.setattr("cleantail.kafka.read_plan.RANGE_OFFSETS_MIN", 50)
+    done = workshop.json("ingest", topic)
+    assert done["partitions"] == [{"partition": 0, "from": 0, "to": 700}, {"partition": 1, "from": 0, "to": 90}]
+    assert (done["commits"], done["records"]) == (3, 790)
+    assert landed(topic) == kafka.consumed(topic, 2)
