@@ -26,7 +26,9 @@ def test_the_generated_parts_are_those_of_the_models():
     assert filled(TEXT) == TEXT
 
 
-@pytest.mark.parametrize("text", TOPICS, ids=["four lines", "fuller", "after assets", "adopted", "approval"])
+@pytest.mark.parametrize(
+    "text", TOPICS, ids=["four lines", "fuller", "after assets", "from Kafka", "adopted", "approval"]
+)
 def test_every_topic_shown_is_a_valid_topic(text, tmp_path):
     (tmp_path / "topics").mkdir()
     file = tmp_path / "topics" / "example.yaml"
