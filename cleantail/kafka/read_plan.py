@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cleantail.kafka.errors import SourceError, SourceUnreachableError
 from cleantail.kafka.positions import Gap, SourcePosition
+from cleantail.words import counted
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 RANGE_OFFSETS_MIN = 100_000
@@ -144,7 +145,7 @@ def _require_reachable(partition: int, offset: int, broker: BrokerTopic) -> None
 
 
 def _gap_text(gaps: Sequence[Gap], broker: BrokerTopic) -> str:
-    first, more = gaps[0], f" (and in {len(gaps) - 1} more partitions)" if len(gaps) > 1 else ""
+    first, more = gaps[0], f" (and in {counted(len(gaps) - 1, 'more partition')})" if len(gaps) > 1 else ""
     return (
         f"topic {broker.topic}: {first.text}{more}: the log starts at {first.to_offset} by now (retention, or deleted "
         "records). source.kafka.on_gap: continue goes on behind the gap, and notes it; nothing was appended"
