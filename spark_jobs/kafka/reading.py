@@ -44,6 +44,7 @@ from spark_jobs.changes import added_data_files, texts
 from spark_jobs.evidence_of_gaps import append_gaps
 from spark_jobs.kafka.position_commit import Advance, append_and_advance
 from spark_jobs.kafka.records import raised, read_frame
+from spark_jobs.kafka.round_read import RoundRead, read_result
 from spark_jobs.latest_view import ensure_latest_view
 from spark_jobs.staged_records import contradictions_with_table, lowest_offsets
 from spark_jobs.tables import TopicTable, branch_name
@@ -53,21 +54,6 @@ logger = logging.getLogger("cleantail.kafka")
 CONFLICTS_MAX = 5
 """So often a read starts over because another one was faster."""
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRead:
-    """What one round has appended: its ranges by partition, records, bytes of data files, and gaps before them."""
-
-    ranges: tuple[Range, ...]
-    records: int
-    written_bytes: int
-    gaps: tuple[Gap, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def offsets(self) -> int:
-        return sum(each.offsets for each in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,20 +234,3 @@ def read_topic(
             raise
         ensure_latest_view(table)
     return read_result(topic, rounds)
-
-
-def read_result(topic: Topic, rounds: Sequence[RoundRead]) -> dict[str, Any]:
-    """The job's result: numbers and texts of our own making."""
-    spans: dict[int, list[int]] = {}
-    for each in (each for done in rounds for each in done.ranges):
-        spans.setdefault(each.partition, [each.start, each.end])[1] = each.end
-    gaps = [gap for done in rounds for gap in done.gaps]
-    return {
-        "ok": True,
-        "kafka_topic": topic.kafka_topic,
-        "records": sum(done.records for done in rounds),
-        "commits": len(rounds),
-        "partitions": [{"partition": p, "from": low, "to": high} for p, (low, high) in sorted(spans.items())],
-        "gaps": [{"partition": g.partition, "from": g.from_offset, "to": g.to_offset} for g in gaps],
-        "warnings": [text for done in rounds for text in (*(gap.text for gap in done.gaps), *done.warnings)],
-    }
