@@ -1,4 +1,4 @@
-"""What the README shows is true: generated parts are those of the models, examples are examples of what runs."""
+"""What the pages show is true: generated parts are those of the models, examples are examples of what runs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,30 @@ import yaml
 
 from cleantail.cli import _parser
 from cleantail.config import load_topic
-from cleantail.readme import filled
+from docs_site.generated import filled, generated_parts, pages
 
-ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "README.md").read_text()
-TOPICS = re.findall(r"<!-- example: topic -->\n```yaml\n(.*?)```", TEXT, re.DOTALL)
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {str(page.relative_to(ROOT)): page.read_text() for page in pages()}
+TEXT = "\n".join(PAGES.values())
+TOPICS = [
+    pytest.param(text, id=f"{name}-{n}")
+    for name, page in PAGES.items()
+    for n, text in enumerate(re.findall(r"<!-- example: topic -->\n```yaml\n(.*?)```", page, re.DOTALL), 1)
+]
 SHELL = re.findall(r"<!-- example: shell -->\n```sh\n(.*?)```", TEXT, re.DOTALL)
 
 
-def test_the_generated_parts_are_those_of_the_models():
-    assert filled(TEXT) == TEXT
+@pytest.mark.parametrize("page", PAGES)
+def test_the_generated_parts_are_those_of_the_models(page):
+    assert filled(PAGES[page]) == PAGES[page]
 
 
-@pytest.mark.parametrize("text", TOPICS, ids=["four lines", "fuller", "after assets", "adopted", "approval"])
+@pytest.mark.parametrize("part", generated_parts())
+def test_every_generated_part_stands_in_one_page(part):
+    assert TEXT.count(f"<!-- generated: {part} -->") == 1
+
+
+@pytest.mark.parametrize("text", TOPICS)
 def test_every_topic_shown_is_a_valid_topic(text, tmp_path):
     (tmp_path / "topics").mkdir()
     file = tmp_path / "topics" / "example.yaml"
@@ -40,15 +51,19 @@ def test_every_command_shown_is_one_that_the_command_line_takes(line):
     assert callable(arguments.run)
 
 
-def test_every_command_of_the_command_line_is_in_the_readme():
+def test_every_command_of_the_command_line_is_in_the_table_of_commands():
     [commands] = [a for a in _parser()._subparsers._group_actions if a.choices]
-    shown = re.findall(r"^\| `cleantail ([a-z-]+)", TEXT, re.MULTILINE)
+    shown = re.findall(r"^\| `cleantail ([a-z-]+)", PAGES["docs/command-line.md"], re.MULTILINE)
     assert set(shown) == set(commands.choices)
 
 
-def test_every_file_and_make_target_that_the_readme_names_exists():
-    for path in re.findall(r"\]\((docs/[^)]+)\)", TEXT):
-        assert (ROOT / path).exists(), path
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_links_to_exists(page):
+    for path in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGES[page]):
+        assert (ROOT / page).parent.joinpath(path).exists(), path
+
+
+def test_every_make_target_that_the_pages_name_exists():
     targets = (ROOT / "Makefile").read_text()
     for target in set(re.findall(r"`make ([a-z-]+)`", TEXT)):
         assert re.search(rf"^{target}:", targets, re.MULTILINE), target
