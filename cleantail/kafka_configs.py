@@ -1,6 +1,6 @@
 """The table of configs: name, default, range, meaning and source of each, declared here and nowhere else.
 
-Names, defaults and ranges are Kafka's, verbatim; the reference in the README, the JSON Schema and the error
+Names, defaults and ranges are Kafka's, verbatim; the reference in docs/configs.md, the JSON Schema and the error
 messages are generated from this table. An attribute has the config's name with `_` for `.`:
 `min.compaction.lag.ms` is `configs.min_compaction_lag_ms`.
 """

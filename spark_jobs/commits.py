@@ -1,7 +1,7 @@
 """The commits that readers see: appends, published deletes, rewrites and rollbacks, each all or nothing on `main`.
 
 All work the same way: the change is written to a branch, then its files are replayed onto `main` in one Iceberg
-transaction together with the table properties that go with it (design.md, decision 4). A crash leaves all-old or
+transaction together with the table properties that go with it (docs/architecture.md, decision 4). A crash leaves all-old or
 all-new, and appends to `main` meanwhile neither block nor break it.
 """
 
