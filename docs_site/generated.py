@@ -13,6 +13,7 @@ from cleantail.config_reference import reference_markdown
 from cleantail.events import MEANING
 from cleantail.metrics import metrics_markdown
 from cleantail.rules import RULES
+from docs_site.commands import commands_found, commands_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,6 +43,7 @@ def generated_parts() -> Mapping[str, str]:
         "events": events_markdown(),
         "metrics": metrics_markdown(),
         "reference": reference_markdown(),
+        "commands": commands_markdown(commands_found()),
     }
 
 

@@ -79,7 +79,5 @@ def _outside_code(text: str, change: Callable[[str], str]) -> str:
 
 def _anchor_of(file: Path) -> str:
     """The anchor that MkDocs gives to the file's title."""
-    from markdown.extensions.toc import slugify
-
     [title, *_] = re.findall(r"^# (.+)$", file.read_text(), re.MULTILINE)
-    return slugify(title, "-")
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())

@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SEMANTICS = (ROOT / "docs" / "semantics.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 NUMBER = r"\d+(?:\.\d+)*[a-z]?\b"
-CITATION = re.compile(rf"(semantics|architecture|design)\.md((?:\n\s*#|[\s,]|\band\b|\bto\b|\bpart\b|[a-z]+s?\s(?=\d)|{NUMBER})*)")
+CITATION = re.compile(
+    rf"(semantics|architecture|design)\.md((?:\n\s*#|[\s,]|\band\b|\bto\b|\bpart\b|[a-z]+s?\s(?=\d)|{NUMBER})*)"
+)
 KINDS = {"hazard": "hazard", "case": "case", "decision": "decision", "part": "section", "section": "section"}
 
 
@@ -68,7 +70,9 @@ def test_a_citation_is_read_as_people_write_it(text, citations):
     assert list(cited(text)) == citations
 
 
-@pytest.mark.parametrize("citation", [("semantics", "section", "1.8"), ("semantics", "hazard", "5"), ("design", "decision", "1")])
+@pytest.mark.parametrize(
+    "citation", [("semantics", "section", "1.8"), ("semantics", "hazard", "5"), ("design", "decision", "1")]
+)
 def test_what_is_not_there_cannot_be_cited(citation):
     assert citation not in set(there())
 
@@ -76,7 +80,10 @@ def test_what_is_not_there_cannot_be_cited(citation):
 def test_every_section_and_decision_that_is_cited_is_there():
     known = set(there())
     citations = [
-        (file, citation) for file in files() if file != Path(__file__) for citation in cited(file.read_text("utf-8", "replace"))
+        (file, citation)
+        for file in files()
+        if file != Path(__file__)
+        for citation in cited(file.read_text("utf-8", "replace"))
     ]
     assert len(citations) >= 60
     assert [(str(file.relative_to(ROOT)), *citation) for file, citation in citations if citation not in known] == []
