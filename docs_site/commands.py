@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from cleantail.cli import _parser
 
-
 _SELF_EVIDENT = {
     "TOPIC": "the topic",
     "[TOPIC]": "the topic; without it all topics",
@@ -62,8 +61,8 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[Argument]:
         if {"--help", "--config", "--json"} & set(action.option_strings):
             continue  # every command has them
         value = "|".join(action.choices or ()) or action.metavar or action.dest.upper()
-        forms = {"?": f"[{value}]", "+": f"{value} …", 0: ""}
-        form = f"{', '.join(action.option_strings)} {forms.get(action.nargs or 1, value)}".strip()
+        forms: dict[str | int | None, str] = {"?": f"[{value}]", "+": f"{value} …", 0: ""}
+        form = f"{', '.join(action.option_strings)} {forms.get(action.nargs, value)}".strip()
         yield Argument(form, action.help or _SELF_EVIDENT[form])
 
 

@@ -1,7 +1,7 @@
 """What a page in docs/ shows of files outside docs/: files put in whole, and links that the site can follow.
 
-On a repository's own pages a link such as `../deploy/prometheus` opens the folder; the site has no such page. A file that
-some page includes is linked to there, and any other is named by its path.
+On a repository's own pages a link such as `../deploy/prometheus` opens the folder; the site has no such page. There a
+file that some page includes is linked to in that page, and any other is named by its path.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 def included(text: str, page: Path) -> str:
     """The page's text with every `<!-- include: FILE -->` replaced by that file; FILE is relative to the page.
 
-    Links of the file are made relative to the page. Its headings go one level down where the page has a title of its own.
-    A file that does not exist leaves nothing.
+    Links of the file are made relative to the page. Its headings go one level down where the page has a title of
+    its own. A file that does not exist leaves nothing.
     """
     deeper = bool(re.search(r"^# ", text, re.MULTILINE))
 
