@@ -13,13 +13,12 @@ from pydantic import BaseModel
 
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_problems import allowed_text
+from cleantail.config_row import LONG_MAX
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.topic import Topic
 from cleantail.units import pattern_of, units_of
 
 Schema = dict[str, Any]
-
-_UNLIMITED = (2**63 - 1, 1.7976931348623157e308)
 
 
 def json_schema() -> Schema:
@@ -61,7 +60,7 @@ def _rows(properties: dict[str, Schema]) -> Iterator[str]:
 
 
 def _code(default: Any) -> str:
-    if default in _UNLIMITED:
+    if default == LONG_MAX:
         return "unlimited"
     if isinstance(default, list):
         default = ",".join(default)

@@ -132,7 +132,8 @@ class KafkaConfigs(Configs):
     message_timestamp_type: TimestampType = config(
         "message.timestamp.type",
         "CreateTime",
-        "Whose clock the record timestamps are: the producer's, or the broker's at the append.",
+        "Whose clock the record timestamps are: the producer's, or the broker's at the append. By LogAppendTime "
+        "message.timestamp.after.max.ms is not looked at, as in Kafka.",
         TOPIC_CONFIG,
     )
     message_timestamp_after_max_ms: int = config(
