@@ -12,7 +12,7 @@ OverBudget = Literal["spill", "rounds"]
 
 UNKEPT_LIMIT = "log.cleaner.io.max.bytes.per.second"
 """A config of Kafka's cleaner that has no effect here: a limit is refused, since nothing would keep it."""
-_WHY_UNKEPT = "null: Spark and Iceberg know no limit of bytes a second; log.cleaner.threads bounds how much runs at once"
+_WHY_UNKEPT = "null: Spark and Iceberg know no limit of bytes a second; log.cleaner.threads bounds what runs at once"
 
 
 class CleanerConfigs(Configs):

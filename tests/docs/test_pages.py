@@ -7,13 +7,21 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from cleantail import errors as errors_module
+from cleantail.cleaner_configs import UNKEPT_LIMIT, CleanerConfigs
 from cleantail.cli import _parser
 from cleantail.config import load_topic
+from cleantail.errors import CleantailError
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.platform_config import Catalog, PlatformSettings, Spark
+from cleantail.rollback import BY, UNDONE
+from cleantail.topic import Source
 from docs_site.generated import filled, generated_parts, pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,16 +65,80 @@ def test_every_command_of_the_command_line_is_in_the_table_of_commands():
     assert set(shown) == set(commands.choices)
 
 
+def anchors(text):
+    """Anchors of a page's headings, as MkDocs and code hosts make them."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_every_file_that_a_page_links_to_exists(page):
-    for path in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGES[page]):
-        assert (ROOT / page).parent.joinpath(path).exists(), path
+def test_every_file_and_heading_that_a_page_links_to_exists(page):
+    for path, anchor in re.findall(r"\]\((?![a-z-]+:)([^)#\s]*)(?:#([^)\s]*))?\)", PAGES[page]):
+        target = (ROOT / page).parent.joinpath(path).resolve() if path else ROOT / page
+        assert target.exists(), path
+        if anchor:
+            assert anchor in anchors(target.read_text()), f"{path}#{anchor}"
+
+
+PROSE = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
+QUOTED = set(re.findall(r"`([^`\n]+)`", PROSE))
 
 
 def test_every_make_target_that_the_pages_name_exists():
     targets = (ROOT / "Makefile").read_text()
-    for target in set(re.findall(r"`make ([a-z-]+)`", TEXT)):
+    named = set(re.findall(r"`make ([a-z-]+)", PROSE)) | set(re.findall(r"^make ([a-z-]+)", TEXT, re.MULTILINE))
+    assert {"demo", "up", "docs", "test"} <= named
+    for target in named:
         assert re.search(rf"^{target}:", targets, re.MULTILINE), target
+
+
+def test_every_path_of_the_repository_that_the_pages_name_exists():
+    tops = {entry.name for entry in ROOT.iterdir()} - {"cleantail"}
+    paths = {text for text in QUOTED if re.fullmatch(r"[\w./-]+", text) and text.split("/")[0] in tops}
+    assert {"config/topics/", "spark_jobs/", "deploy/"} <= paths
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+NAME_OR_SETTING = re.compile(r"[a-z_]+(?:\.[a-z0-9_]+)+(?:: [\w.]+)?")
+
+
+def settings():
+    """The names of everything that can be written into YAML, and of what Cleantail writes into tables."""
+    yield from (field.alias or "" for model in (KafkaConfigs, CleanerConfigs) for field in model.model_fields.values())
+    for section, model in {"source": Source, "catalog": Catalog, "spark": Spark, "platform": PlatformSettings}.items():
+        yield from (f"{section}.{name}" for name in model.model_fields)
+    yield from (UNDONE, BY, UNKEPT_LIMIT)
+
+
+def test_every_setting_that_the_pages_name_is_one_that_there_is():
+    known = set(settings())
+    named = {text.split(":")[0] for text in QUOTED if NAME_OR_SETTING.fullmatch(text)}
+    named = {name.removeprefix("platform.") if name.count(".") > 1 else name for name in named}
+    modules_and_tables = {name for name in named if re.fullmatch(r"cleantail\..*_.*", name)}
+    beginnings = {name.split(".")[0] for name in known}
+    looks_like_one = {name for name in named - modules_and_tables if name.split(".")[0] in beginnings}
+    assert len(named & known) >= 30
+    assert looks_like_one - known == set()
+
+
+def test_every_variable_of_the_environment_that_the_pages_name_is_read_somewhere():
+    places = [file for top in ("cleantail", "plugins", "spark_jobs") for file in (ROOT / top).rglob("*.py")]
+    read = {name for file in places for name in re.findall(r"CLEANTAIL_[A-Z0-9_]+[A-Z0-9]", file.read_text())}
+    named = set(re.findall(r"CLEANTAIL_[A-Z0-9_]+[A-Z0-9]", TEXT))
+    assert len(named) >= 9
+    assert named <= read
+
+
+def test_the_table_of_exit_codes_has_those_of_the_errors():
+    rows = re.findall(r"^\| (\d+) \|", PAGES["docs/command-line.md"], re.MULTILINE)
+    errors = {
+        e.exit_code for e in vars(errors_module).values() if isinstance(e, type) and issubclass(e, CleantailError)
+    }
+    assert {int(code) for code in rows} == errors | {0, 1, 130}
+
+
+def test_the_readme_can_be_read_at_one_go():
+    assert len(PAGES["README.md"].splitlines()) <= 150
 
 
 PROGRESS = re.compile(r" +\d+\.\ds  .+")
@@ -90,3 +162,14 @@ def test_the_first_commands_as_written_show_a_compaction_on_a_fresh_home_and_pri
     ]  # fmt: skip
     assert records[0]["payload"] is None
     assert [line for line in done.stderr.splitlines() if not PROGRESS.fullmatch(line)] == []
+    the_example_in_python(env)
+
+
+def the_example_in_python(env):
+    """Run where it says, beside the configuration, it has the topic that the first commands have left."""
+    [block] = re.findall(r"<!-- example: python -->\n```python\n(.*?)```", TEXT, re.DOTALL)
+    program = f"{block}\nprint(sorted(cache), go_on_from)"
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, cwd=ROOT / "docs" / "examples", env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[b'order-1', b'order-3', b'order-4'] {0: 8}\n"
