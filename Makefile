@@ -79,6 +79,7 @@ types: setup ## mypy, strict
 docs: setup ## the documentation as a site, in site/; a broken link is an error
 	$(INSTALL) --extra docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo 'look at it with: python3 -m http.server --bind 127.0.0.1 --directory site'
 
 lock: setup ## constraints.txt and bootstrap.txt anew from pyproject.toml; with UPGRADE=1 to the newest versions
 	$(LOCK) $(if $(UPGRADE),--upgrade) --all-extras -o constraints.txt pyproject.toml deploy/requirements.txt > /dev/null

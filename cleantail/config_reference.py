@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,9 @@ from cleantail.topic import Topic
 from cleantail.units import pattern_of, units_of
 
 Schema = dict[str, Any]
+
+_WITHOUT_END = re.compile(rf" in \[(-?\d+), {LONG_MAX}\]")
+"""A range that only Kafka's own type ends."""
 
 
 def json_schema() -> Schema:
@@ -42,9 +46,9 @@ def reference_markdown() -> str:
     """Two Markdown tables: the configs of a topic, and those of the cleaner."""
     topic, cleaner = _table(KafkaConfigs), _table(CleanerConfigs)
     return (
-        "Configs of a topic (`config:`; times in ms, sizes in bytes, or as text with a unit: `7d`, `90min`, `1.5h`, "
-        f"`1GiB`)\n\n{topic}\n\n"
-        f"Configs of the cleaner (`platform.cleaner:` in defaults.yaml)\n\n{cleaner}\n"
+        "## Configs of a topic\n\nUnder `config:`. Times are in ms and sizes in bytes, or text with a unit: `7d`, `90min`, "
+        f"`1.5h`, `1GiB`.\n\n{topic}\n\n"
+        f"## Configs of the cleaner\n\nUnder `platform.cleaner:` in defaults.yaml.\n\n{cleaner}\n"
     )
 
 
@@ -55,7 +59,8 @@ def _table(model: type[BaseModel]) -> str:
 
 def _rows(properties: dict[str, Schema]) -> Iterator[str]:
     for name, node in properties.items():
-        cells = (_code(node["default"]), allowed_text(node), node["description"], node["x-source"])
+        allowed = _WITHOUT_END.sub(r", at least \1", allowed_text(node))
+        cells = (_code(node["default"]), allowed, node["description"], node["x-source"])
         yield f"| `{name}` | " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 

@@ -60,7 +60,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[Argument]:
     for action in parser._actions:
         if {"--help", "--config", "--json"} & set(action.option_strings):
             continue  # every command has them
-        value = "|".join(action.choices or ()) or action.metavar or action.dest.upper()
+        value = " or ".join(action.choices or ()) or str(action.metavar or action.dest.upper()).replace("|", " or ")
         forms: dict[str | int | None, str] = {"?": f"[{value}]", "+": f"{value} …", 0: ""}
         form = f"{', '.join(action.option_strings)} {forms.get(action.nargs, value)}".strip()
         yield Argument(form, action.help or _SELF_EVIDENT[form])

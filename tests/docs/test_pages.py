@@ -61,7 +61,7 @@ def test_every_command_shown_is_one_that_the_command_line_takes(line):
 
 def test_every_command_of_the_command_line_is_in_the_table_of_commands():
     [commands] = [a for a in _parser()._subparsers._group_actions if a.choices]
-    shown = re.findall(r"^\| `cleantail ([a-z-]+)", PAGES["docs/command-line.md"], re.MULTILINE)
+    shown = re.findall(r"^\| \[`cleantail ([a-z-]+)", PAGES["docs/command-line.md"], re.MULTILINE)
     assert set(shown) == set(commands.choices)
 
 
