@@ -51,6 +51,12 @@ def test_what_lies_outside_the_docs_is_in_the_site(site):
     assert 'id="reading-a-compacted-topic"' in (site / "measurements.html").read_text()
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_what_belongs_to_an_item_of_a_list_is_indented_by_four(page):
+    """MkDocs ends the list else, and begins to count anew."""
+    assert re.findall(r"^ {1,3}```.*|^ *\d+\. .*\n\n {1,3}\S.*", page.read_text(), re.MULTILINE) == []
+
+
 @pytest.fixture
 def repository(tmp_path):
     """docs/ with a page that is a file outside it, and one that includes another file under its own title."""
