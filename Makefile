@@ -76,7 +76,7 @@ lint: setup ## ruff
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-docs: setup ## the documentation as a site, in site/; a broken link is an error
+docs: .venv/.complete ## the documentation as a site, in site/; a broken link is an error
 	$(INSTALL) --extra docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo 'look at it with: python3 -m http.server --bind 127.0.0.1 --directory site'
