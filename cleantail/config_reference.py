@@ -46,8 +46,8 @@ def reference_markdown() -> str:
     """Two Markdown tables: the configs of a topic, and those of the cleaner."""
     topic, cleaner = _table(KafkaConfigs), _table(CleanerConfigs)
     return (
-        "## Configs of a topic\n\nUnder `config:`. Times are in ms and sizes in bytes, or text with a unit: `7d`, `90min`, "
-        f"`1.5h`, `1GiB`.\n\n{topic}\n\n"
+        "## Configs of a topic\n\nUnder `config:`. Times are in ms and sizes in bytes, or text with a unit: `7d`, "
+        f"`90min`, `1.5h`, `1GiB`.\n\n{topic}\n\n"
         f"## Configs of the cleaner\n\nUnder `platform.cleaner:` in defaults.yaml.\n\n{cleaner}\n"
     )
 
