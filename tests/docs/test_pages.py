@@ -9,19 +9,21 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from cleantail import errors as errors_module
-from cleantail.cleaner_configs import UNKEPT_LIMIT, CleanerConfigs
+from cleantail.cleaner_configs import UNKEPT_LIMIT
 from cleantail.cli import _parser
 from cleantail.config import load_topic
+from cleantail.config_row import Configs
 from cleantail.errors import CleantailError
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.platform_config import Catalog, PlatformSettings, Spark
+from cleantail.platform_config import DefaultsFile, PlatformSettings
 from cleantail.rollback import BY, UNDONE
-from cleantail.topic import Source
+from cleantail.topic import Topic
 from docs_site.commands import commands_found
 from docs_site.generated import filled, generated_parts, pages
 
@@ -107,19 +109,31 @@ def test_every_path_of_the_repository_that_the_pages_name_exists():
 NAME_OR_SETTING = re.compile(r"[a-z_]+(?:\.[a-z0-9_]+)+(?:: [\w.]+)?")
 
 
+def names_in(model, prefix=""):
+    """Every key of a model and of the models in it, dotted; configs are written without the section they are in."""
+    for name, field in model.model_fields.items():
+        key = prefix + (field.alias or name)
+        yield key
+        for inner in models_of(field.annotation):
+            yield from names_in(inner, "" if issubclass(inner, Configs) else f"{key}.")
+
+
+def models_of(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from models_of(inner)
+
+
 def settings():
     """The names of everything that can be written into YAML, and of what Cleantail writes into tables."""
-    yield from (field.alias or "" for model in (KafkaConfigs, CleanerConfigs) for field in model.model_fields.values())
-    for section, model in {"source": Source, "catalog": Catalog, "spark": Spark, "platform": PlatformSettings}.items():
-        yield from (f"{section}.{name}" for name in model.model_fields)
-    yield from (UNDONE, BY, UNKEPT_LIMIT)
+    return {*names_in(PlatformSettings), *names_in(DefaultsFile), *names_in(Topic), UNDONE, BY, UNKEPT_LIMIT}
 
 
 def test_every_setting_that_the_pages_name_is_one_that_there_is():
-    known = set(settings())
+    known = settings()
     named = {text.split(":")[0] for text in QUOTED if NAME_OR_SETTING.fullmatch(text)}
     named = {name for name in named if not name.startswith("spark.")}  # those are Spark's own
-    named = {name.removeprefix("platform.") if name.count(".") > 1 else name for name in named}
     modules_and_tables = {name for name in named if re.fullmatch(r"cleantail\..*_.*", name)}
     beginnings = {name.split(".")[0] for name in known}
     looks_like_one = {name for name in named - modules_and_tables if name.split(".")[0] in beginnings}
