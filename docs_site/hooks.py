@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from docs_site.page_links import included, including_pages, site_links
+from docs_site.page_links import included, including_pages, site_links, with_pipes
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
@@ -13,4 +13,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     docs = Path(config.docs_dir).resolve()
     file = docs / page.file.src_uri
     homes = including_pages(sorted(docs.rglob("*.md")))
-    return site_links(included(markdown, file), file, docs, homes)
+    return with_pipes(site_links(included(markdown, file), file, docs, homes))

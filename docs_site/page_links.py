@@ -1,4 +1,4 @@
-"""What a page in docs/ shows of files outside docs/: files put in whole, and links that the site can follow.
+"""What makes pages of docs/ right on the site: files from outside put in whole, links that the site can follow.
 
 On a repository's own pages a link such as `../deploy/prometheus` opens the folder; the site has no such page. There a
 file that some page includes is linked to in that page, and any other is named by its path.
@@ -6,6 +6,7 @@ file that some page includes is linked to in that page, and any other is named b
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +14,9 @@ from pathlib import Path
 
 INCLUDE = re.compile(r"^<!-- include: (\S+) -->$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]\[]*)\]\((?![a-z-]+:|#|/)([^)\s#]+)(#[^)\s]*)?\)")
+_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
+_CODE = re.compile(r"`([^`]+)`")
+BACKSLASHED = r"\|"
 _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -60,6 +64,16 @@ def site_links(text: str, page: Path, docs: Path, homes: Mapping[Path, tuple[Pat
         return found[1] if path in found[1] else f"{found[1]} (`{path}`)"
 
     return _outside_code(text, lambda part: _LINK.sub(link, part))
+
+
+def with_pipes(text: str) -> str:
+    """The page's text with `a\\|b` in a table's code shown as a|b, as code hosts do: MkDocs keeps the backslash."""
+
+    def code(found: re.Match[str]) -> str:
+        shown = html.escape(found[1]).replace(BACKSLASHED, "&#124;")
+        return f"<code>{shown}</code>" if BACKSLASHED in found[1] else found[0]
+
+    return _ROW.sub(lambda row: _CODE.sub(code, row[0]), text)
 
 
 def _moved(text: str, file: Path, page: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from docs_site.page_links import included, including_pages, site_links
+from docs_site.page_links import included, including_pages, site_links, with_pipes
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADS = re.compile(
@@ -103,3 +103,16 @@ def test_an_included_file_stands_below_the_title_of_its_page_and_its_code_is_lef
 )
 def test_a_link_that_leaves_the_docs_is_one_that_the_site_can_follow(repository, link, expected):
     assert shown(repository, "limits.md", link) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        pytest.param(r"| `--to a\|b` | c |", "| <code>--to a&#124;b</code> | c |", id="code in a row"),
+        pytest.param(r"| `a<b\|c` |", "| <code>a&lt;b&#124;c</code> |", id="code is no markup"),
+        pytest.param("| `a` | `b` |", "| `a` | `b` |", id="no pipe"),
+        pytest.param(r"`a\|b`", r"`a\|b`", id="no table"),
+    ],
+)
+def test_a_pipe_in_a_table_s_code_is_shown_without_its_backslash(row, expected):
+    assert with_pipes(row) == expected
