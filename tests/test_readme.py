@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cleantail.cli import _parser
+from cleantail.cli.app import _parser
 from cleantail.config import load_topic
 from cleantail.readme import filled
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cleantail import cli, commands
+from cleantail.cli import app as cli
 from cleantail.cli import main
+from cleantail.cli.commands import rounds as commands
 from cleantail.errors import ConflictError
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.readers import set_position

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail import cli
+from cleantail.cli import app as cli
 from cleantail.cli import main
 from cleantail.readers import registered
 

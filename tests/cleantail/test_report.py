@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 from kernel_builders import log_state, segment
 
-from cleantail import console, report, run_report, status_report
+from cleantail.cli import console
+from cleantail.cli.reports import rounds as run_report
+from cleantail.cli.reports import status as status_report
+from cleantail.cli.reports import upkeep as report
 from cleantail.config import Topic
 from cleantail.evaluate import plan_run
 from cleantail.partition_state import Horizon, PartitionState, Quarantine

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from cleantail.cli.console import line_width, print_json
 from cleantail.config import Topic
-from cleantail.console import line_width, print_json
 from cleantail.holds import Hold, hold_lines
 from cleantail.log_state import LogState
 from cleantail.topic_status import TopicStatus

@@ -10,11 +10,11 @@ from rich.markup import escape
 
 from cleantail.approval import held_message
 from cleantail.approval_text import sample_lines
+from cleantail.cli.console import console, folding_table, print_json
+from cleantail.cli.reports.status import print_holds
 from cleantail.config import Topic
-from cleantail.console import console, folding_table, print_json
 from cleantail.evaluate import RunPlan
 from cleantail.retention import NO_DELETE
-from cleantail.status_report import print_holds
 from cleantail.words import counted, until
 
 

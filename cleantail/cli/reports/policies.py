@@ -114,7 +114,7 @@ def print_comparison(compared: Comparison) -> None:
     """For a terminal."""
     from rich.markup import escape
 
-    from cleantail.console import console, folding_table
+    from cleantail.cli.console import console, folding_table
 
     changes = (
         ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())

@@ -14,8 +14,8 @@ from typing import Any
 
 from rich.markup import escape
 
+from cleantail.cli.console import console, folding_table, print_json
 from cleantail.config import ConfigError, Topic
-from cleantail.console import console, folding_table, print_json
 from cleantail.latest import Latest
 from cleantail.partition_state import Quarantine
 from cleantail.readers import Reader

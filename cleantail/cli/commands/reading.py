@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from cleantail.commands import clock_of, named_topic
+from cleantail.cli.commands.rounds import clock_of, named_topic
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError
 
@@ -33,7 +33,7 @@ def read(arguments: argparse.Namespace, platform: Platform) -> int:
 
 def latest(arguments: argparse.Namespace, platform: Platform) -> int:
     """The state on stdout; where to go on from on stderr, and in a file where one is named."""
-    from cleantail import report
+    from cleantail.cli.reports import upkeep as report
     from cleantail.kcat import format_record
     from cleantail.latest import load_latest
     from cleantail.reading import records_of
@@ -61,8 +61,9 @@ def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | N
 
 def reader(arguments: argparse.Namespace, platform: Platform) -> int:
     """Sets, lists or removes positions."""
-    from cleantail import readers, report
+    from cleantail import readers
     from cleantail.catalogs import load_table, open_catalog
+    from cleantail.cli.reports import upkeep as report
 
     topic = named_topic(arguments)
     catalog = open_catalog(platform, os.environ)

@@ -32,7 +32,8 @@ def wanted(arguments: argparse.Namespace) -> bool:
 
 def run(arguments: argparse.Namespace, topic: Topic | None, platform: Platform, now_ms: int) -> int:
     """One topic as a table, all of them as Markdown: then a file that is broken makes the exit code 2."""
-    from cleantail import policies, policies_report
+    from cleantail import policies
+    from cleantail.cli.reports import policies as policies_report
 
     if topic is not None:
         found = policies.compare(topic, policies.with_settings(topic, arguments.settings), platform, now_ms)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
+from cleantail.cli.console import print_json
 from cleantail.columns import Columns
 from cleantail.config import Platform, Topic, load_topic, scan_topics
-from cleantail.console import print_json
 from cleantail.errors import CleantailError, TableError
 from cleantail.import_config import validated, write_file
 from cleantail.topic_table import COLUMNS

@@ -19,7 +19,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
-from cleantail import adopt_command, commands, import_command, reading_commands, what_if_command
+from cleantail.cli.commands import adopt as adopt_command
+from cleantail.cli.commands import configuration as import_command
+from cleantail.cli.commands import reading as reading_commands
+from cleantail.cli.commands import rounds as commands
+from cleantail.cli.commands import what_if as what_if_command
 from cleantail.config import CONFIG_VARIABLE, Platform, config_place, load_platform
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
@@ -240,7 +244,3 @@ def run_and_exit() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-if __name__ == "__main__":
-    run_and_exit()

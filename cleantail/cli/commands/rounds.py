@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cleantail import what_if_command
+from cleantail.cli.commands import what_if as what_if_command
 from cleantail.config import Platform, Topic, find_topic
 from cleantail.errors import CleantailError, ConfigError, HeldError, Problem
 
@@ -26,7 +26,7 @@ def clock_of(arguments: argparse.Namespace) -> int:
 
 def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
     """Every problem of every file; exit code 2 if there is one. What has no effect is a warning."""
-    from cleantail import report
+    from cleantail.cli.reports import upkeep as report
     from cleantail.config import scan_topics
     from cleantail.config_file import read_yaml
     from cleantail.config_warnings import warnings_of
@@ -44,7 +44,7 @@ def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
 
 def status(arguments: argparse.Namespace, platform: Platform) -> int:
     """The logs of one topic, or of all: there one that is broken hides none of the others, and the exit code is 2."""
-    from cleantail import status_report
+    from cleantail.cli.reports import status as status_report
     from cleantail.topic_status import status_of, status_of_all
 
     now_ms = clock_of(arguments)
@@ -58,7 +58,7 @@ def status(arguments: argparse.Namespace, platform: Platform) -> int:
 
 def plan(arguments: argparse.Namespace, platform: Platform) -> int:
     """What compact would do now, or what it would have done under another policy."""
-    from cleantail import run_report
+    from cleantail.cli.reports import rounds as run_report
     from cleantail.join_plans import resolve_join
 
     if what_if_command.wanted(arguments):
@@ -87,9 +87,9 @@ def _planned(arguments: argparse.Namespace, platform: Platform) -> Any:
 
 def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
     """Appends the files in one commit."""
-    from cleantail import report
     from cleantail.catalogs import require_usable
-    from cleantail.console import progress
+    from cleantail.cli.console import progress
+    from cleantail.cli.reports import upkeep as report
     from cleantail.source_files import require_readable
     from spark_jobs.ingest import ingest_files
     from spark_jobs.session import start_session
@@ -109,8 +109,8 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
 def compact(arguments: argparse.Namespace, platform: Platform) -> int:
     """A whole run of one topic. Starts Spark only when something is due. Exit code 5 where a round waits for approval:
     it is dropped, and --approve makes and publishes it."""
-    from cleantail import run_report
-    from cleantail.console import progress
+    from cleantail.cli.console import progress
+    from cleantail.cli.reports import rounds as run_report
     from cleantail.locks import exclusive
 
     topic = named_topic(arguments)
@@ -148,7 +148,7 @@ def check(arguments: argparse.Namespace, platform: Platform) -> int:
 
     Spark is started only where there are records. Raises CleantailError where there is no table.
     """
-    from cleantail import report
+    from cleantail.cli.reports import upkeep as report
     from cleantail.evaluate import log_states, read_facts
 
     topic = named_topic(arguments)
@@ -167,7 +167,7 @@ def check(arguments: argparse.Namespace, platform: Platform) -> int:
 
 def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
     """Housekeeping of one topic. Starts Spark only where something is due."""
-    from cleantail import report
+    from cleantail.cli.reports import upkeep as report
     from cleantail.evaluate import read_facts
     from cleantail.reclaiming import resolve_reclaim
 
@@ -195,7 +195,7 @@ def _by_spark(
 ) -> dict[str, Any]:
     """What `work` makes of the topic's table, which is found usable before a JVM is started."""
     from cleantail.catalogs import require_usable
-    from cleantail.console import progress
+    from cleantail.cli.console import progress
     from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
@@ -210,7 +210,8 @@ def _by_spark(
 
 def release(arguments: argparse.Namespace, platform: Platform) -> int:
     """Takes one log out of quarantine."""
-    from cleantail import releasing, report
+    from cleantail import releasing
+    from cleantail.cli.reports import upkeep as report
 
     topic = named_topic(arguments)
     lifted = releasing.release(topic, platform, arguments.partition, getpass.getuser(), int(time.time() * 1000))
@@ -220,8 +221,9 @@ def release(arguments: argparse.Namespace, platform: Platform) -> int:
 
 def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
     """Undoes rounds, or an ingestion; shows what first, and only that with --dry-run."""
-    from cleantail import report, undo_command
-    from cleantail.console import progress
+    from cleantail.cli.commands import undo_ingestion as undo_command
+    from cleantail.cli.console import progress
+    from cleantail.cli.reports import upkeep as report
     from cleantail.locks import exclusive
     from cleantail.rolling_back import preview
 
