@@ -9,7 +9,9 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 MODULES = sorted(
-    f"cleantail.{file.stem}" for file in (REPOSITORY / "cleantail").glob("*.py") if file.stem != "__init__"
+    ".".join(file.relative_to(REPOSITORY).with_suffix("").parts)
+    for file in (REPOSITORY / "cleantail").rglob("*.py")
+    if not file.stem.startswith("__")
 )
 SCRIPT = """
 import importlib, json, sys

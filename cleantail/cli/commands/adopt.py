@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import click
 import yaml
 from pydantic import ValidationError
 
-from cleantail.cli.console import print_json
+from cleantail import adoption
+from cleantail.cli import parameters
+from cleantail.cli.command import Invocation, command
+from cleantail.cli.completion import column_names
+from cleantail.cli.reports.adoption import Adopted
 from cleantail.columns import Columns
 from cleantail.config import Platform, Topic, load_topic, scan_topics
 from cleantail.errors import CleantailError, TableError
@@ -27,49 +30,65 @@ if TYPE_CHECKING:
     from cleantail.layouts import Layout
 
 
-def add_arguments(made: argparse.ArgumentParser) -> None:
-    made.add_argument("table", metavar="TABLE", help="namespace.name in the catalog")
-    made.add_argument("--topic", metavar="T", help="the topic's name (default: what the table tells)")
-    made.add_argument(
-        "--column", action="append", default=[], metavar="NAME=COLUMN", help="as key=id, or key=struct.field"
-    )
-    made.add_argument(
-        "--upgrade", action="store_true", help="upgrade a table of format version 1 or 2 to version 3, for good"
-    )
-    made.add_argument("--dry-run", action="store_true", help="only say what was found and what would be changed")
+@command(
+    "adopt",
+    click.argument("table", metavar="TABLE", help="namespace.name in the catalog."),
+    click.option("--topic", "name", metavar="T", help="The topic's name (default: what the table tells)."),
+    click.option(
+        "--column",
+        "columns",
+        multiple=True,
+        metavar="NAME=COLUMN",
+        shell_complete=column_names,
+        help="As key=id, or key=struct.field; may be repeated.",
+    ),
+    click.option("--upgrade", is_flag=True, help="Upgrade a table of format version 1 or 2 to version 3, for good."),
+    parameters.dry_run,
+    examples=["cleantail adopt redpanda.orders --dry-run", "cleantail adopt sink.bills --column key=id --upgrade"],
+)
+def adopt(
+    call: Invocation, table: str, name: str | None, columns: tuple[str, ...], upgrade: bool, dry_run: bool
+) -> int:
+    """Take over an existing table of a sink, in place.
 
-
-def run(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Nothing is changed before everything is known to be right; adopting again changes nothing."""
-    from cleantail import adoption
+    Nothing is changed before everything is known to be right; adopting again changes nothing.
+    """
     from cleantail.inspect_table import inspect
 
-    written = _written(arguments.table, arguments.config)
-    table = _load(arguments.table, platform)
-    layout = _layout(table, arguments.column, written)
-    columns = _columns(layout)
-    found = inspect(table, layout, columns)
-    name = _topic_name(arguments, written, found)
-    unsafe, unseen = _unsafe(table, platform)
-    wrong = [*adoption.problems(found, name, columns, arguments.upgrade), *unsafe]
-    if columns is None or wrong:
-        return _refuse(arguments, found, layout, name, wrong, unseen)
-    file = _file(arguments, written, name, columns)
+    written = _written(table, call.config)
+    loaded = _load(table, call.platform)
+    layout = _layout(loaded, columns, written)
+    mapped = _columns(layout)
+    found = inspect(loaded, layout, mapped)
+    topic = _topic_name(table, name, written, found)
+    unsafe, unseen = _unsafe(loaded, call.platform)
+    report = Adopted(table, topic, found, layout.paths, mapped, upgrade, unseen)
+    wrong = [*adoption.problems(found, topic, mapped, upgrade), *unsafe]
+    if mapped is None or wrong:
+        refused = replace(report, problems=tuple(wrong))
+        call.output.show(refused)
+        call.output.error(refused.refusal)
+        return TableError.exit_code
+    _take_over(call, replace(report, dry_run=dry_run), mapped, written)
+    return 0
+
+
+def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tuple[Path, Topic] | None) -> None:
+    """Says what is changed, and changes it: the table first, then the topic's file."""
+    file = _file(call.config, report.table, written, report.topic, columns)
     text = "# Adopted: its sink fills this table, Cleantail compacts it in place.\n" + yaml.safe_dump(
-        adoption.topic_data(name, arguments.table, columns), sort_keys=False
+        adoption.topic_data(report.topic, report.table, columns), sort_keys=False
     )
-    topic = load_topic(file, arguments.config) if written else validated(text, file, arguments.config)
-    in_table = adoption.changes(found, name, columns, arguments.upgrade)
+    topic = load_topic(file, call.config) if written else validated(text, file, call.config)
+    in_table = adoption.changes(report.found, report.topic, columns, report.upgrade)
     changes = in_table + ([] if written else [f"{file.name} in {file.parent}"])
-    _report(arguments, found, layout, name, [], changes, unseen)
-    if arguments.dry_run:
-        print(text, end="") if not arguments.json and not written else None
-        return 0
+    call.output.show(replace(report, changes=tuple(changes), text="" if written else text))
+    if report.dry_run:
+        return
     if in_table:
-        _adopt(topic, platform, arguments.upgrade)
+        _adopt(call, topic, report.upgrade)
     if not written:
         write_file(file, text)
-    return 0
 
 
 def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
@@ -93,7 +112,7 @@ def _load(name: str, platform: Platform) -> Table:
         raise unreachable(platform, e) from None
 
 
-def _layout(table: Table, settings: list[str], written: tuple[Path, Topic] | None) -> Layout:
+def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:
     """What is given counts first, then the YAML, then what the names of the columns tell."""
     from cleantail.layouts import guess_layout
 
@@ -114,38 +133,42 @@ def _columns(layout: Layout) -> Columns | None:
         return None
 
 
-def _topic_name(arguments: argparse.Namespace, written: tuple[Path, Topic] | None, found: Found) -> str:
+def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None, found: Found) -> str:
     if written:
-        if arguments.topic not in (None, written[1].topic):
-            raise CleantailError(f"{written[0]} says that {arguments.table} is the table of topic {written[1].topic}")
+        if name not in (None, written[1].topic):
+            raise CleantailError(f"{written[0]} says that {table} is the table of topic {written[1].topic}")
         return written[1].topic
     told = found.topics[0] if len(found.topics) == 1 else None
-    return str(arguments.topic or found.owner or told or arguments.table.partition(".")[2])
+    return str(name or found.owner or told or table.partition(".")[2])
 
 
-def _file(arguments: argparse.Namespace, written: tuple[Path, Topic] | None, name: str, columns: Columns) -> Path:
+def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: str, columns: Columns) -> Path:
     """The topic's file. Raises CleantailError where one is there that says something else."""
-    file: Path = arguments.config / "topics" / f"{name}.yaml"
+    file = config / "topics" / f"{name}.yaml"
     if written:
         file, topic = written
         if topic.columns is None or topic.columns.paths != columns.paths:
             lines = "\n".join(f"  {column}: {path}" for column, path in columns.paths.items())
             raise CleantailError(f"{file} maps other columns; nothing was changed. Write into it:\ncolumns:\n{lines}")
         return file
-    others = [f for f, t in scan_topics(arguments.config) if f == file or (isinstance(t, Topic) and t.topic == name)]
+    others = [f for f, t in scan_topics(config) if f == file or (isinstance(t, Topic) and t.topic == name)]
     if others:
         raise CleantailError(
             f"{others[0]} has topic {name} with another table; nothing was changed. Give another name with --topic, or "
-            f"write `table: {arguments.table}` and `columns:` into it"
+            f"write `table: {table}` and `columns:` into it"
         )
     return file
 
 
-def _adopt(topic: Topic, platform: Platform, upgrade: bool) -> None:
+def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
     from spark_jobs.adopt import adopt_table
     from spark_jobs.session import start_session
 
-    adopt_table(start_session(platform, f"cleantail adopt {topic.topic}"), topic, platform, upgrade)
+    with call.output.progress() as progress:
+        progress("starting Spark")
+        spark = start_session(call.platform, f"cleantail adopt {topic.topic}")
+        progress("changing the table")
+        adopt_table(spark, topic, call.platform, upgrade)
 
 
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
@@ -164,48 +187,3 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     except TableError as e:
         said.append(str(e))
     return said, unseen
-
-
-def _refuse(
-    arguments: argparse.Namespace, found: Found, layout: Layout, name: str, wrong: list[str], unseen: str
-) -> int:
-    """What was found, and why that is not enough; for machines both in one document."""
-    text = f"{arguments.table} cannot be adopted; nothing was changed:\n- " + "\n- ".join(wrong)
-    if arguments.json:
-        print_json({"ok": False, "error": text} | _document(found, layout.paths, name, wrong, [], []))
-    else:
-        _report(arguments, found, layout, name, wrong, [], unseen)
-    print(f"error: {text}", file=sys.stderr)
-    return TableError.exit_code
-
-
-def _report(
-    arguments: argparse.Namespace,
-    found: Found,
-    layout: Layout,
-    name: str,
-    wrong: list[str],
-    changes: list[str],
-    unseen: str,
-) -> None:
-    from cleantail import adoption
-
-    columns = _columns(layout)
-    said = adoption.advice(found, columns, arguments.upgrade) if columns else []
-    said += [f"{unseen}: whether their folders are this table's, too, is not known"] if unseen else []
-    if arguments.json:
-        print_json(_document(found, layout.paths, name, wrong, changes, said))
-        return
-    print("\n".join(adoption.describe(found, layout.paths)))
-    for text in said:
-        print(f"note: {text}")
-    if not wrong:
-        verb = "would be changed" if arguments.dry_run else "changed"
-        print(f"topic {name}; {verb}: {'; '.join(changes) or 'nothing, it is adopted already'}")
-
-
-def _document(
-    found: Found, paths: Mapping[str, str], name: str, wrong: list[str], changes: list[str], said: list[str]
-) -> dict[str, Any]:
-    more = {"topic": name, "mapped": dict(paths), "problems": wrong, "changes": changes, "notes": said}
-    return asdict(found) | {"records": found.records} | more

@@ -1,86 +1,96 @@
-"""`cleantail import-config`: topic YAML from kafka-configs' output or from a live broker."""
+"""`check-config` and `import-config`: whether the configuration holds, and topics of it out of Kafka's own configs."""
 
 from __future__ import annotations
 
-import argparse
-import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleantail.config import Platform
-from cleantail.errors import CleantailError
+import click
+
+from cleantail.cli.command import Invocation, command
+from cleantail.cli.parameters import FILE
+from cleantail.config import Topic
+from cleantail.errors import CleantailError, ConfigError, Problem
 
 if TYPE_CHECKING:
     from cleantail.broker_configs import DescribedTopic
-    from cleantail.import_config import Imported
 
 
-def add_arguments(made: argparse.ArgumentParser) -> None:
-    made.add_argument("file", nargs="?", metavar="FILE", help="output of kafka-configs --describe; - is stdin")
-    made.add_argument("--bootstrap-server", metavar="HOST:PORT", help="ask a live broker instead")
-    made.add_argument(
-        "--command-config", type=Path, metavar="F", help="properties of the client, as librdkafka has them"
-    )
-    made.add_argument("--topic", action="append", default=[], metavar="T", help="only this topic, compacted or not")
-    made.add_argument("--force", action="store_true", help="overwrite existing files")
+@command("check-config", examples=["cleantail check-config", "cleantail check-config --config staging --json"])
+def check_config(call: Invocation) -> int:
+    """Validate the whole configuration.
+
+    Every problem of every file; exit code 2 if there is one. What has no effect is a warning.
+    """
+    from cleantail.cli.reports.configuration import Configuration
+    from cleantail.config import scan_topics
+    from cleantail.config_file import read_yaml
+    from cleantail.config_warnings import warnings_of
+
+    if not (call.config / "topics").is_dir():
+        missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
+        raise ConfigError(call.config / "topics", [missing])
+    found = list(scan_topics(call.config, os.environ))
+    topics = [(file, topic) for file, topic in found if isinstance(topic, Topic)]
+    names = {topic.topic for _, topic in topics}
+    warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read_yaml(file), names)]
+    call.output.show(Configuration(found, warnings))
+    return 0 if all(isinstance(topic, Topic) for _, topic in found) else 2
 
 
-def run(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Writes what is new and tells the rest. Exit code 2 where every file that was meant is there already: nothing was
-    done then, and --force is asked for."""
+@command(
+    "import-config",
+    click.argument("file", required=False, metavar="[FILE]", help="Output of kafka-configs --describe; - is stdin."),
+    click.option("--bootstrap-server", metavar="HOST:PORT", help="Ask a live broker instead."),
+    click.option("--command-config", type=FILE, metavar="F", help="Properties of the client, as librdkafka has them."),
+    click.option(
+        "--topic", "topics", multiple=True, metavar="T", help="Only this topic, compacted or not; may be repeated."
+    ),
+    click.option("--force", is_flag=True, help="Overwrite existing files."),
+    examples=[
+        "kafka-configs --bootstrap-server kafka:9092 --entity-type topics --describe --all | cleantail import-config -",
+        "cleantail import-config --bootstrap-server kafka:9092 --topic customer-cdc",
+    ],
+)
+def import_config(
+    call: Invocation,
+    file: str | None,
+    bootstrap_server: str | None,
+    command_config: Path | None,
+    topics: tuple[str, ...],
+    force: bool,
+) -> int:
+    """Write topic YAML from what Kafka says.
+
+    Writes what is new and tells the rest. Exit code 2 where every file that was meant is there already: nothing was
+    done then, and --force is asked for.
+    """
+    from cleantail.cli.reports.configuration import ImportedTopics
     from cleantail.import_config import EXISTS, WRITTEN, import_topics
 
-    described = _described(arguments)
-    namespace = platform.catalog.namespace
-    found = import_topics(described, arguments.topic, arguments.config, namespace, arguments.force)
-    _report(found, arguments.config / "topics", arguments.json)
+    described = _described(file, bootstrap_server, command_config, topics)
+    found = import_topics(described, topics, call.config, call.platform.catalog.namespace, force)
+    call.output.show(ImportedTopics(found, call.config / "topics"))
     meant = [i.status for i in found if i.status in (WRITTEN, EXISTS)]
     return 2 if meant and WRITTEN not in meant else 0
 
 
-def _described(arguments: argparse.Namespace) -> Sequence[DescribedTopic]:
+def _described(
+    file: str | None, bootstrap_server: str | None, command_config: Path | None, topics: Sequence[str]
+) -> Sequence[DescribedTopic]:
     from cleantail import broker_configs, live_broker
 
-    if (arguments.file is None) == (arguments.bootstrap_server is None):
+    if bootstrap_server and file is None:
+        return live_broker.describe(bootstrap_server, command_config, topics)
+    if bootstrap_server is not None or file is None:
         raise CleantailError("give either FILE (- is stdin) or --bootstrap-server HOST:PORT")
-    if arguments.bootstrap_server:
-        return live_broker.describe(arguments.bootstrap_server, arguments.command_config, arguments.topic)
-    if arguments.file == "-":
+    if file == "-":
         return broker_configs.parse_described(sys.stdin, "stdin")
     try:
-        text = Path(arguments.file).read_text(encoding="utf-8")
+        text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
-        raise CleantailError(f"{arguments.file} cannot be read: {e}") from None
-    return broker_configs.parse_described(text.splitlines(), arguments.file)
-
-
-def _report(found: Sequence[Imported], place: Path, for_machines: bool) -> None:
-    from cleantail import import_config
-
-    if for_machines:
-        rows = [
-            {
-                "topic": i.topic,
-                "status": i.status,
-                "file": i.file,
-                "path": str(place / i.file),
-                "left_out": list(i.notes),
-            }
-            for i in found
-        ]
-        print(json.dumps({"ok": True, "topics": rows}))
-        return
-    said = {
-        import_config.WRITTEN: "written",
-        import_config.EXISTS: "exists already and is left as it is; --force overwrites it",
-        import_config.NOT_COMPACTED: "not written: the topic is not compacted in Kafka; name it with --topic",
-        import_config.INTERNAL: "not written: an internal topic; name it with --topic",
-    }
-    for imported in found:
-        print(f"{imported.topic}: {place / imported.file} {said[imported.status]}")
-        for note in imported.notes:
-            print(f"  not carried over: {note}")
-    if not found:
-        print("no topics are described")
+        raise CleantailError(f"{file} cannot be read: {e}") from None
+    return broker_configs.parse_described(text.splitlines(), file)

@@ -1,248 +1,184 @@
-"""What each command of `cleantail` does: arguments in, exit code out. Only those that need Spark import it."""
+"""`ingest`, `compact`, `check` and `reclaim`: what a DAG's run does, by hand. Only what needs Spark imports it."""
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import os
-import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from cleantail.cli.commands import what_if as what_if_command
-from cleantail.config import Platform, Topic, find_topic
-from cleantail.errors import CleantailError, ConfigError, HeldError, Problem
+import click
+
+from cleantail.cli import parameters
+from cleantail.cli.command import Invocation, Several, command
+from cleantail.cli.commands.planning import evaluated
+from cleantail.cli.parameters import FILE, clock
+from cleantail.cli.progress import Progress
+from cleantail.config import Platform, Topic
+from cleantail.errors import CleantailError, HeldError
+from cleantail.words import counted, size
 
 
-def named_topic(arguments: argparse.Namespace) -> Topic:
-    """The topic that the command is about. Raises ConfigError."""
-    return find_topic(arguments.topic, arguments.config, os.environ)
-
-
-def clock_of(arguments: argparse.Namespace) -> int:
-    """--now, else the clock (Unix ms)."""
-    return arguments.now if arguments.now is not None else int(time.time() * 1000)
-
-
-def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Every problem of every file; exit code 2 if there is one. What has no effect is a warning."""
-    from cleantail.cli.reports import upkeep as report
-    from cleantail.config import scan_topics
-    from cleantail.config_file import read_yaml
-    from cleantail.config_warnings import warnings_of
-
-    if not (arguments.config / "topics").is_dir():
-        missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
-        raise ConfigError(arguments.config / "topics", [missing])
-    found = list(scan_topics(arguments.config, os.environ))
-    topics = [(file, topic) for file, topic in found if isinstance(topic, Topic)]
-    names = {topic.topic for _, topic in topics}
-    warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read_yaml(file), names)]
-    report.configuration(found, warnings, arguments.json)
-    return 0 if all(isinstance(topic, Topic) for _, topic in found) else 2
-
-
-def status(arguments: argparse.Namespace, platform: Platform) -> int:
-    """The logs of one topic, or of all: there one that is broken hides none of the others, and the exit code is 2."""
-    from cleantail.cli.reports import status as status_report
-    from cleantail.topic_status import status_of, status_of_all
-
-    now_ms = clock_of(arguments)
-    if arguments.topic:
-        status_report.status([status_of(named_topic(arguments), platform, now_ms)], now_ms, arguments.json)
-        return 0
-    known, broken = status_of_all(arguments.config, platform, now_ms)
-    status_report.status(known, now_ms, arguments.json, broken)
-    return ConfigError.exit_code if broken else 0
-
-
-def plan(arguments: argparse.Namespace, platform: Platform) -> int:
-    """What compact would do now, or what it would have done under another policy."""
-    from cleantail.cli.reports import rounds as run_report
-    from cleantail.join_plans import resolve_join
-
-    if what_if_command.wanted(arguments):
-        topic = named_topic(arguments) if arguments.topic else None
-        return what_if_command.run(arguments, topic, platform, clock_of(arguments))
-    planned, topic = _planned(arguments, platform), named_topic(arguments)
-    adopted = topic.columns is not None
-    joins = [resolve_join(unit, platform, topic.config, adopted).reason for unit in planned.units]
-    run_report.plan(planned, joins, arguments.json)
-    return 0
-
-
-def _planned(arguments: argparse.Namespace, platform: Platform) -> Any:
-    from cleantail.evaluate import evaluate_topic
-
-    # a person who calls has looked at what was red: the pause before the next try is the scheduler's
-    return evaluate_topic(
-        named_topic(arguments),
-        platform,
-        now_ms=clock_of(arguments),
-        force=arguments.force,
-        partition=arguments.partition,
-        retry_quarantined=True,
-    )
-
-
-def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Appends the files in one commit."""
+@command(
+    "ingest",
+    parameters.topic,
+    click.option(
+        "--file",
+        "files",
+        cls=Several,
+        type=FILE,
+        required=True,
+        metavar="F...",
+        help="One or more .jsonl or .jsonl.gz; may be repeated.",
+    ),
+    click.option("--encoding", type=click.Choice(["text", "base64"]), help="Of keys, payloads and header values."),
+    click.option(
+        "--any-topic",
+        is_flag=True,
+        help="Take lines whatever topic they name; without it one that names another topic than this (or than "
+        "source.topic in the YAML) is refused, and nothing is appended.",
+    ),
+    examples=[
+        "cleantail ingest customer-cdc --file customers.jsonl",
+        "cleantail ingest customer-cdc --file monday.jsonl.gz tuesday.jsonl.gz",
+    ],
+)
+def ingest(call: Invocation, topic: str, files: tuple[Path, ...], encoding: str | None, any_topic: bool) -> int:
+    """Append files of kcat -J lines, in one commit and each exactly once."""
     from cleantail.catalogs import require_usable
-    from cleantail.cli.console import progress
-    from cleantail.cli.reports import upkeep as report
+    from cleantail.cli.reports.upkeep import Ingested
     from cleantail.source_files import require_readable
     from spark_jobs.ingest import ingest_files
     from spark_jobs.session import start_session
 
-    topic = named_topic(arguments)
-    require_readable(arguments.file)
-    encoding = arguments.encoding or topic.source.encoding
-    require_usable(topic, platform, os.environ)
-    with progress(arguments.json) as step:
-        step("starting Spark")
-        spark = start_session(platform, f"cleantail ingest {topic.topic}")
-        result = ingest_files(spark, topic, platform, arguments.file, encoding, step, arguments.any_topic)
-    report.ingested(topic, result, arguments.json)
+    found = call.topic(topic)
+    require_readable(files)
+    require_usable(found, call.platform, os.environ)
+    with call.output.progress() as progress:
+        progress.about(f"{counted(len(files), 'file')}, {size(sum(file.stat().st_size for file in files))}")
+        progress("starting Spark")
+        spark = start_session(call.platform, f"cleantail ingest {found.topic}")
+        progress.watch(spark)
+        encoding = encoding or found.source.encoding
+        result = ingest_files(spark, found, call.platform, list(files), encoding, progress, any_topic)
+    call.output.show(Ingested(found, result))
     return 0
 
 
-def compact(arguments: argparse.Namespace, platform: Platform) -> int:
-    """A whole run of one topic. Starts Spark only when something is due. Exit code 5 where a round waits for approval:
-    it is dropped, and --approve makes and publishes it."""
-    from cleantail.cli.console import progress
-    from cleantail.cli.reports import rounds as run_report
+@command(
+    "compact",
+    parameters.topic,
+    parameters.now,
+    parameters.partition,
+    parameters.force,
+    click.option("--approve", is_flag=True, help="Publish also what would wait for approval."),
+    examples=["cleantail compact customer-cdc", "cleantail compact customer-cdc --partition 3 --force"],
+)
+def compact(call: Invocation, topic: str, now: int | None, partition: int | None, force: bool, approve: bool) -> int:
+    """Evaluate, compact, check, publish, expire.
+
+    A whole run of one topic. Exit code 5 where a round waits for approval: it is dropped, and --approve makes and
+    publishes it.
+    """
+    from cleantail.cli.reports.rounds import Compacted, tell_held
     from cleantail.locks import exclusive
 
-    topic = named_topic(arguments)
-    with exclusive(platform.home, f"round-{topic.topic}"), progress(arguments.json) as step:
-        step("evaluating")
-        planned = _planned(arguments, platform)
-        approved_by = getpass.getuser() if arguments.approve else None
-        due = planned.due or planned.repairs
-        result = _run(topic, platform, planned, step, approved_by) if due else {"ok": True}
-    run_report.compacted(planned, result, arguments.json)
-    if approved_by is None and run_report.held(topic, result, arguments.json):
+    found = call.topic(topic)
+    with exclusive(call.platform.home, f"round-{found.topic}"), call.output.progress() as progress:
+        progress("evaluating")
+        planned = evaluated(found, call.platform, now, force, partition)
+        approved_by = getpass.getuser() if approve else None
+        due = planned.due or planned.repairs  # only then is Spark started
+        result = _run(found, call.platform, planned, progress, approved_by) if due else {"ok": True}
+    call.output.show(Compacted(planned, result))
+    if approved_by is None and tell_held(found, result, call.output):
         return HeldError.exit_code
     return 0 if result["ok"] else 1
 
 
-def _run(
-    topic: Topic, platform: Platform, planned: Any, step: Callable[[str], None], approved_by: str | None
-) -> dict[str, Any]:
+def _run(topic: Topic, platform: Platform, planned: Any, progress: Progress, approved_by: str | None) -> dict[str, Any]:
     from spark_jobs.expectations import preload
     from spark_jobs.rounds import run_plan
     from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
+    logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.sweep}
+    progress.about(f"{counted(len(logs), 'partition')}, {counted(planned.records, 'record')}")
     preload()
-    step("starting Spark")
+    progress("starting Spark")
     spark = start_session(platform, f"cleantail compact {topic.topic}", planned.records)
+    progress.watch(spark)
     table = TopicTable.of(spark, topic, platform)
-    result: dict[str, Any] = run_plan(table, platform, planned, step, approved_by)
+    result: dict[str, Any] = run_plan(table, platform, planned, progress, approved_by)
     return result
 
 
-def check(arguments: argparse.Namespace, platform: Platform) -> int:
-    """A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice, or where two different
-    records are at one offset.
+@command("check", parameters.topic, examples=["cleantail check customer-cdc"])
+def check(call: Invocation, topic: str) -> int:
+    """Prove that all keys below the clean points are unique, and that no offset has two different records.
 
-    Spark is started only where there are records. Raises CleantailError where there is no table.
+    A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice, or where two different
+    records are at one offset.
     """
-    from cleantail.cli.reports import upkeep as report
+    from cleantail.cli.reports.upkeep import Proven
     from cleantail.evaluate import log_states, read_facts
 
-    topic = named_topic(arguments)
-    facts = read_facts(topic, platform)
+    found = call.topic(topic)
+    facts = read_facts(found, call.platform)
     if facts is None:
-        raise CleantailError(f"nothing to prove: topic {topic.topic} has no table yet: ingest something first")
-    if not any(log.records for log in log_states(topic, facts, 0)):
-        report.proven(topic, {"ok": True, "partitions": [], "contradictions": []}, arguments.json)
+        raise CleantailError(f"nothing to prove: topic {found.topic} has no table yet: ingest something first")
+    logs = log_states(found, facts, 0)
+    records = sum(log.records for log in logs)
+    if not records:
+        call.output.show(Proven(found, {"ok": True, "partitions": [], "contradictions": []}))
         return 0
     from spark_jobs.check_quality import prove_topic
 
-    result = _by_spark(arguments, platform, "check", "proving", lambda table: prove_topic(table, platform))
-    report.proven(topic, result, arguments.json)
+    about = f"{counted(len(logs), 'partition')}, {counted(records, 'record')}"
+    result = _by_spark(call, found, "check", "proving", about, lambda table: prove_topic(table, call.platform))
+    call.output.show(Proven(found, result))
     return 0 if result["ok"] else 1
 
 
-def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Housekeeping of one topic. Starts Spark only where something is due."""
-    from cleantail.cli.reports import upkeep as report
+@command("reclaim", parameters.topic, parameters.now, examples=["cleantail reclaim customer-cdc"])
+def reclaim(call: Invocation, topic: str, now: int | None) -> int:
+    """Rewrite files, expire snapshots, remove orphans, where due.
+
+    Housekeeping of one topic. Spark is started only where something is due.
+    """
+    from cleantail.cli.reports.upkeep import RECLAIMED, Reclaimed
     from cleantail.evaluate import read_facts
     from cleantail.reclaiming import resolve_reclaim
 
-    topic, now_ms = named_topic(arguments), clock_of(arguments)
-    planned = resolve_reclaim(read_facts(topic, platform), topic.config, now_ms)
+    found, now_ms = call.topic(topic), clock(now)
+    planned = resolve_reclaim(read_facts(found, call.platform), found.config, now_ms)
     if not planned.due:
-        nothing = dict.fromkeys((*report.RECLAIMED, "reclaimed_bytes"), 0)
-        report.reclaimed(topic, {"ok": True, "reasons": [planned.reason]} | nothing, arguments.json)
+        nothing = dict.fromkeys((*RECLAIMED, "reclaimed_bytes"), 0)
+        call.output.show(Reclaimed(found, {"ok": True, "reasons": [planned.reason]} | nothing))
         return 0
     from spark_jobs.reclaim import reclaim_topic
 
     result = _by_spark(
-        arguments, platform, "reclaim", "reclaiming", lambda table: reclaim_topic(table, platform, now_ms)
+        call, found, "reclaim", "reclaiming", "", lambda table: reclaim_topic(table, call.platform, now_ms)
     )
-    report.reclaimed(topic, result, arguments.json)
+    call.output.show(Reclaimed(found, result))
     return 0
 
 
 def _by_spark(
-    arguments: argparse.Namespace,
-    platform: Platform,
-    command: str,
-    doing: str,
-    work: Callable[[Any], dict[str, Any]],
+    call: Invocation, topic: Topic, name: str, doing: str, about: str, work: Callable[[Any], dict[str, Any]]
 ) -> dict[str, Any]:
     """What `work` makes of the topic's table, which is found usable before a JVM is started."""
     from cleantail.catalogs import require_usable
-    from cleantail.cli.console import progress
     from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
-    topic = named_topic(arguments)
-    require_usable(topic, platform, os.environ)
-    with progress(arguments.json) as step:
-        step("starting Spark")
-        spark = start_session(platform, f"cleantail {command} {topic.topic}")
-        step(doing)
-        return work(TopicTable.of(spark, topic, platform))
-
-
-def release(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Takes one log out of quarantine."""
-    from cleantail import releasing
-    from cleantail.cli.reports import upkeep as report
-
-    topic = named_topic(arguments)
-    lifted = releasing.release(topic, platform, arguments.partition, getpass.getuser(), int(time.time() * 1000))
-    report.released(topic, arguments.partition, lifted, arguments.json)
-    return 0
-
-
-def rollback(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Undoes rounds, or an ingestion; shows what first, and only that with --dry-run."""
-    from cleantail.cli.commands import undo_ingestion as undo_command
-    from cleantail.cli.console import progress
-    from cleantail.cli.reports import upkeep as report
-    from cleantail.locks import exclusive
-    from cleantail.rolling_back import preview
-
-    topic = named_topic(arguments)
-    with exclusive(platform.home, f"round-{topic.topic}"), progress(arguments.json) as step:
-        if arguments.ingestion is not None:
-            return undo_command.run(arguments, topic, platform, step)
-        planned, logs = preview(topic, platform, arguments.to)
-        if arguments.dry_run:
-            report.rollback(topic, planned, logs, None, arguments.json)
-            return 0
-        from spark_jobs.rollback import rollback_topic
-        from spark_jobs.session import start_session
-        from spark_jobs.tables import TopicTable
-
-        step("starting Spark")
-        spark = start_session(platform, f"cleantail rollback {topic.topic}")
-        step("rolling back")
-        table = TopicTable.of(spark, topic, platform)
-        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
-    report.rollback(topic, planned, logs, done["snapshot_id"], arguments.json)
-    return 0
+    require_usable(topic, call.platform, os.environ)
+    with call.output.progress() as progress:
+        progress.about(about)
+        progress("starting Spark")
+        spark = start_session(call.platform, f"cleantail {name} {topic.topic}")
+        progress.watch(spark)
+        progress(doing)
+        return work(TopicTable.of(spark, topic, call.platform))
