@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from cleantail.cli.output import ConsoleOutput, JsonOutput, Output
 from cleantail.config import CONFIG_VARIABLE, Platform, Topic, config_place, find_topic, load_platform
@@ -65,6 +66,13 @@ class Command(Examples):
             if isinstance(param, Several):
                 args = param.spread(args)
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """The names of options; where nothing else is left to say, one more value of an option that is `Several`."""
+        given = [param for param in self.params if isinstance(param, Several) and ctx.params.get(str(param.name))]
+        if given and not incomplete.startswith("-"):
+            return given[0].shell_complete(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> int:
         """Runs the body. An error that Cleantail raises on purpose is one plain message on stderr."""

@@ -16,7 +16,7 @@ COMMON = frozenset({"--config", "--json", "--help", "--version"})
 
 def as_markdown() -> str:
     """All commands, each with its usage, arguments, options and examples; the common options come first."""
-    top = click.Context(app, info_name="cleantail")
+    top = _top()
     parts = [_text(app), _options(top, shared=True), _examples(app)]
     parts += [part for ctx in _contexts(top) for part in _section(ctx)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -24,7 +24,7 @@ def as_markdown() -> str:
 
 def commands() -> dict[str, Examples]:
     """Every command and group below `cleantail`, by what is typed: `plan`, `reader`, `reader set`."""
-    below = {ctx.command_path: ctx.command for ctx in _contexts(click.Context(app, info_name="cleantail"))}
+    below = {ctx.command_path: ctx.command for ctx in _contexts(_top())}
     return {path.partition(" ")[2]: each for path, each in below.items() if isinstance(each, Examples)}
 
 
@@ -39,6 +39,11 @@ def parsed(argv: Sequence[str]) -> click.Context:
         assert command is not None  # else it has raised
         ctx = command.make_context(name, rest, parent=ctx)
     return ctx
+
+
+def _top() -> click.Context:
+    """That of `cleantail` itself, as `main` makes it, but without a command line."""
+    return click.Context(app, info_name="cleantail", **app.context_settings)
 
 
 def _contexts(ctx: click.Context) -> Iterator[click.Context]:

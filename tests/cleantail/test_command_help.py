@@ -114,7 +114,7 @@ def ask(project, tmp_path):
         command = [sys.executable, "-c", script]
         done = subprocess.run(command, env=env, cwd=REPOSITORY, capture_output=True, text=True, check=False)
         assert done.stderr == ""
-        return done.stdout.splitlines()
+        return [line for line in done.stdout.splitlines() if line]
 
     return complete
 
