@@ -144,6 +144,7 @@ def common_options() -> list[click.Option]:
         type=click.Path(path_type=Path),
         metavar="DIR",
         help=f"Configuration (default: {CONFIG_VARIABLE}, else config).",
+        shell_complete=directories,
         expose_value=False,
         callback=_remembered(CONFIG),
     )
@@ -156,6 +157,11 @@ def common_options() -> list[click.Option]:
         callback=_remembered(JSON),
     )
     return [place, machines]
+
+
+def directories(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Leaves it to the shell to name its directories."""
+    return [CompletionItem(incomplete, type="dir")]
 
 
 def config_of(ctx: click.Context) -> Path:

@@ -148,6 +148,11 @@ def test_files_are_left_to_the_shell_also_the_second_one_of_an_option(ask, line)
     assert [answer.partition(",")[0] for answer in ask(line)] == ["file"]
 
 
+@pytest.mark.parametrize("line", ["cleantail --config ", "cleantail status --config c", "cleantail plan --diff "])
+def test_directories_are_left_to_the_shell(ask, line):
+    assert [answer.partition(",")[0] for answer in ask(line)] == ["dir"]
+
+
 def test_zsh_and_fish_are_answered_in_their_ways(ask):
     assert ask("cleantail plan or", "zsh") == ["plain", "orders", "_"]
     assert ask("cleantail plan or", "fish") == ["plain,orders"]

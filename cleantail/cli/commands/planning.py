@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from cleantail.cli import parameters
-from cleantail.cli.command import Invocation, command
+from cleantail.cli.command import Invocation, command, directories
 from cleantail.cli.commands import what_if
 from cleantail.cli.completion import config_names
-from cleantail.cli.parameters import clock
+from cleantail.cli.parameters import FILE, clock
 from cleantail.config import Platform, Topic
 from cleantail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cleantail.evaluate import RunPlan
 
 
 @command(
@@ -56,8 +59,9 @@ def status(call: Invocation, topic: str | None, now: int | None) -> int:
     click.option(
         "--diff",
         "base_dir",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=FILE,
         metavar="BASE_DIR",
+        shell_complete=directories,
         help="Compare all topics with another configuration.",
     ),
     examples=[
@@ -95,7 +99,7 @@ def plan(
     return 0
 
 
-def evaluated(topic: Topic, platform: Platform, now: int | None, force: bool, partition: int | None) -> Any:
+def evaluated(topic: Topic, platform: Platform, now: int | None, force: bool, partition: int | None) -> RunPlan:
     """The run's plan.
 
     A person who calls has looked at what was red: the pause before the next try is the scheduler's.

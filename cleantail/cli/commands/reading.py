@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     ],
 )
 def read(call: Invocation, topic: str, partition: int | None, from_offset: int, as_of: str | None) -> int:
-    """Records as kcat -J lines, in offset order, partition by partition."""
+    """Records as kcat -J lines, in offset order.
+
+    Partition by partition; with --json as without it.
+    """
     from cleantail.catalogs import load_table, open_catalog
     from cleantail.kcat import format_record
     from cleantail.reading import read_records

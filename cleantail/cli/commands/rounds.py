@@ -6,7 +6,7 @@ import getpass
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from cleantail.cli.progress import Progress
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.words import counted, size
+
+if TYPE_CHECKING:
+    from cleantail.evaluate import RunPlan
 
 
 @command(
@@ -45,7 +48,10 @@ from cleantail.words import counted, size
     ],
 )
 def ingest(call: Invocation, topic: str, files: tuple[Path, ...], encoding: str | None, any_topic: bool) -> int:
-    """Append files of kcat -J lines, in one commit and each exactly once."""
+    """Append files of kcat -J lines, each exactly once.
+
+    All of them in one commit: where one cannot be taken, nothing is appended.
+    """
     from cleantail.catalogs import require_usable
     from cleantail.cli.reports.upkeep import Ingested
     from cleantail.source_files import require_readable
@@ -97,7 +103,9 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
     return 0 if result["ok"] else 1
 
 
-def _run(topic: Topic, platform: Platform, planned: Any, progress: Progress, approved_by: str | None) -> dict[str, Any]:
+def _run(
+    topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None
+) -> dict[str, Any]:
     from spark_jobs.expectations import preload
     from spark_jobs.rounds import run_plan
     from spark_jobs.session import start_session
@@ -116,9 +124,10 @@ def _run(topic: Topic, platform: Platform, planned: Any, progress: Progress, app
 
 @command("check", parameters.topic, examples=["cleantail check customer-cdc"])
 def check(call: Invocation, topic: str) -> int:
-    """Prove that all keys below the clean points are unique, and that no offset has two different records.
+    """Prove that no key and no offset is there twice.
 
-    A full proof of what readers see; changes nothing. Exit code 1 where a key is there twice, or where two different
+    That all keys below the clean points are unique, and that no offset has two different records: a full proof of
+    what readers see; changes nothing. Exit code 1 where a key is there twice, or where two different
     records are at one offset.
     """
     from cleantail.cli.reports.upkeep import Proven

@@ -20,6 +20,9 @@ from cleantail.cli.completion import SHELLS, script
 @click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL", help="bash, zsh or fish.")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> int:
-    """Print what makes a shell complete commands, options and names of topics."""
+    """Print what a shell needs to complete what is typed.
+
+    Commands, options and their values, files, and the names of the configuration's topics.
+    """
     print(script(ctx.find_root().command, shell), end="")
     return 0

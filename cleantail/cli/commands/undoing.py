@@ -51,9 +51,9 @@ def release(call: Invocation, topic: str, partition: int) -> int:
     ],
 )
 def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None, dry_run: bool) -> int:
-    """Undo published rounds, or an ingestion; what was appended since stays.
+    """Undo published rounds, or an ingestion.
 
-    Shows what goes first, and only that with --dry-run.
+    What was appended since stays. Shows what goes first, and only that with --dry-run.
     """
     from cleantail.locks import exclusive
 
