@@ -246,4 +246,4 @@ def test_latest_of_a_table_without_records_says_where_to_go_on_from(run, orders_
 def test_a_rollback_is_of_rounds_or_of_an_ingestion_and_not_of_both(run, capsys, to):
     with pytest.raises(SystemExit, match="2"):
         run("rollback", "orders", "--to", to, "--ingestion", "last")
-    assert "error: --ingestion: not allowed with --to" in capsys.readouterr().err
+    assert "error: --ingestion: not allowed with argument --to" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from cleantail.cli import parameters
 from cleantail.cli.command import Invocation, command
 from cleantail.cli.completion import column_names
 from cleantail.cli.reports.adoption import Adopted
+from cleantail.cli.spark import spark_session
 from cleantail.columns import Columns
 from cleantail.config import Platform, Topic, load_topic, scan_topics
 from cleantail.errors import CleantailError, TableError
@@ -162,11 +163,9 @@ def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: st
 
 def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
     from spark_jobs.adopt import adopt_table
-    from spark_jobs.session import start_session
 
-    with call.output.progress() as progress:
-        progress("starting Spark")
-        spark = start_session(call.platform, f"cleantail adopt {topic.topic}")
+    name = f"cleantail adopt {topic.topic}"
+    with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
         progress("changing the table")
         adopt_table(spark, topic, call.platform, upgrade)
 

@@ -15,6 +15,7 @@ from cleantail.cli.command import Invocation, Several, command
 from cleantail.cli.commands.planning import evaluated
 from cleantail.cli.parameters import FILE, clock
 from cleantail.cli.progress import Progress
+from cleantail.cli.spark import spark_session
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.words import counted, size
@@ -56,18 +57,15 @@ def ingest(call: Invocation, topic: str, files: tuple[Path, ...], encoding: str 
     from cleantail.cli.reports.upkeep import Ingested
     from cleantail.source_files import require_readable
     from spark_jobs.ingest import ingest_files
-    from spark_jobs.session import start_session
 
     found = call.topic(topic)
     require_readable(files)
     require_usable(found, call.platform, os.environ)
     with call.output.progress() as progress:
         progress.about(f"{counted(len(files), 'file')}, {size(sum(file.stat().st_size for file in files))}")
-        progress("starting Spark")
-        spark = start_session(call.platform, f"cleantail ingest {found.topic}")
-        progress.watch(spark)
         encoding = encoding or found.source.encoding
-        result = ingest_files(spark, found, call.platform, list(files), encoding, progress, any_topic)
+        with spark_session(call.platform, f"cleantail ingest {found.topic}", progress) as spark:
+            result = ingest_files(spark, found, call.platform, list(files), encoding, progress, any_topic)
     call.output.show(Ingested(found, result))
     return 0
 
@@ -108,17 +106,14 @@ def _run(
 ) -> dict[str, Any]:
     from spark_jobs.expectations import preload
     from spark_jobs.rounds import run_plan
-    from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
     logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.sweep}
     progress.about(f"{counted(len(logs), 'partition')}, {counted(planned.records, 'record')}")
     preload()
-    progress("starting Spark")
-    spark = start_session(platform, f"cleantail compact {topic.topic}", planned.records)
-    progress.watch(spark)
-    table = TopicTable.of(spark, topic, platform)
-    result: dict[str, Any] = run_plan(table, platform, planned, progress, approved_by)
+    with spark_session(platform, f"cleantail compact {topic.topic}", progress, planned.records) as spark:
+        table = TopicTable.of(spark, topic, platform)
+        result: dict[str, Any] = run_plan(table, platform, planned, progress, approved_by)
     return result
 
 
@@ -180,14 +175,11 @@ def _by_spark(
 ) -> dict[str, Any]:
     """What `work` makes of the topic's table, which is found usable before a JVM is started."""
     from cleantail.catalogs import require_usable
-    from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
     require_usable(topic, call.platform, os.environ)
     with call.output.progress() as progress:
         progress.about(about)
-        progress("starting Spark")
-        spark = start_session(call.platform, f"cleantail {name} {topic.topic}")
-        progress.watch(spark)
-        progress(doing)
-        return work(TopicTable.of(spark, topic, call.platform))
+        with spark_session(call.platform, f"cleantail {name} {topic.topic}", progress) as spark:
+            progress(doing)
+            return work(TopicTable.of(spark, topic, call.platform))

@@ -9,6 +9,7 @@ from pathlib import Path
 from cleantail.cli.output import Report
 from cleantail.cli.progress import Progress
 from cleantail.cli.reports.ingestions import DoneBefore, TakenBack
+from cleantail.cli.spark import spark_session
 from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError
 from cleantail.rolling_back import preview_ingestion
@@ -37,16 +38,13 @@ def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progre
     planned, logs = found
     snapshot_id = None
     if not dry_run:
-        from spark_jobs.session import start_session
         from spark_jobs.tables import TopicTable
         from spark_jobs.undo_ingestion import undo_in_topic
 
-        progress("starting Spark")
-        spark = start_session(platform, f"cleantail rollback {topic.topic}")
-        progress.watch(spark)
-        progress("taking the ingestion back")
-        table = TopicTable.of(spark, topic, platform)
-        done = undo_in_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+        with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
+            progress("taking the ingestion back")
+            table = TopicTable.of(spark, topic, platform)
+            done = undo_in_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
         snapshot_id = done["snapshot_id"]
     return TakenBack(topic, planned, tuple(logs), tuple(_come_again(topic, platform, planned)), snapshot_id)
 

@@ -13,6 +13,7 @@ from cleantail.cli.commands import undo_ingestion
 from cleantail.cli.output import Report
 from cleantail.cli.parameters import LAST, NATURAL, TARGET
 from cleantail.cli.progress import Progress
+from cleantail.cli.spark import spark_session
 from cleantail.config import Platform, Topic
 
 
@@ -58,7 +59,7 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
     from cleantail.locks import exclusive
 
     if to is not None and ingestion is not None:
-        raise click.UsageError("--ingestion: not allowed with --to", click.get_current_context())
+        raise click.UsageError("--ingestion: not allowed with argument --to", click.get_current_context())
     found = call.topic(topic)
     with exclusive(call.platform.home, f"round-{found.topic}"), call.output.progress() as progress:
         if ingestion is not None:
@@ -78,13 +79,10 @@ def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool
     if dry_run:
         return RolledBack(topic, planned, logs, None)
     from spark_jobs.rollback import rollback_topic
-    from spark_jobs.session import start_session
     from spark_jobs.tables import TopicTable
 
-    progress("starting Spark")
-    spark = start_session(platform, f"cleantail rollback {topic.topic}")
-    progress.watch(spark)
-    progress("rolling back")
-    table = TopicTable.of(spark, topic, platform)
-    done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
+        progress("rolling back")
+        table = TopicTable.of(spark, topic, platform)
+        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
     return RolledBack(topic, planned, logs, done["snapshot_id"])
