@@ -24,7 +24,7 @@ def spark_session(platform: Platform, name: str, progress: Progress, records: in
     from spark_jobs.session import start_session
 
     progress("starting Spark")
-    spark = start_session(platform, name) if records is None else start_session(platform, name, records)
+    spark = start_session(platform, name, records)
     progress.watch(spark)
     with interruptible(spark):
         yield spark
