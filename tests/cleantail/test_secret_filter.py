@@ -299,6 +299,26 @@ def test_what_a_mapping_holds_is_never_in_an_error(config, line):
     assert "hunter3" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", ["password=hunter3", "https://u:hunter3@h/x", "password: hunter3"])
+@pytest.mark.parametrize(
+    "line",
+    ["topic: {}", "owner: {}", "schedule: {}", "config: {{cleanup.policy: {}}}", "config: {{segment.ms: {}}}"]
+    + ["config: {}", "source: {}", "source: {{path: {}}}", "source: {{encoding: {}}}", "approvers: [a, {}]"]
+    + ["alerts: [{{type: {}}}]", "alerts: [{{type: mail, to: [{}]}}]", "checks: [{{expectation: {}}}]", "{}: 1"]
+    + ["config: {{{}: 1}}", "{0}: 1\n{0}: 1"],
+)
+def test_a_wrong_value_of_a_known_key_is_not_shown_where_it_is_a_secret(config, line, value, capsys):
+    file = config / "topics" / "a.yaml"
+    written = line.format(json.dumps(value))
+    file.write_text(f"{written}\n" if line.startswith("topic") else f"topic: a\n{written}\n")
+    with pytest.raises(ConfigError, match=r"a\.yaml") as caught:
+        load_topic(file, config)
+    main(["check-config", "--json", "--config", str(config)])
+    main(["status", "--config", str(config)])
+    said = str(caught.value) + repr(caught.value.problems) + "".join(capsys.readouterr())
+    assert "hunter3" not in said
+
+
 def test_a_wrong_value_of_a_known_key_is_shown(config):
     file = config / "topics" / "a.yaml"
     file.write_text(f"topic: a\nconfig: {json.dumps({'cleanup.policy': 'compat'})}\n")
