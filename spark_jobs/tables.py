@@ -35,6 +35,7 @@ BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
+SPARK_UTIL = "org.apache.iceberg.spark.Spark3Util"
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
 
@@ -48,6 +49,12 @@ def _made_at_s(branch: str) -> float:
     """Unix seconds; never stale where the branch is not ours."""
     made = branch.rpartition("_")[2]
     return int(made) if branch.startswith(BRANCH_PREFIXES) and made.isdigit() else float("inf")
+
+
+def iceberg_table(spark: SparkSession, name: str) -> Any:
+    """The Iceberg `Table` of that name. Its Java class goes by its whole name: name by name, as `jvm.org.apache…`,
+    the JVM would look for each package in every jar first."""
+    return getattr(spark._jvm, SPARK_UTIL).loadIcebergTable(spark._jsparkSession, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class TopicTable:
     def load(self) -> Any:
         """The Iceberg `Table`, freshly loaded. Raises TableError when it is missing or not the topic's."""
         try:
-            table = self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name)
+            table = iceberg_table(self.spark, self.name)
         except Py4JJavaError as e:
             raise TableError(f"table {self.topic.table} cannot be loaded: {java_message(e)}") from None
         require_ours({name: table.properties().get(name) for name in OWNERS}, self.topic)
@@ -93,7 +100,7 @@ class TopicTable:
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
             f"TBLPROPERTIES ({own}, {properties})"
         )
-        made = self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)
+        made = iceberg_table(self.spark, name)
         if texts(made.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
