@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deep test-browser test-services differential bench mutation lint types up down clean
+.PHONY: help setup demo test test-deep test-browser test-services differential bench mutation lint types lock audit up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -9,6 +9,9 @@ BIN := .venv/bin
 export CLEANTAIL_HOME
 export CLEANTAIL_JARS
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Nothing is installed whose SHA-256 is not in constraints.txt, or bootstrap.txt for what builds packages
+INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --constraints constraints.txt --build-constraints bootstrap.txt -r pyproject.toml
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -17,15 +20,16 @@ RUNTIME := .venv/.complete $(CLEANTAIL_JARS)/.complete-embedded $(CLEANTAIL_JARS
 
 setup: $(RUNTIME) $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka ## Python environment, Spark jars and a broker's, once
 
-.venv/.complete: pyproject.toml constraints.txt
+.venv/.complete: pyproject.toml constraints.txt bootstrap.txt
 	@command -v java > /dev/null || { echo "Java 17 or newer is needed: no java on PATH"; exit 1; }
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet 'uv>=0.5'
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r bootstrap.txt
+	$(INSTALL) --extra dev
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	touch $@
 
-$(CLEANTAIL_JARS)/.complete-embedded: .venv/.complete bin/fetch-jars
+$(CLEANTAIL_JARS)/.complete-embedded: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
 	bin/fetch-jars $(CLEANTAIL_JARS)
 	touch $@
 
@@ -33,7 +37,7 @@ $(CLEANTAIL_JARS)/classes.jsa: $(CLEANTAIL_JARS)/.complete-embedded spark_jobs/c
 	@# every JVM starts without it as well, only slower
 	-$(BIN)/python -m spark_jobs.class_archive --jars $(CLEANTAIL_JARS)
 
-$(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars
+$(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars-kafka kafka
 	touch $@
 
@@ -52,14 +56,14 @@ differential: setup ## the engine against the cleaner of a real Kafka broker, of
 	$(BIN)/python -m differential
 
 bench: setup ## what a round costs beside other ways to do its work; CLEANTAIL_BENCH_RECORDS is the size
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt -e '.[bench]'
+	$(INSTALL) --extra bench
 	$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 mutation: setup ## the tests against small changes of the kernel's rules: all are to be noticed
 	$(BIN)/python -m tests.mutation
 
 test-browser: setup ## what a newcomer does in the UI, in the Chromium that CLEANTAIL_BROWSER names
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt -e '.[browser]'
+	$(INSTALL) --extra browser
 	CLEANTAIL_BROWSER=$${CLEANTAIL_BROWSER:-$$(command -v chromium || command -v chromium-browser || command -v google-chrome)} \
 	$(BIN)/python -m pytest tests/browser
 
@@ -72,6 +76,13 @@ lint: setup ## ruff
 
 types: setup ## mypy, strict
 	$(BIN)/mypy
+
+lock: setup ## constraints.txt and bootstrap.txt anew from pyproject.toml; with UPGRADE=1 to the newest versions
+	$(LOCK) $(if $(UPGRADE),--upgrade) --all-extras -o constraints.txt pyproject.toml deploy/requirements.txt > /dev/null
+	printf 'pip\nsetuptools\nuv\n' | $(LOCK) $(if $(UPGRADE),--upgrade) -o bootstrap.txt - > /dev/null
+
+audit: setup ## known vulnerabilities of what is pinned; asks the package index for them
+	$(BIN)/uv tool run --from 'pip-audit==2.10.1' pip-audit --strict --require-hashes --disable-pip -r constraints.txt -r bootstrap.txt
 
 up: $(RUNTIME) ## Airflow with its UI on 127.0.0.1, kept running; PORT=8081 where 8080 is taken
 	bin/cleantail-airflow up $(if $(PORT),--port $(PORT))

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,11 @@ import yaml
 from pydantic import ValidationError
 
 from cleantail.columns import Columns
-from cleantail.config import Platform, Topic, load_topic, scan_topics
+from cleantail.config import ConfigError, Platform, Topic, claims_of, load_topic, scan_topics
 from cleantail.console import print_json
 from cleantail.errors import CleantailError, TableError
 from cleantail.import_config import validated, write_file
+from cleantail.name_claims import Claim, problem_of_new
 from cleantail.topic_table import COLUMNS
 
 if TYPE_CHECKING:
@@ -50,17 +51,20 @@ def run(arguments: argparse.Namespace, platform: Platform) -> int:
     columns = _columns(layout)
     found = inspect(table, layout, columns)
     name = _topic_name(arguments, written, found)
-    wrong = adoption.problems(found, name, columns, arguments.upgrade)
+    unsafe, unseen = _unsafe(table, platform)
+    wrong = [*adoption.problems(found, name, columns, arguments.upgrade), *unsafe]
     if columns is None or wrong:
-        return _refuse(arguments, found, layout, name, wrong)
+        return _refuse(arguments, found, layout, name, wrong, unseen)
     file = _file(arguments, written, name, columns)
     text = "# Adopted: its sink fills this table, Cleantail compacts it in place.\n" + yaml.safe_dump(
         adoption.topic_data(name, arguments.table, columns), sort_keys=False
     )
-    topic = load_topic(file, arguments.config) if written else validated(text, file, arguments.config)
+    if not written:
+        _require_free(file, arguments, platform)
+    topic = load_topic(file, arguments.config, os.environ) if written else validated(text, file, arguments.config)
     in_table = adoption.changes(found, name, columns, arguments.upgrade)
     changes = in_table + ([] if written else [f"{file.name} in {file.parent}"])
-    _report(arguments, found, layout, name, [], changes)
+    _report(arguments, found, layout, name, [], changes, unseen)
     if arguments.dry_run:
         print(text, end="") if not arguments.json and not written else None
         return 0
@@ -73,7 +77,7 @@ def run(arguments: argparse.Namespace, platform: Platform) -> int:
 
 def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
     """The topic that says it has this table, with its file."""
-    found = [(file, t) for file, t in scan_topics(config_dir) if isinstance(t, Topic) and t.table == table]
+    found = [(file, t) for file, t in scan_topics(config_dir, os.environ) if isinstance(t, Topic) and t.table == table]
     return found[0] if found else None
 
 
@@ -131,13 +135,27 @@ def _file(arguments: argparse.Namespace, written: tuple[Path, Topic] | None, nam
             lines = "\n".join(f"  {column}: {path}" for column, path in columns.paths.items())
             raise CleantailError(f"{file} maps other columns; nothing was changed. Write into it:\ncolumns:\n{lines}")
         return file
-    others = [f for f, t in scan_topics(arguments.config) if f == file or (isinstance(t, Topic) and t.topic == name)]
+    others = [
+        f
+        for f, t in scan_topics(arguments.config, os.environ)
+        if f == file or (isinstance(t, Topic) and t.topic == name)
+    ]
     if others:
         raise CleantailError(
             f"{others[0]} has topic {name} with another table; nothing was changed. Give another name with --topic, or "
             f"write `table: {arguments.table}` and `columns:` into it"
         )
     return file
+
+
+def _require_free(file: Path, arguments: argparse.Namespace, platform: Platform) -> None:
+    """Raises ConfigError where the topic that would be written and one that is there would take a name from each
+    other."""
+    problem = problem_of_new(
+        Claim(file, arguments.table), claims_of(arguments.config, os.environ), platform.catalog.namespace
+    )
+    if problem:
+        raise ConfigError(file, [replace(problem, line=None)])
 
 
 def _adopt(topic: Topic, platform: Platform, upgrade: bool) -> None:
@@ -147,24 +165,53 @@ def _adopt(topic: Topic, platform: Platform, upgrade: bool) -> None:
     adopt_table(start_session(platform, f"cleantail adopt {topic.topic}"), topic, platform, upgrade)
 
 
-def _refuse(arguments: argparse.Namespace, found: Found, layout: Layout, name: str, wrong: list[str]) -> int:
+def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
+    """Why files of others could be deleted as the table's own, and what could not be looked at."""
+    from cleantail import neighbours
+    from cleantail.adoption import own_table_problems
+
+    name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
+    said = own_table_problems(name, table.properties)
+    try:
+        unseen = neighbours.require_own_place(table.catalog, platform, table)
+    except TableError as e:
+        said.append(str(e))
+    try:
+        neighbours.require_own_metadata_log(name, location, table.metadata)
+        if neighbours.may_delete_files(table.properties):
+            neighbours.require_inner_files(name, location, neighbours.named_files(table))
+    except TableError as e:
+        said.append(str(e))
+    return said, unseen
+
+
+def _refuse(
+    arguments: argparse.Namespace, found: Found, layout: Layout, name: str, wrong: list[str], unseen: str
+) -> int:
     """What was found, and why that is not enough; for machines both in one document."""
     text = f"{arguments.table} cannot be adopted; nothing was changed:\n- " + "\n- ".join(wrong)
     if arguments.json:
         print_json({"ok": False, "error": text} | _document(found, layout.paths, name, wrong, [], []))
     else:
-        _report(arguments, found, layout, name, wrong, [])
+        _report(arguments, found, layout, name, wrong, [], unseen)
     print(f"error: {text}", file=sys.stderr)
     return TableError.exit_code
 
 
 def _report(
-    arguments: argparse.Namespace, found: Found, layout: Layout, name: str, wrong: list[str], changes: list[str]
+    arguments: argparse.Namespace,
+    found: Found,
+    layout: Layout,
+    name: str,
+    wrong: list[str],
+    changes: list[str],
+    unseen: str,
 ) -> None:
     from cleantail import adoption
 
     columns = _columns(layout)
     said = adoption.advice(found, columns, arguments.upgrade) if columns else []
+    said += [f"{unseen}: whether their folders are this table's, too, is not known"] if unseen else []
     if arguments.json:
         print_json(_document(found, layout.paths, name, wrong, changes, said))
         return

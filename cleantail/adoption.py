@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleantail.columns import Columns
-from cleantail.topic_table import RETRIES, VALUE
+from cleantail.past_rounds import EVIDENCE
+from cleantail.topic_table import PROPERTY_SIDE_OF, RETRIES, VALUE
 from cleantail.words import counted
 
 VECTORS_VERSION = 3
@@ -56,6 +57,17 @@ class Found:
     @property
     def records(self) -> int:
         return sum(log.records for log in self.logs)
+
+
+def own_table_problems(table: str, properties: Mapping[str, str]) -> list[str]:
+    """Whether the table is one that Cleantail keeps for itself: the evidence, or one beside a topic's own. A round on
+    it would delete what other topics' records stand for."""
+    said = []
+    if owner := properties.get(PROPERTY_SIDE_OF):
+        said.append(f"it is kept by Cleantail beside the table of topic {owner}, and is no topic's")
+    if table.rpartition(".")[2] == EVIDENCE:
+        said.append("it is named as the evidence of all topics: give a table of a sink another name")
+    return said
 
 
 def problems(found: Found, topic: str, columns: Columns | None, upgrade: bool) -> list[str]:

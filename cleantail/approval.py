@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cleantail.config_row import LONG_MAX
+from cleantail.errors import HeldError
 from cleantail.partition_state import PartitionState, Quarantine
 from cleantail.round_state import EXPIRE, RETAIN
 from cleantail.topic import Topic
@@ -89,6 +90,22 @@ def after_rejection(state: PartitionState, kind: str, rejection: Rejection, paus
 def heads_of(checked: Mapping[str, Any]) -> list[int]:
     """The snapshots that were checked, and that an approval is for: nothing else may be published by it."""
     return [unit["head_snapshot_id"] for unit in checked["units"]]
+
+
+def may_decide(topic: Topic, *users: str | None) -> bool:
+    """Whether a user, by any of the names that Airflow knows it by, may undo a round of the topic, or release a log:
+    with `publish: approve` only who may approve. With none named that is everybody who may edit the DAG."""
+    return topic.publish != APPROVE or not topic.approvers or not set(topic.approvers).isdisjoint(users)
+
+
+def require_approver(topic: Topic, what: str, *users: str | None) -> None:
+    """Raises HeldError where the user may not decide. `what`: what was asked for, in words."""
+    if not may_decide(topic, *users):
+        name = next((user for user in users if user), "nobody that Airflow knows")
+        raise HeldError(
+            f"{topic.topic}: {what} was asked for by {name}, who is not among the topic's approvers "
+            f"({', '.join(topic.approvers)}), and publish is approve: nothing was done"
+        )
 
 
 def held_message(topic: str, holds: Sequence[Mapping[str, Any]]) -> str:

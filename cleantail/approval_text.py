@@ -1,20 +1,19 @@
-"""What a person sees who is asked to approve a round: counts by log, and a sample of the records that would go.
+"""What a person is asked who is to approve a round: counts by log, which records would go, and where to see them.
 
-Everything that comes from data is quoted, printable and short, one record a line, and stands in a fenced block:
-neither Markdown nor HTML nor a template can be made of it.
+Airflow keeps the question, so it holds offsets and not what is in the records. The topic's page reads those when it is
+opened, and the command line when it asks (`cleantail.shown_records`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cleantail.approval import removed
+from cleantail.shown_records import ShownRecord
 from cleantail.words import counted, instant
 
-KEY_CHARS, VALUE_CHARS = 60, 100
 LINE_CHARS = 72
 """So wide is a line of the sample at most."""
 FENCE = "```"
@@ -30,11 +29,14 @@ def subject(checked: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Around what is asked: until when (Unix ms) an answer is awaited, and where to look at more."""
+    """Around what is asked: until when (Unix ms) an answer is awaited, where to look at more, and the digest that says
+    what exactly an answer is for (cleantail.answers). `records`: the page that shows the sample."""
 
     until_ms: int
     page: str
     data_docs: str
+    records: str
+    shown: str = ""
 
 
 def body(checked: Mapping[str, Any], question: Question | None = None) -> str:
@@ -52,7 +54,8 @@ def body(checked: Mapping[str, Any], question: Question | None = None) -> str:
             _fenced([f"partition {h['partition']}: {h['reason']}" for h in checked["holds"]]),
             "**What would go**",
             _fenced(count_lines(checked)),
-            f"**A sample of it, and what stays in its place** ({counted(len(checked['sample']), 'record')})",
+            f"**A sample of it, and what stays in its place** ({counted(len(checked['sample']), 'record')}"
+            + (f": [look at the records]({question.records}))" if question and checked["sample"] else ")"),
             _fenced(sample_lines(checked["sample"]) or ["nothing would go"]),
             "Approve publishes exactly this. Reject drops it, and the partitions rest for cleantail.approval.pause.ms "
             "or until they are released.",
@@ -69,7 +72,8 @@ def _deadline(question: Question) -> str:
 
 def _links(question: Question) -> str:
     """Our own addresses, of names that a configured topic may have: nothing in them is data."""
-    return f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
+    places = f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
+    return f"{places} · `{question.shown}`" if question.shown else places
 
 
 def _fenced(lines: Sequence[str]) -> str:
@@ -101,17 +105,23 @@ def count_lines(checked: Mapping[str, Any]) -> list[str]:
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]]
 
 
-def sample_lines(sample: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each record in short lines, which no narrow box cuts: its place, what stays instead, key, value."""
-    return [line for record in sample for line in _record_lines(record)]
+Records = Mapping[tuple[int, int], ShownRecord]
+NO_RECORDS: Records = {}
 
 
-def _record_lines(record: Mapping[str, Any]) -> list[str]:
-    place = f"partition {record['partition']}, offset {record['offset']} goes"
-    if "kept_offset" in record:  # a round that waits since an earlier version does not say it
-        kept = record["kept_offset"]
+def sample_lines(sample: Sequence[Mapping[str, Any]], records: Records = NO_RECORDS) -> list[str]:
+    """Of each record its place and what stays instead; where `records` (by partition and offset) has it, its key and
+    value too, in short lines, which no narrow box cuts."""
+    return [line for going in sample for line in _record_lines(going, records)]
+
+
+def _record_lines(going: Mapping[str, Any], records: Records) -> list[str]:
+    place = f"partition {going['partition']}, offset {going['offset']} goes"
+    if "kept_offset" in going:  # a round that waits since an earlier version does not say it
+        kept = going["kept_offset"]
         place += f"; offset {kept} of the same key stays" if kept is not None else "; nothing of its key stays"
-    pieces = [f"key   {record['key']}", f"value {record['value']}"]
+    record = records.get((going["partition"], going["offset"]))
+    pieces = [f"key   {record.key}", f"value {record.value}"] if record else []
     return [place, *(f"{indent}{line}" for piece in pieces for indent, line in _wrapped(piece))]
 
 
@@ -120,31 +130,3 @@ def _wrapped(text: str) -> Iterator[tuple[str, str]]:
     yield "  ", text[: LINE_CHARS - 2]
     for start in range(LINE_CHARS - 2, len(text), LINE_CHARS - 8):
         yield "        ", text[start : start + LINE_CHARS - 8]
-
-
-def shown(data: bytes | None, length: int | None, chars: int) -> str:
-    """A key or value as one printable, bounded word: text in JSON's quotes, other bytes in hex, null as it is.
-
-    `data` may be only the beginning of `length` bytes.
-    """
-    if data is None:
-        return "null"
-    cut = "…" if length is not None and length > len(data) else ""
-    text = _text(data, bool(cut))
-    if text is None:
-        return f"0x{data[: chars // 2].hex()}{cut or ('…' if len(data) > chars // 2 else '')}"
-    return f"{_quoted(text[:chars])}{cut or ('…' if len(text) > chars else '')}"
-
-
-def _text(data: bytes, is_cut: bool) -> str | None:
-    """None where the bytes are not UTF-8; what was cut may end in the middle of a character."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError as e:
-        return data[: e.start].decode() if is_cut and e.start >= len(data) - 3 else None
-
-
-def _quoted(text: str) -> str:
-    """JSON, and whatever is not printable (line breaks, marks of direction) as an escape."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in quoted)

@@ -99,7 +99,7 @@ def _weights(partition: Mapping[str, Any]) -> Iterator[Problem]:
 def _time_format(text: str) -> Iterator[Problem]:
     try:
         datetime.strptime(_SOME_TIME.strftime(text), text)
-    except ValueError:
+    except (ValueError, re.error):  # strptime makes a pattern of it, where %d%d is one name twice
         yield Problem("kwargs.strftime_format", not_allowed(text), "a format of Python's strptime, as %Y-%m-%d", text)
 
 
@@ -107,7 +107,9 @@ def _pattern(place: str, pattern: str) -> Iterator[Problem]:
     try:
         with warnings.catch_warnings(action="ignore"):  # Java's && in a set looks to Python like a set to come
             re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as e:
+    except RecursionError:
+        yield Problem(place, not_allowed(pattern), "a regular expression that is nested less deeply", pattern)
+    except (re.error, OverflowError) as e:
         if str(e).startswith(_BROKEN_IN_EVERY_DIALECT):
             yield Problem(place, not_allowed(pattern), f"a regular expression of Java ({e})", pattern)
             return

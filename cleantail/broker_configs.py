@@ -27,7 +27,8 @@ CARRIED = frozenset(
 
 _HEADER = re.compile(r"^(?:Dynamic configs|All configs|Configs) for topic '?([^'\s]+)'? are:?\s*(.*)$")
 _OTHER_ENTITY = re.compile(r"configs for (?:the default )?(\w+)", re.IGNORECASE)
-_CONFIG = re.compile(r"^\s+([^=\s]+)=(.*) sensitive=(true|false) synonyms=\{(.*)\}\s*$")
+_NAME = re.compile(r"\s+([^=\s]+)=")
+_SENSITIVE = {" sensitive=true synonyms={": "true", " sensitive=false synonyms={": "false"}
 _INLINE = re.compile(r",(?=[a-z][a-z.]*=)")
 _NOISE = re.compile(r"^(\[\d{4}-|SLF4J|log4j|WARN|OpenJDK|Picked up)|^\s*$")
 
@@ -76,15 +77,25 @@ def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
     found: dict[str, dict[str, Described]] = {}
     current: dict[str, Described] | None = None
     for number, line in enumerate(lines, start=1):
-        header, config = _HEADER.match(line), _CONFIG.match(line)
+        header, config = _HEADER.match(line), _config_of(line)
         if header:
             current = found.setdefault(header[1], {})
             current |= {d.name: d for d in _inline(header[2])}
         elif config and current is not None:
-            current[config[1]] = _described(*config.groups())
+            current[config.name] = config
         elif not _NOISE.match(line):
             raise BadLineError(file, number, _not_described(line))
     return [DescribedTopic(name, configs) for name, configs in found.items()]
+
+
+def _config_of(line: str) -> Described | None:
+    """A line such as `  segment.ms=60000 sensitive=false synonyms={…}`. By its last mark, as a value may hold one, and
+    without an expression that would try them all against all ends."""
+    name, text = _NAME.match(line), line.rstrip()
+    at, mark = max((text.rfind(mark), mark) for mark in _SENSITIVE)
+    if name is None or at < name.end() or not text.endswith("}") or len(text) <= at + len(mark):
+        return None
+    return _described(name[1], text[name.end() : at], _SENSITIVE[mark], text[at + len(mark) : -1])
 
 
 def _described(name: str, value: str, sensitive: str, synonyms: str) -> Described:

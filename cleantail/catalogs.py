@@ -9,6 +9,7 @@ from cleantail.catalog_errors import NOT_A_DATABASE, cause
 from cleantail.columns import PROPERTY_COLUMNS
 from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.locks import exclusive
+from cleantail.own_home import make_home
 from cleantail.partition_state import PROPERTY_TOPIC
 from cleantail.platform_config import Platform
 from cleantail.spark_settings import pyiceberg_properties
@@ -29,7 +30,7 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
 
     try:
         if platform.catalog.type == "sqlite":
-            platform.home.mkdir(parents=True, exist_ok=True)
+            make_home(platform.home)
             with exclusive(platform.home, "catalog"):  # two first clients would both create its tables
                 return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
         return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))

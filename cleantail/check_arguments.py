@@ -69,6 +69,7 @@ COMPARING_COLUMNS = frozenset(
 )
 """They compare columns with each other or add them up: headers with no other."""
 
+JSON_SCHEMA = "kwargs.json_schema"
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "array": (list,),
     "boolean": (bool,),
@@ -128,7 +129,7 @@ def _fitting(expectation: str) -> str:
 
 def _bounds_of_another_kind(arguments: Mapping[str, Any]) -> Iterator[Problem]:
     """Numbers that times are compared with, or times that numbers are, which Spark refuses."""
-    column = arguments.get("column")
+    column = str(arguments.get("column"))
     wanted = {TIMESTAMP: "a date or time as text"} | dict.fromkeys(NUMBER_COLUMNS, "a number")
     for name in ("min_value", "max_value"):
         bound = arguments.get(name)
@@ -218,6 +219,9 @@ def _in_json_schema(schema: Any, place: str) -> Iterator[Problem]:
         below = f"{place}[{key}]" if isinstance(key, int) else f"{place}.{key}"
         if key == "$PARAMETER":
             yield Problem(below, "a suite parameter", "a JSON Schema; parameters are not taken")
+        elif key in ("$id", "id") and isinstance(value, str) and place != JSON_SCHEMA:
+            # from here on a reference beginning with # would be into the document of this name, which is fetched
+            yield Problem(below, not_allowed(value), "an $id at the top of the schema only", value)
         elif key in ("$ref", "$dynamicRef", "$recursiveRef") and not str(value).startswith("#"):
             yield Problem(below, not_allowed(value), "a reference inside this schema, beginning with #", value)
         else:

@@ -23,6 +23,7 @@ from cleantail import adopt_command, commands, import_command, reading_commands,
 from cleantail.config import CONFIG_VARIABLE, Platform, config_place, load_platform
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
+from cleantail.own_home import open_to_others
 
 Command = Callable[[argparse.Namespace, Platform], int]
 
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(encoding="utf-8")  # records are UTF-8 whatever the terminal's language
     try:
         platform = load_platform(arguments.config, os.environ)
+        if (warning := open_to_others(platform.home)) and arguments.run is not commands.check_config:
+            print(f"warning: {warning}", file=sys.stderr)
         code: int = arguments.run(arguments, platform)
         return code
     except CleantailError as e:

@@ -7,6 +7,7 @@ import getpass
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from cleantail import what_if_command
@@ -30,14 +31,18 @@ def check_config(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail.config import scan_topics
     from cleantail.config_file import read_yaml
     from cleantail.config_warnings import warnings_of
+    from cleantail.own_home import open_to_others
+    from cleantail.platform_limits import in_its_sources
 
     if not (arguments.config / "topics").is_dir():
         missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
         raise ConfigError(arguments.config / "topics", [missing])
-    found = list(scan_topics(arguments.config, os.environ))
+    found = [(file, in_its_sources(file, topic, platform)) for file, topic in scan_topics(arguments.config, os.environ)]
     topics = [(file, topic) for file, topic in found if isinstance(topic, Topic)]
     names = {topic.topic for _, topic in topics}
-    warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read_yaml(file), names)]
+    read = partial(read_yaml, most_bytes=platform.limits.yaml_max_bytes)
+    warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read(file), names)]
+    warnings += [warning for warning in [open_to_others(platform.home)] if warning]
     report.configuration(found, warnings, arguments.json)
     return 0 if all(isinstance(topic, Topic) for _, topic in found) else 2
 
@@ -96,12 +101,14 @@ def ingest(arguments: argparse.Namespace, platform: Platform) -> int:
 
     topic = named_topic(arguments)
     require_readable(arguments.file)
+    # a person with a shell may name any file that they can read; platform.sources binds the YAML alone
+    files = [file.resolve() for file in arguments.file]
     encoding = arguments.encoding or topic.source.encoding
     require_usable(topic, platform, os.environ)
     with progress(arguments.json) as step:
         step("starting Spark")
         spark = start_session(platform, f"cleantail ingest {topic.topic}")
-        result = ingest_files(spark, topic, platform, arguments.file, encoding, step, arguments.any_topic)
+        result = ingest_files(spark, topic, platform, files, encoding, step, arguments.any_topic)
     report.ingested(topic, result, arguments.json)
     return 0
 
@@ -121,7 +128,7 @@ def compact(arguments: argparse.Namespace, platform: Platform) -> int:
         due = planned.due or planned.repairs
         result = _run(topic, platform, planned, step, approved_by) if due else {"ok": True}
     run_report.compacted(planned, result, arguments.json)
-    if approved_by is None and run_report.held(topic, result, arguments.json):
+    if approved_by is None and run_report.held(topic, platform, result, arguments.json):
         return HeldError.exit_code
     return 0 if result["ok"] else 1
 
@@ -170,10 +177,11 @@ def reclaim(arguments: argparse.Namespace, platform: Platform) -> int:
     from cleantail import report
     from cleantail.evaluate import read_facts
     from cleantail.reclaiming import resolve_reclaim
+    from cleantail.side_tables import side_due
 
     topic, now_ms = named_topic(arguments), clock_of(arguments)
     planned = resolve_reclaim(read_facts(topic, platform), topic.config, now_ms)
-    if not planned.due:
+    if not planned.due and not side_due(topic, platform, now_ms):
         nothing = dict.fromkeys((*report.RECLAIMED, "reclaimed_bytes"), 0)
         report.reclaimed(topic, {"ok": True, "reasons": [planned.reason]} | nothing, arguments.json)
         return 0

@@ -9,18 +9,24 @@ A topic's YAML lies over the defaults: mappings merge key by key, lists replace,
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cleantail.check import Check
 from cleantail.cleaner_configs import CleanerConfigs
-from cleantail.config_file import read_yaml
+from cleantail.config_file import key_lines, line_of, merged, read_yaml, without_nulls
 from cleantail.config_problems import nearest, validate
 from cleantail.errors import ConfigError, Problem, not_allowed
+from cleantail.input_limits import YAML_BYTES, limit_text
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.limit_configs import LimitConfigs
+from cleantail.name_claims import Claim, claim_problems, name_problem
 from cleantail.platform_config import Catalog, DefaultsFile, Platform, Spark
+from cleantail.platform_limits import platform_problems
 from cleantail.topic import (
     Alert,
     AppriseAlert,
@@ -44,6 +50,7 @@ __all__ = [
     "ConfigError",
     "FileAlert",
     "KafkaConfigs",
+    "LimitConfigs",
     "MailAlert",
     "Platform",
     "SlackAlert",
@@ -52,13 +59,17 @@ __all__ = [
     "Topic",
     "TopicDefaults",
     "WebhookAlert",
+    "claims_of",
     "config_place",
+    "dag_prefix",
     "find_topic",
     "load_platform",
     "load_topic",
     "load_topics",
     "scan_topics",
 ]
+
+logger = logging.getLogger("cleantail.config")
 
 HOME_VARIABLE = "CLEANTAIL_HOME"
 CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
@@ -75,25 +86,49 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
 
     Without it the state is in `.cleantail` beside `config_dir`. Raises ConfigError.
     """
-    settings, _ = _defaults(config_dir)
-    root = Path(os.path.abspath(config_dir))
-    home = Path(os.path.abspath(env.get(HOME_VARIABLE) or root.parent / ".cleantail"))
+    settings, home = _defaults(config_dir, env).file, _home(config_dir, env)
     if set("?%#") & set(str(home)):
         problem = Problem(HOME_VARIABLE, not_allowed(str(home)), "a path without ? % #: it becomes part of addresses")
         raise ConfigError(config_dir, [problem])
     parts = settings.platform
-    return Platform(catalog=parts.catalog, cleaner=parts.cleaner, spark=parts.spark, home=home, config_dir=root)
+    return Platform(
+        catalog=parts.catalog,
+        cleaner=parts.cleaner,
+        spark=parts.spark,
+        limits=parts.limits,
+        allow_clock=parts.allow_clock,
+        dag_prefix=parts.dag_prefix,
+        sources=parts.sources,
+        alert_connections=parts.alert_connections,
+        home=home,
+        config_dir=Path(os.path.abspath(config_dir)),
+    )
+
+
+def _home(config_dir: Path, env: Mapping[str, str]) -> Path:
+    return Path(os.path.abspath(env.get(HOME_VARIABLE) or Path(os.path.abspath(config_dir)).parent / ".cleantail"))
+
+
+def dag_prefix(config_dir: Path) -> str:
+    """platform.dag_prefix, also where something else of defaults.yaml is wrong: rights go by it. Empty where nothing of
+    the file can be read."""
+    try:
+        return _defaults(config_dir, _NO_ENV).file.platform.dag_prefix
+    except ConfigError:
+        platform = _text_or_nothing(config_dir / "defaults.yaml").get("platform")
+    prefix = platform.get("dag_prefix") if isinstance(platform, dict) else None
+    return prefix if isinstance(prefix, str) else ""
 
 
 def load_topic(file: Path, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
     """The topic of one YAML file, over the defaults of `config_dir`; raises ConfigError."""
-    return _topic(file, *_defaults(config_dir))
+    return _topic(file, _defaults(config_dir, env))
 
 
 def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topic]:
     """All topics in the order of their file names; raises the first ConfigError."""
     topics = []
-    for _, topic in scan_topics(config_dir):
+    for _, topic in scan_topics(config_dir, env):
         if isinstance(topic, ConfigError):
             raise topic
         topics.append(topic)
@@ -103,15 +138,17 @@ def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topi
 def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
     """The topic called `name`. Broken files of other topics do not matter.
 
-    Raises ConfigError: that of the file `<name>.yaml` if it is broken, else that there is no such topic.
+    Raises ConfigError: that of the file `<name>.yaml` if it is broken, of a file that names the topic and is called
+    otherwise, else that there is no such topic.
     """
-    names = []
-    for file, topic in scan_topics(config_dir):
-        if isinstance(topic, Topic) and topic.topic == name:
-            return topic
-        if isinstance(topic, ConfigError) and file.stem == name:
-            raise topic
-        names.append(topic.topic if isinstance(topic, Topic) else file.stem)
+    found = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
+    broken = {error.value: error for error in found.values() if isinstance(error, ConfigError) and error.key == "topic"}
+    topic = found.get(name) or broken.get(name)
+    if isinstance(topic, Topic):
+        return topic
+    if topic:
+        raise topic
+    names = list(found)
     allowed = f"topics: {', '.join(names)}" if names else "there are no topics yet"
     problem = Problem("", f"no topic {name}", allowed, name, nearest(name, names))
     raise ConfigError(config_dir / "topics", [problem])
@@ -120,15 +157,20 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) ->
 def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:
     """Each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
 
-    Raises ConfigError only when `config_dir` is not a directory. Of two topics with one name or one table the
-    second, by file name, is the wrong one.
+    Raises ConfigError only when `config_dir` is not a directory. A topic is called as its file; of two that claim one
+    name in the catalog both are wrong (cleantail.name_claims).
     """
     _require_directory(config_dir)
-    owners: dict[tuple[str, str], Path] = {}
-    defaults = _defaults_or_error(config_dir)
-    for file in _topic_files(config_dir):
-        topic = defaults if isinstance(defaults, ConfigError) else _topic_or_error(file, *defaults)
-        yield file, _claimed(file, topic, owners) if isinstance(topic, Topic) else topic
+    files, defaults = _topic_files(config_dir), _defaults_or_error(config_dir, env)
+    if isinstance(defaults, ConfigError):
+        yield from ((file, defaults) for file in files)
+        return
+    found = [(file, _topic_or_error(file, defaults)) for file in files]
+    namespace = defaults.file.platform.catalog.namespace
+    problems = claim_problems([_claim(file, topic, namespace) for file, topic in found], namespace)
+    for file, topic in found:
+        problem = problems.get(file)
+        yield file, topic if problem is None or isinstance(topic, ConfigError) else ConfigError(file, [problem])
 
 
 def _topic_files(config_dir: Path) -> list[Path]:
@@ -136,14 +178,27 @@ def _topic_files(config_dir: Path) -> list[Path]:
     return sorted(file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith("."))
 
 
-def _claimed(file: Path, topic: Topic, owners: dict[tuple[str, str], Path]) -> Topic | ConfigError:
-    """The topic, unless an earlier file has its name or its table."""
-    for key, value in (("topic", topic.topic), ("table", topic.table)):
-        owner = owners.setdefault((key, value), file)
-        if owner != file:
-            fact = f'"{value}" is not allowed'
-            return ConfigError(file, [Problem(key, fact, f"already used by {owner.name}", value)])
-    return topic
+def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]:
+    """What the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
+    defaults = _defaults(config_dir, env)
+    namespace = defaults.file.platform.catalog.namespace
+    return [_claim(file, _topic_or_error(file, defaults), namespace) for file in _topic_files(config_dir)]
+
+
+def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
+    """A file that is not called as its topic claims the table that is its name's, not that of the topic it names."""
+    if isinstance(topic, Topic):
+        return Claim(file, topic.table)
+    data = _text_or_nothing(file)
+    own, table = data.get("topic") == file.stem, data.get("table")
+    return Claim(file, table if own and isinstance(table, str) else default_table(namespace, file.stem))
+
+
+def _text_or_nothing(file: Path) -> dict[str, Any]:
+    try:
+        return read_yaml(file)
+    except ConfigError:
+        return {}
 
 
 def _require_directory(config_dir: Path) -> None:
@@ -153,45 +208,49 @@ def _require_directory(config_dir: Path) -> None:
         )
 
 
-def _defaults(config_dir: Path) -> tuple[DefaultsFile, dict[str, Any]]:
+class _Defaults(NamedTuple):
     """defaults.yaml as a model, and its topic section as it was written, to be merged under each topic."""
+
+    file: DefaultsFile
+    written: dict[str, Any]
+    home: Path
+
+
+def _defaults(config_dir: Path, env: Mapping[str, str]) -> _Defaults:
     _require_directory(config_dir)
     file = config_dir / "defaults.yaml"
-    data = _without_nulls(read_yaml(file)) if file.exists() else {}
-    return validate(DefaultsFile, data, file), data.get("topic", {})
+    data = without_nulls(read_yaml(file)) if file.exists() else {}
+    return _Defaults(validate(DefaultsFile, data, file), data.get("topic", {}), _home(config_dir, env))
 
 
-def _defaults_or_error(config_dir: Path) -> tuple[DefaultsFile, dict[str, Any]] | ConfigError:
+def _defaults_or_error(config_dir: Path, env: Mapping[str, str]) -> _Defaults | ConfigError:
     try:
-        return _defaults(config_dir)
+        return _defaults(config_dir, env)
     except ConfigError as error:
         return error
 
 
-def _topic_or_error(file: Path, defaults: DefaultsFile, written: dict[str, Any]) -> Topic | ConfigError:
+def _topic_or_error(file: Path, defaults: _Defaults) -> Topic | ConfigError:
     try:
-        return _topic(file, defaults, written)
+        topic = _topic(file, defaults)
     except ConfigError as error:
         return error
+    except Exception as error:  # a defect of Cleantail's, which is to hide no other topic
+        logger.debug("%s", file, exc_info=True)
+        fact = f"cannot be understood: {type(error).__name__}"
+        return ConfigError(file, [Problem("", fact, "what the README says; this is a defect, please report it")])
+    problem = name_problem(file, topic, defaults.file.platform.dag_prefix)
+    return topic if problem is None else ConfigError(file, [problem])
 
 
-def _topic(file: Path, defaults: DefaultsFile, written: dict[str, Any]) -> Topic:
-    data = _merged(written, _without_nulls(read_yaml(file)))
+def _topic(file: Path, defaults: _Defaults) -> Topic:
+    platform = defaults.file.platform
+    most_bytes = platform.limits.yaml_max_bytes
+    data = merged(defaults.written, without_nulls(read_yaml(file, most_bytes, limit_text(YAML_BYTES))))
     name = str(data.get("topic") or "none")  # a wrong name is one problem, not also a wrong table
-    data.setdefault("table", default_table(defaults.platform.catalog.namespace, name))
-    return validate(Topic, data, file)
-
-
-def _without_nulls(data: dict[str, Any]) -> dict[str, Any]:
-    """Null means the default, so it is left out; only a schedule can be switched off."""
-    kept = {key: value for key, value in data.items() if value is not None or key == "schedule"}
-    return {key: _without_nulls(value) if isinstance(value, dict) else value for key, value in kept.items()}
-
-
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`above` over `below`: mappings merge key by key, everything else replaces."""
-    both = {**below, **above}
-    for key in below.keys() & above.keys():
-        if isinstance(below[key], dict) and isinstance(above[key], dict):
-            both[key] = _merged(below[key], above[key])
-    return both
+    data.setdefault("table", default_table(platform.catalog.namespace, name))
+    topic = validate(Topic, data, file)
+    if problems := list(platform_problems(topic, platform, defaults.home)):
+        lines = key_lines(file)
+        raise ConfigError(file, [replace(problem, line=line_of(place, lines)) for place, problem in problems])
+    return topic

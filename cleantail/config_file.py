@@ -14,21 +14,20 @@ from typing import Any, ClassVar
 import yaml
 
 from cleantail.errors import ConfigError, Problem
+from cleantail.secret_filter import SECRET_FACT, SECRET_HINT, is_secret, is_secret_value
 
 Place = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severity")
 
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast
 _DEEPEST = 20
+MOST_BYTES = 65_536
+"""A file that people write and review is shorter; every look at it by the scheduler costs its length. Of defaults.yaml,
+which says how long the others may be."""
+MOST_CHARS = 4096
+"""Of one text in it."""
 _INTEGER_TAG = "tag:yaml.org,2002:int"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
-_SECRET_KEY = re.compile(
-    r"passw|passphrase|secret|token|credential(?!s?\.provider)|jaas|(access|private|api|account|signing|encryption)[._-]?key",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|(password|secret|token)=", re.IGNORECASE)
-_SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; write its id here"
-_SECRET_FACT = "a secret has no place in YAML"
 
 
 class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
@@ -56,13 +55,17 @@ class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
         return mapping
 
 
-def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping that `file` holds; an empty file is an empty mapping.
+def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict[str, Any]:
+    """The mapping that `file` holds; an empty file is an empty mapping. `limit` says where `most_bytes` is set.
 
-    Raises ConfigError when the file is missing, not YAML (with the line), or not a mapping.
+    Raises ConfigError when the file is missing, too long, not YAML (with the line), or not a mapping.
     """
     try:
-        text = file.read_bytes()
+        with file.open("rb") as stream:
+            text = stream.read(most_bytes + 1)
+        if len(text) > most_bytes:
+            allowed = f"a file of at most {most_bytes} bytes{f'; {limit}' if limit else ''}"
+            raise ConfigError(file, [Problem("", "too long", allowed)])
         _require_plain(text)
         data = yaml.load(text, Loader=_Loader)  # a safe loader
     except OSError as error:
@@ -130,15 +133,19 @@ def unwanted(value: Any, place: Place = ()) -> Iterator[tuple[Place, Problem]]:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from unwanted(inner, (*place, index))
-    elif isinstance(value, str) and _SECRET_VALUE.search(value):
-        yield place, Problem(key_text(place), _SECRET_FACT, _SECRET_HINT)
+    elif isinstance(value, str) and len(value) > MOST_CHARS:
+        yield place, Problem(key_text(place), f"a text of {len(value)} characters", f"at most {MOST_CHARS} characters")
+    elif isinstance(value, str) and is_secret_value(value):
+        yield place, Problem(key_text(place), SECRET_FACT, SECRET_HINT)
 
 
 def _unwanted_entry(key: Any, value: Any, place: Place) -> Iterator[tuple[Place, Problem]]:
     if not isinstance(key, str):
         yield place, Problem(key_text(place), "a key that is not text", "quote it")
-    elif _SECRET_KEY.search(key):
-        yield place, Problem(key_text(place), _SECRET_FACT, _SECRET_HINT)
+    elif len(key) > MOST_CHARS:
+        yield place, Problem("", f"a key of {len(key)} characters", f"at most {MOST_CHARS} characters")
+    elif is_secret(key, value):
+        yield place, Problem(key_text(place), SECRET_FACT, SECRET_HINT)
     else:
         yield from unwanted(value, place)
 
@@ -147,3 +154,18 @@ def key_text(place: Place) -> str:
     """("checks", 0, "severity") -> `checks[0].severity`, on one printable line."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def without_nulls(data: dict[str, Any]) -> dict[str, Any]:
+    """Null means the default, so it is left out; only a schedule can be switched off."""
+    kept = {key: value for key, value in data.items() if value is not None or key == "schedule"}
+    return {key: without_nulls(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` over `below`: mappings merge key by key, everything else replaces."""
+    both = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            both[key] = merged(below[key], above[key])
+    return both

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.check import Check
+from cleantail.config import load_platform
 from cleantail.config_file import read_yaml
 from cleantail.config_row import LONG_MAX, Model
 from cleantail.events import Event
@@ -122,4 +123,5 @@ def _says(written: Mapping[str, Any], name: str) -> bool:
 def written(topic_file: Path, config_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """A topic's file, and the `topic:` of defaults.yaml, as they are written. Raises ConfigError."""
     defaults = config_dir / "defaults.yaml"
-    return read_yaml(topic_file), (read_yaml(defaults) if defaults.exists() else {}).get("topic") or {}
+    shared = (read_yaml(defaults) if defaults.exists() else {}).get("topic") or {}
+    return read_yaml(topic_file, load_platform(config_dir).limits.yaml_max_bytes), shared

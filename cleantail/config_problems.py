@@ -9,13 +9,14 @@ import copy
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from cleantail.config_file import Place, key_lines, key_text, line_of, unwanted
-from cleantail.errors import ConfigError, Problem, not_allowed, shown
+from cleantail.errors import ConfigError, Problem, kind_of, not_allowed
 from cleantail.units import hint
 
 M = TypeVar("M", bound=BaseModel)
@@ -29,6 +30,8 @@ _KINDS = {
     "array": "a list",
     "object": "a mapping",
 }
+MOST_PROBLEMS = 50
+"""Of one file are described: each costs a search for what was meant."""
 _LISTED_KEYS = 12  # of more known keys than this an error lists the closest
 _CLOSEST_KEYS = 5
 
@@ -39,21 +42,25 @@ def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
     Rules that join several keys only run once every single key is right: so what is wrong is taken out and the rest
     is validated again, until nothing new turns up.
     """
-    found = list(unwanted(data))
-    while True:
+    found = list(islice(unwanted(data), MOST_PROBLEMS + 1))
+    while len(found) <= MOST_PROBLEMS:
         rest = _without(data, [place for place, _ in found])
         try:
             result = model.model_validate(rest, by_alias=True, by_name=False)
             break
         except ValidationError as error:
             known = {problem.key for _, problem in found}
-            new = [pair for pair in _found(error, model.model_json_schema()) if pair[1].key not in known]
+            fresh = (pair for pair in _found(error, model.model_json_schema()) if pair[1].key not in known)
+            new = list(islice(fresh, MOST_PROBLEMS + 1))
         if not new:
             break
         found += new
     if found:
         lines = key_lines(file)
-        raise ConfigError(file, [replace(problem, line=line_of(place, lines)) for place, problem in found])
+        problems = [replace(problem, line=line_of(place, lines)) for place, problem in found[:MOST_PROBLEMS]]
+        if len(found) > MOST_PROBLEMS:
+            problems.append(Problem("", "more problems than these", f"correct the first {MOST_PROBLEMS}"))
+        raise ConfigError(file, problems)
     return result
 
 
@@ -102,6 +109,9 @@ def _wrong(place: Place, value: object, node: Schema) -> Problem:
     members = [node, *node.get("anyOf", ())]
     choices = [str(choice) for member in members for choice in member.get("enum", ()) if choice]
     allowed = allowed_text(node) + (hint(str(place[-1])) if place and isinstance(value, str) else "")
+    if place[:1] == ("alerts",) and isinstance(value, str) and "://" in value:
+        # chat services put the secret into the path of the address
+        return Problem(key_text(place), f"{kind_of(value)} with an address in it is not allowed", allowed)
     return Problem(key_text(place), not_allowed(value), allowed, value, nearest(value, choices))
 
 
@@ -115,9 +125,10 @@ def _unknown(place: Place, value: object, parent: Schema, root: Schema) -> Probl
     best = inner[0] if inner else nearest(key, known)
     listed = known if len(known) <= _LISTED_KEYS else difflib.get_close_matches(key, known, _CLOSEST_KEYS, cutoff=0)
     more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
-    address = "://" in shown(value)  # chat services put the secret into the path of the address
-    fact = "unknown key" if address else f"unknown key, with the value {shown(value)}"
-    return Problem(key_text(place), fact, f"known: {', '.join(listed)}{more}", None if address else value, best)
+    # nobody knows whether it is a secret, and errors are shown to more people than the file is
+    return Problem(
+        key_text(place), f"unknown key, with {kind_of(value)}", f"known: {', '.join(listed)}{more}", None, best
+    )
 
 
 def nearest(value: object, choices: Sequence[str]) -> str | None:

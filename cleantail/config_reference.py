@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_problems import allowed_text
 from cleantail.kafka_configs import KafkaConfigs
+from cleantail.limit_configs import LimitConfigs
 from cleantail.topic import Topic
 from cleantail.units import pattern_of, units_of
 
@@ -40,12 +41,14 @@ def schema_text() -> str:
 
 
 def reference_markdown() -> str:
-    """Two Markdown tables: the configs of a topic, and those of the cleaner."""
-    topic, cleaner = _table(KafkaConfigs), _table(CleanerConfigs)
+    """Three Markdown tables: the configs of a topic, those of the cleaner, and the limits."""
+    topic, cleaner, limits = _table(KafkaConfigs), _table(CleanerConfigs), _table(LimitConfigs)
     return (
         "Configs of a topic (`config:`; times in ms, sizes in bytes, or as text with a unit: `7d`, `90min`, `1.5h`, "
         f"`1GiB`)\n\n{topic}\n\n"
-        f"Configs of the cleaner (`platform.cleaner:` in defaults.yaml)\n\n{cleaner}\n"
+        f"Configs of the cleaner (`platform.cleaner:` in defaults.yaml)\n\n{cleaner}\n\n"
+        "Limits of what bad input may cost (`platform.limits:` in defaults.yaml); an error that one of them makes "
+        f"names it\n\n{limits}\n"
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from cleantail.errors import Problem
@@ -34,6 +34,21 @@ class Configs(Model):
     @classmethod
     def _without_units(cls, data: Any) -> Any:
         return {k: plain_number(k, v) for k, v in data.items()} if isinstance(data, dict) else data
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable() or len(text) > NAME_CHARS:
+        raise ValueError("not on one printable line")
+    return text
+
+
+NAME_CHARS = 250
+PrintableText = Annotated[
+    str,
+    AfterValidator(_printable),
+    Field(json_schema_extra={"x-allowed": f"one printable line of up to {NAME_CHARS} characters"}),
+]
+"""What is shown in Airflow: a line break in it would begin Markdown of its own."""
 
 
 def config(

@@ -44,13 +44,26 @@ class Problem:
         return f"{text} (did you mean {self.nearest}?)" if self.nearest else text
 
 
+def kind_of(value: object) -> str:
+    """What a value is and how long, and nothing of what it says."""
+    sizes = {str: "character", dict: "key", list: "entry"}
+    names = {str: "a text", dict: "a mapping", list: "a list"}
+    for kind, unit in sizes.items():
+        if isinstance(value, kind):
+            plural = "entries" if unit == "entry" else f"{unit}s"
+            return f"{names[kind]} of {len(value)} {unit if len(value) == 1 else plural}"
+    return "nothing" if value is None else "true or false" if isinstance(value, bool) else "a number"
+
+
 def not_allowed(value: object) -> str:
     """The fact for a wrong value: short, on one line and printable, whatever the file holds."""
     return f"{shown(value)} is not allowed"
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a message."""
+    """A value as it may stand in a message; nothing of what a mapping holds: it may be a secret under any name."""
+    if isinstance(value, dict) or (isinstance(value, list | tuple) and any(isinstance(v, dict | list) for v in value)):
+        return kind_of(value)
     text = json.dumps(value, default=str)
     return text if len(text) <= _VALUE_CHARS else text[:_VALUE_CHARS] + "…"
 
@@ -82,8 +95,16 @@ class ConfigError(CleantailError):
     def nearest(self) -> str | None:
         return self.problems[0].nearest
 
+    @property
+    def places(self) -> list[str]:
+        """File, line and key of each problem, without what is in them: for those who may not see the file."""
+        return [self._line(problem, problem.key or "the whole file") for problem in self.problems]
+
+    def _line(self, problem: Problem, text: object) -> str:
+        return f"{self.file}{f':{problem.line}' if problem.line else ''}: {text}"
+
     def __str__(self) -> str:
-        return "\n".join(f"{self.file}{f':{p.line}' if p.line else ''}: {p}" for p in self.problems)
+        return "\n".join(self._line(problem, problem) for problem in self.problems)
 
 
 class BadLineError(CleantailError):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from cleantail.catalogs import load_table, open_catalog
+from cleantail.clocks import expiry_ms
 from cleantail.config import Platform, Topic
 from cleantail.config_row import LONG_MAX
 from cleantail.due_work import DueWork, resolve_due_work
@@ -117,9 +119,18 @@ def evaluate_topic(
     partition: int | None = None,
     retry_quarantined: bool = False,
 ) -> RunPlan:
-    """The plan of one topic at `now_ms`. Raises TableError when the catalog or the table is not usable."""
+    """The plan of one topic at `now_ms`. Snapshots and branches expire by the real clock where `now_ms` is ahead of
+    it. Raises TableError when the catalog or the table is not usable."""
     facts = read_facts(topic, platform)
-    return plan_run(topic, facts, now_ms=now_ms, force=force, partition=partition, retry_quarantined=retry_quarantined)
+    return plan_run(
+        topic,
+        facts,
+        now_ms=now_ms,
+        force=force,
+        partition=partition,
+        retry_quarantined=retry_quarantined,
+        until_ms=expiry_ms(platform, now_ms, int(time.time() * 1000)),
+    )
 
 
 def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:
@@ -149,8 +160,10 @@ def plan_run(
     force: bool = False,
     partition: int | None = None,
     retry_quarantined: bool = False,
+    until_ms: int | None = None,
 ) -> RunPlan:
-    """The pure half of evaluate_topic. Raises TableError for a partition that the table does not have."""
+    """The pure half of evaluate_topic; `until_ms` is the clock of expiry, `now_ms` where none is given. Raises
+    TableError for a partition that the table does not have."""
     require_partition(topic, partition, facts.partitions if facts else [])
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
     readers = facts.readers if facts else ()
@@ -169,7 +182,7 @@ def plan_run(
         units=pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes),
         sweep=work.sweep,
         sweep_reason=work.sweep_reason,
-        reclaim=resolve_reclaim(facts, topic.config, now_ms),
+        reclaim=resolve_reclaim(facts, topic.config, now_ms if until_ms is None else until_ms),
         readers=readers,
         holds=work.holds,
         fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},

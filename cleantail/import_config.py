@@ -11,8 +11,9 @@ from pathlib import Path
 import yaml
 
 from cleantail.broker_configs import DescribedTopic, carried_over
-from cleantail.config import ConfigError, Topic, load_topic, scan_topics
+from cleantail.config import ConfigError, Topic, claims_of, load_topic
 from cleantail.errors import CleantailError
+from cleantail.name_claims import Claim, problem_of_new
 from cleantail.topic import default_table
 
 WRITTEN = "written"
@@ -41,8 +42,8 @@ def import_topics(
     """
     _require_described(names, described)
     (config_dir / "topics").mkdir(parents=True, exist_ok=True)
-    owners = {t.topic: file for file, t in scan_topics(config_dir) if isinstance(t, Topic)}
-    tables = {t.table for _, t in scan_topics(config_dir) if isinstance(t, Topic)}
+    claims = claims_of(config_dir, os.environ)
+    owners = {claim.topic: claim.file for claim in claims}
     found, texts = [], {}
     for topic in described:
         if names and topic.topic not in names:
@@ -51,7 +52,7 @@ def import_topics(
         status = _status(topic, bool(names), file, force)
         notes: tuple[str, ...] = ()
         if status == WRITTEN:
-            table = None if topic.topic in owners else _free_table(namespace, topic.topic, tables)
+            table = None if topic.topic in owners else _free_table(namespace, file, claims)
             texts[file], notes = _checked(topic, file, config_dir, table)
         found.append(Imported(topic.topic, status, file.name, notes))
     for file, text in texts.items():
@@ -74,13 +75,15 @@ def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
     return EXISTS if file.exists() and not force else WRITTEN
 
 
-def _free_table(namespace: str, topic: str, tables: set[str]) -> str | None:
-    """None where the default is free: `a-b` and `a_b` would share one."""
-    wanted = default_table(namespace, topic)
+def _free_table(namespace: str, file: Path, claims: list[Claim]) -> str | None:
+    """None where the default is free: `a-b` and `a_b` would share one, and `a_latest` is the view of `a`."""
+    wanted = default_table(namespace, file.stem)
     table, number = wanted, 2
-    while table in tables:
+    while problem := problem_of_new(Claim(file, table), claims, namespace):
+        if problem.key != "table":
+            raise ConfigError(file, [problem])
         table, number = f"{wanted}_{number}", number + 1
-    tables.add(table)
+    claims.append(Claim(file, table))
     return table if table != wanted else None
 
 
@@ -108,7 +111,7 @@ def validated(text: str, file: Path, config_dir: Path) -> Topic:
         written = Path(directory) / "topic.yaml"
         written.write_text(text, encoding="utf-8")
         try:
-            return load_topic(written, config_dir)
+            return load_topic(written, config_dir, os.environ)
         except ConfigError as e:
             if e.file != written:
                 raise

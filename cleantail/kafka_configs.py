@@ -18,6 +18,7 @@ from cleantail.config_row import (
     LONG_MAX,
     TOPIC_CONFIG,
     Configs,
+    PrintableText,
     config,
     cross_field_error,
 )
@@ -152,7 +153,7 @@ class KafkaConfigs(Configs):
         "ties go to the highest offset.",
         KIP_280,
     )
-    compaction_strategy_header: str = config(
+    compaction_strategy_header: PrintableText = config(
         "compaction.strategy.header",
         "",
         "Key of the header with the version, an 8-byte big-endian long; required by the header strategy.",

@@ -7,6 +7,9 @@ with surrogate escapes and such bytes survive. Fields may instead be base64, mar
 
 A line that names its topic speaks for it: where that is another topic than the one at hand, the line is refused. A line
 without `topic` is taken for one of the topic at hand.
+
+What is wrong with a line is said by field, number and JSON type: the reason goes to logs and alerts, so nothing that
+may be a key, a value or a header is quoted.
 """
 
 from __future__ import annotations
@@ -16,18 +19,27 @@ import binascii
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from cleantail.errors import BadLineError, CleantailError
+from cleantail.input_content import Content
+from cleantail.input_limits import DEFAULT_LIMITS, HEADERS, InputLimits, limit_text, line_problem
+from cleantail.words import counted
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 TIMESTAMP_TYPES = {"create": 0, "logappend": 1, "unknown": -1}
 TIMESTAMP_MAX_MS = LONG_MAX // 1000
 """Iceberg keeps microseconds in a long."""
+FIELDS = frozenset(
+    ("topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload")
+    + ("key_encoding", "payload_encoding", "headers_encoding")
+)
+"""Names of a line that are ours, and not data."""
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """What Kafka lets a topic be called (org.apache.kafka.common.internals.Topic)."""
 
@@ -47,34 +59,35 @@ class Record:
     headers: tuple[Header, ...]
 
 
-def open_lines(file: Path) -> BinaryIO:
-    """The file's bytes, decompressed where its name ends in .gz."""
-    return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
-
-
-def read_records(file: Path, encoding: str = "text", topic: str | None = None) -> Iterator[Record]:
-    """The records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number; blank lines pass.
-    `topic`: as parse_line has it."""
-    number = 0
+def read_records(
+    file: Path, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
+) -> Iterator[Record]:
+    """The records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number, also where a limit is
+    passed; blank lines pass. `topic`: as parse_line has it."""
+    number = 1
     try:
-        with open_lines(file) as lines:
-            for line in lines:
-                number += 1
+        with Content(file, limits) as content:
+            for line in content.lines():
                 if line.strip():
-                    yield parse_line(line, encoding, topic)
+                    yield parse_line(line, encoding, topic, limits)
+                number += 1
     except ValueError as e:
         raise BadLineError(file, number, str(e)) from None
     except (OSError, EOFError, gzip.zlib.error) as e:  # type: ignore[attr-defined]
         if isinstance(e, FileNotFoundError | PermissionError | IsADirectoryError):
             raise CleantailError(f"{file} cannot be read: {e.strerror}; nothing was appended") from None
-        raise BadLineError(file, number + 1, f"the file ends early or is not gzip: {e}") from None
+        raise BadLineError(file, number, f"the file ends early or is not gzip: {e}") from None
 
 
-def parse_line(line: bytes, encoding: str = "text", topic: str | None = None) -> Record:
-    """One line as a record. Raises ValueError saying which field is wrong, its value, and what is allowed.
+def parse_line(
+    line: bytes, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
+) -> Record:
+    """One line as a record. Raises ValueError saying which field is wrong, of what kind it is, and what is allowed.
 
     `topic`: what the line's own `topic` has to be where it has one; None lets it be any.
     """
+    if problem := line_problem(line, limits):
+        raise ValueError(problem)
     fields = _object(line)
     _require_topic(fields, topic)
     timestamp_ms = _integer(fields, "ts", -1, TIMESTAMP_MAX_MS, default=-1)
@@ -85,17 +98,23 @@ def parse_line(line: bytes, encoding: str = "text", topic: str | None = None) ->
         timestamp_type=_timestamp_type(fields),
         key=_bytes(fields, "key", encoding),
         value=_bytes(fields, "payload", encoding),
-        headers=_headers(fields, encoding),
+        headers=_headers(fields, encoding, limits),
     )
 
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_once)
-    except (json.JSONDecodeError, RecursionError) as e:
+    except RecursionError:
+        raise ValueError("nested too deeply: a record is an object, of which only the headers are a list") from None
+    except json.JSONDecodeError as e:
         raise ValueError(f"not JSON: {e}") from None
+    except ValueError as e:
+        if str(e).startswith("Exceeds the limit"):  # Python's: they cost the square of their number
+            raise ValueError("not JSON: a number of thousands of digits") from None
+        raise
     if not isinstance(fields, dict):
-        raise ValueError(f"not a JSON object: {_shown(fields)}")
+        raise ValueError(f"not a JSON object but {_kind(fields)}")
     if "payload" not in fields:
         raise ValueError('"payload" is missing: a record has one, null for a tombstone')
     return fields
@@ -124,9 +143,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose names occur once: of two offsets nobody knows which is meant."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{_shown(twice)} occurs twice")
+        times = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in times.items() if count > 1)
+        # an object within the line is data, and so may be its names
+        raise ValueError(f'"{twice}" occurs twice' if twice in FIELDS else "a name occurs twice in an object")
     return fields
 
 
@@ -135,14 +155,19 @@ def _integer(fields: dict[str, Any], name: str, low: int, high: int, default: in
     if value is None:
         raise ValueError(f'"{name}" is missing: an integer from {low} to {high}')
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f'"{name}" is {_shown(value)}: an integer from {low} to {high} is allowed')
+        raise ValueError(f'"{name}" is {_place(value)}: an integer from {low} to {high} is allowed')
     return value
+
+
+def _place(value: object) -> str:
+    """An offset, a partition or a time that is out of bounds says by how much; what is none of them is not shown."""
+    return str(value) if type(value) is int and abs(value) <= 10 * LONG_MAX else _kind(value)
 
 
 def _timestamp_type(fields: dict[str, Any]) -> int:
     name = fields.get("tstype", "create")
     if not isinstance(name, str) or name not in TIMESTAMP_TYPES:
-        raise ValueError(f'"tstype" is {_shown(name)}: one of {", ".join(TIMESTAMP_TYPES)} is allowed')
+        raise ValueError(f'"tstype" is {_kind(name, "another string")}: one of {", ".join(TIMESTAMP_TYPES)} is allowed')
     return TIMESTAMP_TYPES[name]
 
 
@@ -151,7 +176,7 @@ def _bytes(fields: dict[str, Any], name: str, encoding: str) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise ValueError(f'"{name}" is {_shown(value)}: a string or null is allowed')
+        raise ValueError(f'"{name}" is {_kind(value)}: a string or null is allowed')
     return _decoded(value, name, fields.get(f"{name}_encoding", encoding))
 
 
@@ -162,28 +187,31 @@ def _decoded(value: str, name: str, encoding: object) -> bytes:
         except UnicodeEncodeError:
             raise ValueError(f'"{name}" has a lone surrogate, which no bytes stand for') from None
     if encoding != "base64":
-        raise ValueError(f'"{name}_encoding" is {_shown(encoding)}: text or base64 is allowed')
+        raise ValueError(f'"{name}_encoding" is {_kind(encoding, "another string")}: text or base64 is allowed')
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError(f'"{name}" is {_shown(value)}: not base64') from None
+        raise ValueError(f'"{name}" is a string of {counted(len(value), "character")} that is not base64') from None
 
 
-def _headers(fields: dict[str, Any], encoding: str) -> tuple[Header, ...]:
+def _headers(fields: dict[str, Any], encoding: str, limits: InputLimits) -> tuple[Header, ...]:
     flat = fields.get("headers")
     if flat is None:
         return ()
     if not isinstance(flat, list) or len(flat) % 2:
         raise ValueError('"headers" is not a list of names and values in turn')
+    if len(flat) // 2 > limits.headers:
+        raise ValueError(f'"headers" are {len(flat) // 2}, of at most {limits.headers}; {limit_text(HEADERS)}')
     encoding = fields.get("headers_encoding", encoding)
     return tuple(_header(name, value, encoding) for name, value in zip(flat[::2], flat[1::2], strict=True))
 
 
 def _header(name: object, value: object, encoding: str) -> Header:
     if not isinstance(name, str) or not (value is None or isinstance(value, str)):
-        raise ValueError(f'"headers" has {_shown([name, value])}: a string and a string or null are allowed')
+        kinds = f"{_kind(name)} and {_kind(value)}"
+        raise ValueError(f'"headers" has {kinds}: a string and a string or null are allowed')
     if not _is_utf8(name):
-        raise ValueError(f'"headers" has the name {_shown(name)}: a name is UTF-8')
+        raise ValueError('"headers" has a name that is not UTF-8')
     return name, None if value is None else _decoded(value, "headers", encoding)
 
 
@@ -192,9 +220,12 @@ def _is_utf8(name: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
-def _shown(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+def _kind(value: object, string: str = "a string") -> str:
+    """What a value is, in JSON's words."""
+    if value is None:
+        return "null"
+    kinds = ((bool, "true or false"), ((int, float), "a number"), (str, string), (list, "a list"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "an object")
 
 
 def format_record(topic: str, record: Record) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from cleantail.errors import CleantailError
+from cleantail.own_home import make_folder
 
 _PAUSE_S = 0.1
 
@@ -24,9 +25,8 @@ def exclusive(home: Path, name: str, within_s: float | None = None) -> Iterator[
 
     Raises CleantailError where the lock cannot be made, and where `within_s` seconds have passed without it.
     """
-    folder = home / "locks"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = make_folder(home, "locks")
         file = (folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)).open("w")
     except OSError as e:
         raise CleantailError(f"CLEANTAIL_HOME {home} cannot be written: {e.strerror}: {e.filename}") from None

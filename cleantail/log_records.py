@@ -39,6 +39,21 @@ def log_records(
     return _scanned(table.scan(row_filter=rows, snapshot_id=snapshot_id), arrivals)
 
 
+def records_at(table: Table, partition: int, offsets: Sequence[int], snapshot_id: int) -> pa.Table:
+    """Live records of one log at a snapshot, of a few offsets. Of an adopted table whose offset is a field of a struct
+    the whole log is read: no filter reaches its files."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyiceberg.expressions import And, EqualTo, In
+
+    columns = columns_of_properties(table.properties)
+    if columns is None:
+        rows = And(EqualTo(PARTITION, partition), In(OFFSET, list(offsets)))
+        return _scanned(table.scan(row_filter=rows, snapshot_id=snapshot_id), None)
+    found = _chosen(adopted_records(table, columns, snapshot_id, partition), partition, min(offsets), False)
+    return found.filter(pc.is_in(found[OFFSET], pa.array(offsets, pa.int64())))
+
+
 def adopted_records(
     table: Table, columns: Columns, snapshot_id: int | None, partition: int, arrivals: Mapping[str, int] | None = None
 ) -> pa.Table:

@@ -78,17 +78,20 @@ class MetadataCache:
     def with_readers(self, topics: Sequence[Topic], seen: Mapping[str, Observed | None]) -> dict[str, Observed | None]:
         """What was observed, with the topics' readers as they are now: a position moves without a commit to the table.
 
-        Asks the catalog once for each namespace. A position there that is none makes its topics unreadable, as runs of
-        theirs would fail by it.
+        Asks the catalog once for each namespace. A position that is none makes its topic unreadable, as runs of it
+        would fail by it.
         """
         found: dict[str, Observed | None] = dict(seen)
         for namespace, of_namespace in _by_namespace(topics).items():
             try:
-                readers = registered_in(self._open(), namespace)
+                readers, broken = registered_in(self._open(), namespace)
             except CleantailError as e:
                 found |= {t.topic: Observed(error=str(e)) for t in of_namespace if found.get(t.topic)}
                 continue
             for topic in of_namespace:
+                if found.get(topic.topic) and topic.topic in broken:
+                    found[topic.topic] = Observed(error=broken[topic.topic])
+                    continue
                 found[topic.topic] = _read_by(found.get(topic.topic), readers.get(topic.topic, ()))
         return found
 

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cleantail.check_results import CheckResult, checks_of
+from cleantail.record_places import NOWHERE, Places, places_of
 from cleantail.rollback import ROLLBACK
 from cleantail.round_work import Work, together, work_of
 
@@ -40,18 +42,6 @@ UNDID = "undid "
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult:
-    """One expectation in one log of one round. `observed` may hold data."""
-
-    partition: int
-    expectation: str
-    rule: str
-    severity: str
-    passed: bool
-    observed: str
-
-
-@dataclass(frozen=True, slots=True)
 class LogRound:
     """One log in one round: the offsets that were dirty, the records, what would be dropped by reason, the verdict, and
     what became of it (one of OUTCOMES). `note`: who decided, and why."""
@@ -67,6 +57,7 @@ class LogRound:
     outcome: str = PUBLISHED
     note: str = ""
     work: Work = Work()
+    places: Places = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,19 +222,9 @@ def _log_round(row: Mapping[str, Any]) -> LogRound:
         records_out=row["records_out"],
         deleted=json.loads(row["deleted"]),
         passed=row["passed"],
-        checks=tuple(_check(found) for found in json.loads(row["checks"])),
+        checks=checks_of(row),
         outcome=outcome_of(row),
         note=row.get("note") or "",
         work=work_of(row),
-    )
-
-
-def _check(found: Mapping[str, Any]) -> CheckResult:
-    return CheckResult(
-        partition=found["partition"],
-        expectation=found["expectation"],
-        rule=found["rule"],
-        severity=found["severity"],
-        passed=found["passed"],
-        observed=found["observed"],
+        places=places_of(row),
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_row import Model, cross_field_error
+from cleantail.dag_ids import PREFIX_CHARS
+from cleantail.limit_configs import LimitConfigs
+from cleantail.spark_network import network_problem
 from cleantail.topic import TopicDefaults
 
 Identifier = Annotated[
@@ -25,6 +28,36 @@ def _scalar_text(value: object) -> object:
 
 
 Setting = Annotated[str, BeforeValidator(_scalar_text)]
+ROOT_ALLOWED = (
+    "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
+)
+_OWN_FOLDERS = ("airflow", "warehouse", "data_docs", "locks", "jars", "alerts", "demo")
+"""Of CLEANTAIL_HOME: what lies there is no source of records."""
+
+
+def _root(text: str) -> str:
+    path = PurePosixPath(text)
+    own = not path.is_absolute() and (not path.parts or path.parts[0] in _OWN_FOLDERS)
+    if own or path == PurePosixPath("/") or ".." in path.parts or not text.isprintable() or set("*?[") & set(text):
+        raise ValueError("not a folder of sources")
+    return text
+
+
+Root = Annotated[str, AfterValidator(_root), Field(json_schema_extra={"x-allowed": ROOT_ALLOWED})]
+AlertConnection = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_.-]{1,250}\*?$",
+        json_schema_extra={"x-allowed": "the id of an Airflow connection, or its beginning with * at the end"},
+    ),
+]
+DagPrefix = Annotated[
+    str,
+    Field(
+        pattern=rf"^[A-Za-z0-9._-]{{0,{PREFIX_CHARS}}}$",
+        json_schema_extra={"x-allowed": f"up to {PREFIX_CHARS} of the characters a-z A-Z 0-9 . _ -"},
+    ),
+]
 SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
 
 
@@ -70,14 +103,45 @@ class Spark(Model):
         description="More Spark settings.",
         json_schema_extra={"x-allowed": "names that begin with spark., each with a text or a number"},
     )
+    insecure: bool = Field(
+        default=False,
+        description="Whether a cluster master may go without authentication and encryption: for a network that is "
+        "closed by other means.",
+    )
+
+    @model_validator(mode="after")
+    def _network_is_closed(self) -> Self:
+        if allowed := network_problem(self.master, self.conf, self.insecure):
+            raise cross_field_error("master", self.conf.get("spark.master", self.master), allowed)
+        return self
 
 
 class PlatformSettings(Model):
     """The `platform:` section."""
 
     catalog: Catalog = Field(default=Catalog(), description="Where the Iceberg tables are listed and stored.")
+    sources: Annotated[tuple[Root, ...], Field(strict=False)] = Field(
+        default=("landing",),
+        description="Folders that topics' source.path may look into, absolute or inside CLEANTAIL_HOME.",
+        json_schema_extra={"x-allowed": f"a list, each {ROOT_ALLOWED}"},
+    )
     cleaner: CleanerConfigs = Field(default=CleanerConfigs(), description="Bounds over all topics.")
     spark: Spark = Field(default=Spark(), description="How Spark applications start.")
+    limits: LimitConfigs = Field(default=LimitConfigs(), description="What bad input may cost at most.")
+    allow_clock: bool = Field(
+        default=False,
+        description="Whether a run from Airflow may go by another clock than the real one, and snapshots and "
+        "branches expire by it. For trials.",
+    )
+    dag_prefix: DagPrefix = Field(
+        default="",
+        description="What the ids of the topics' DAGs begin with, so that no topic has the id, and the rights, of "
+        "another team's DAG.",
+    )
+    alert_connections: Annotated[tuple[AlertConnection, ...], Field(strict=False)] = Field(
+        default=("smtp_default", "apprise_default", "cleantail_*"),
+        description="Airflow connections that alerts of topics may use: ids, or beginnings of ids with * at the end.",
+    )
 
 
 class DefaultsFile(Model):

@@ -175,7 +175,7 @@ def differences(base_dir: Path, config_dir: Path, platform: Platform, now_ms: in
 
 def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, ConfigError]]:
     """Topic -> name of its file and the topic; name of the file -> what is wrong in it."""
-    found = [(file.name, topic) for file, topic in scan_topics(config_dir)]
+    found = [(file.name, topic) for file, topic in scan_topics(config_dir, os.environ)]
     topics = {topic.topic: (name, topic) for name, topic in found if isinstance(topic, Topic)}
     return topics, {name: topic for name, topic in found if isinstance(topic, ConfigError)}
 

@@ -169,10 +169,12 @@ def _markdown_table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> s
 
 
 def plain(text: str) -> str:
-    """Text that Markdown shows as it is, on one line: no markup, no HTML, no mention of anybody."""
+    """Text that Markdown shows as it is, on one line: no markup, no HTML, no mention of anybody, and nothing that is
+    not seen or turns the order of letters round. The tag after @ parts it from the name, which nobody is called by."""
     line = " ".join(text.split())
-    html = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
-    return _MARKUP.sub(r"\\\1", html).replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
+    seen = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
+    html = _MARKUP.sub(r"\\\1", seen.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+    return html.replace("@", "&#64;<wbr>").replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
 
 
 def _code(text: str) -> str:

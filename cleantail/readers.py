@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, TableError
 from cleantail.topic import Topic
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+logger = logging.getLogger("cleantail.readers")
 
 PROPERTY_READER = "cleantail.reader."
 """+ a hash of topic, name and partition: catalogs bound the length of a property's name."""
@@ -73,32 +76,58 @@ def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = No
 
 
 def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
-    """The topic's readers by partition and name. Raises TableError for a property that is not a position."""
-    return registered_in(catalog, namespace_of(topic)).get(topic.topic, ())
+    """The topic's readers by partition and name. Raises TableError for a property of this topic that is not a position;
+    one that says no topic, or another's, is passed over with a warning."""
+    readers, broken = registered_in(catalog, namespace_of(topic))
+    if topic.topic in broken:
+        raise TableError(broken[topic.topic])
+    for problem in broken.values():
+        logger.warning("%s; it is passed over", problem)
+    return readers.get(topic.topic, ())
 
 
-def registered_in(catalog: Catalog, namespace: str) -> dict[str, tuple[Reader, ...]]:
+def registered_in(catalog: Catalog, namespace: str) -> tuple[dict[str, tuple[Reader, ...]], dict[str, str]]:
     """Topic -> its readers by partition and name, of every topic of the namespace that has any, in one call to the
-    catalog. Raises TableError for a property that is not a position."""
+    catalog; and topic -> what is wrong with a property of it that is not a position. One that names no topic is passed
+    over with a warning."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     try:
         properties = catalog.load_namespace_properties(namespace)
     except NoSuchNamespaceError:
+        return {}, {}
+    positions: dict[str, list[Reader]] = {}
+    broken: dict[str, str] = {}
+    for name, text in sorted(properties.items()):
+        if not name.startswith(PROPERTY_READER):
+            continue
+        document = _document(text)
+        if _is_reader(document):
+            positions.setdefault(document["topic"], []).append(Reader(**document))
+        elif isinstance(document.get("topic"), str):
+            broken[document["topic"]] = f"namespace property {name} is not a reader's position: {text[:200]!r}"
+        else:
+            logger.warning("namespace property %s is not a reader's position, and is passed over", name)
+    in_order = {topic: sorted(readers, key=lambda r: (r.partition, r.name)) for topic, readers in positions.items()}
+    return {topic: tuple(readers) for topic, readers in in_order.items()}, broken
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
         return {}
-    found: dict[str, list[Reader]] = {}
-    for reader in sorted(_parsed(properties), key=lambda r: (r.partition, r.name)):
-        found.setdefault(reader.topic, []).append(reader)
-    return {topic: tuple(of_topic) for topic, of_topic in found.items()}
+    return document if isinstance(document, dict) else {}
 
 
-def _parsed(properties: Mapping[str, str]) -> Iterable[Reader]:
-    for name, text in properties.items():
-        if name.startswith(PROPERTY_READER):
-            try:
-                yield Reader(**json.loads(text))
-            except (ValueError, TypeError) as e:
-                raise TableError(f"namespace property {name} is not a reader's position: {e}: {text[:200]!r}") from e
+def _is_reader(document: Mapping[str, Any]) -> bool:
+    """Whether there is all of a Reader and nothing else, each of its type. A bool is no number."""
+    numbers, texts = ("partition", "offset", "at_ms"), ("topic", "name")
+    return (
+        document.keys() == {*numbers, *texts}
+        and all(type(document[key]) is int and document[key] >= 0 for key in numbers)
+        and all(type(document[key]) is str for key in texts)
+    )
 
 
 def _property(reader: Reader) -> str:

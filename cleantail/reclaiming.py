@@ -31,7 +31,8 @@ class ReclaimPlan:
 
 
 def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
-    """What reclaim would do now.
+    """What reclaim would do now, by the clock of expiry (cleantail.clocks). Where the table's gc.enabled is false no
+    snapshot expires: files would go with it.
 
     Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round
     knows what arrived. A file of an adopted table that several logs share stays as it is.
@@ -47,6 +48,8 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
         groups += rewrite_groups(files, configs)
     oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
     expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)
+    if not facts.may_delete_files:
+        expired = 0
     branches = past_their_time(facts.branches, configs.cleantail_failed_branch_retention_ms, now_ms)
     return ReclaimPlan(tuple(groups), expired, _reason(groups, expired, branches), tuple(branches))
 

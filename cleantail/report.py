@@ -31,6 +31,8 @@ RECLAIMED = (
     "orphans_removed",
     "failed_branches_dropped",
     "evidence_files_merged",
+    "side_snapshots_expired",
+    "side_orphans_removed",
 )
 """Counts of a reclaim, as its job names them."""
 

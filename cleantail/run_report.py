@@ -10,10 +10,11 @@ from rich.markup import escape
 
 from cleantail.approval import held_message
 from cleantail.approval_text import sample_lines
-from cleantail.config import Topic
+from cleantail.config import Platform, Topic
 from cleantail.console import console, folding_table, print_json
 from cleantail.evaluate import RunPlan
 from cleantail.retention import NO_DELETE
+from cleantail.sampled import sampled_records
 from cleantail.status_report import print_holds
 from cleantail.words import counted, until
 
@@ -119,12 +120,13 @@ def _print_checks(result: dict[str, Any]) -> None:
         print(f"data docs: {docs}")
 
 
-def held(topic: Topic, result: dict[str, Any], for_machines: bool) -> bool:
+def held(topic: Topic, platform: Platform, result: dict[str, Any], for_machines: bool) -> bool:
     """Whether a round of the run waits for approval; for people with counts, a sample, and what to do (stderr)."""
     stages = [result[name] for name in ("compacted", "expired") if result.get(name, {}).get("holds")]
     for stage in stages:
         print(f"error: {held_message(topic.topic, stage['holds'])}", file=sys.stderr)
         if not for_machines:
-            print("\n".join(sample_lines(stage["sample"]) or ["nothing would go"]), file=sys.stderr)
+            lines = sample_lines(stage["sample"], sampled_records(topic, platform, stage["sample"]))
+            print("\n".join(lines or ["nothing would go"]), file=sys.stderr)
             print(f"cleantail compact {topic.topic} --approve makes the round anew and publishes it", file=sys.stderr)
     return bool(stages)

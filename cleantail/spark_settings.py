@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from cleantail.errors import CleantailError
+from cleantail.jar_list import on_class_path
 from cleantail.platform_config import Platform
+from cleantail.spark_network import authentication, network_problem
 
 CATALOG_USER = "CLEANTAIL_CATALOG_USER"
 CATALOG_PASSWORD = "CLEANTAIL_CATALOG_PASSWORD"
@@ -48,8 +51,9 @@ SMALL_RUN = {
 
 
 def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
-    """The jars that `make setup` fetched once, so that no job resolves packages when it starts."""
-    return sorted(jars_directory(platform, env).glob("*.jar"))
+    """The jars that `make setup` fetched once, so that no job resolves packages when it starts: those that are listed
+    (spark_jobs/conf/jars.txt), and no other. Raises CleantailError where one has another size than is listed."""
+    return on_class_path(jars_directory(platform, env))
 
 
 def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
@@ -64,7 +68,12 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
     read by SQL that names its path: that stays switched off.
 
     `records`: how many the application is going to read, where that is known (SMALL_RECORDS).
+
+    Raises CleantailError for a cluster master on an open network (cleantail.spark_network) and for a jar that is not
+    the one that was listed.
     """
+    if allowed := network_problem(platform.spark.master, platform.spark.conf, platform.spark.insecure):
+        raise CleantailError(f"platform.spark.master {platform.spark.master} is not allowed: {allowed}")
     prefix = f"spark.sql.catalog.{platform.catalog.name}"
     catalog = {f"{prefix}.{key}": value for key, value in _spark_catalog(platform).items()}
     return {
@@ -90,6 +99,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.driver.bindAddress": "127.0.0.1" if platform.spark.master.startswith("local") else "0.0.0.0",
         **({"spark.driver.host": "127.0.0.1"} if platform.spark.master.startswith("local") else {}),
+        **authentication(platform.spark.conf.get("spark.master", platform.spark.master)),
         **(SMALL_RUN if records is not None and records <= SMALL_RECORDS else {}),
         **platform.spark.conf,
         "spark.sql.runSQLOnFiles": "false",  # no SQL reads a file by its path, whoever wrote it: always

@@ -15,6 +15,7 @@ from cleantail.errors import TableError
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.log_state import kept_log_start
+from cleantail.neighbours import may_delete_files
 from cleantail.partition_state import (
     PROPERTY_INGESTED,
     PartitionState,
@@ -61,6 +62,7 @@ class TableFacts:
     readers: tuple[Reader, ...] = ()
     branches: tuple[str, ...] = ()
     last_compaction: LastCompaction | None = None
+    may_delete_files: bool = True
 
     @property
     def partitions(self) -> list[int]:
@@ -80,11 +82,12 @@ def require_partition(topic: Topic, partition: int | None, known: Collection[int
         raise TableError(f"topic {topic.topic} has no partition {partition}: it has {has}")
 
 
-def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
-    """Everything evaluate and status need, in one pass over the current snapshot's manifests."""
+def table_facts(table: Table, readers: tuple[Reader, ...] = (), snapshot_id: int | None = None) -> TableFacts:
+    """Everything evaluate and status need, in one pass over a snapshot's manifests, the current one's when None; the
+    logs' states are those of now. Raises TableError for an unknown snapshot."""
     from pyiceberg.table.refs import MAIN_BRANCH
 
-    snapshot = table.current_snapshot()
+    snapshot = _snapshot(table, snapshot_id)
     states = states_of_properties(table.properties, ".".join(table.name()))
     files = _live_files(table, snapshot) if snapshot else ()
     held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
@@ -93,7 +96,7 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
         snapshot_id=snapshot.snapshot_id if snapshot else None,
         sequence_number=(snapshot.sequence_number or 0) if snapshot else 0,
         files=files,
-        arrived=_arrived(table, files, states),
+        arrived=_arrived(table, snapshot, files, states),
         states=states,
         ingested=frozenset(
             name[len(PROPERTY_INGESTED) :] for name in table.properties if name.startswith(PROPERTY_INGESTED)
@@ -102,6 +105,7 @@ def table_facts(table: Table, readers: tuple[Reader, ...] = ()) -> TableFacts:
         readers=readers,
         branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
         last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
+        may_delete_files=may_delete_files(table.properties),
     )
 
 
@@ -171,7 +175,9 @@ def _delete_file(file: Mapping[str, Any]) -> DeleteFile:
     return DeleteFile(str(of), path, kind, int(file["record_count"]))
 
 
-def _arrived(table: Table, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]) -> tuple[DataFile, ...]:
+def _arrived(
+    table: Table, snapshot: Snapshot | None, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]
+) -> tuple[DataFile, ...]:
     """The files with records that each log's last round had not seen.
 
     A file above the round's sequence number came later, or was merged later from files that the round knew
@@ -184,7 +190,7 @@ def _arrived(table: Table, files: tuple[DataFile, ...], states: Mapping[int, Par
     merged = [f for f in newer if operations.get(f.snapshot_id) == "replace" or f.snapshot_id not in operations]
     if not merged:
         return tuple(newer)
-    history = _added_since(table, min(known.get(f.partition, 0) for f in merged))
+    history = _added_since(table, snapshot, min(known.get(f.partition, 0) for f in merged))
     if history is None:
         return tuple(newer)
     logs = {f.partition for f in merged}
@@ -193,11 +199,11 @@ def _arrived(table: Table, files: tuple[DataFile, ...], states: Mapping[int, Par
     return (*untouched, *really_new)
 
 
-def _added_since(table: Table, sequence_number: int) -> list[DataFile] | None:
-    """Data files that appends added after `sequence_number`; None where that part of the history has expired."""
+def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) -> list[DataFile] | None:
+    """Data files that appends added after `sequence_number` up to the snapshot; None where that part of the history has
+    expired."""
     added: list[DataFile] = []
     by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
-    snapshot = table.current_snapshot()
     while snapshot is not None and (snapshot.sequence_number or 0) > sequence_number:
         added += files_added_by(table, snapshot)
         parent = snapshot.parent_snapshot_id

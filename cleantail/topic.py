@@ -12,11 +12,13 @@ from pydantic import AfterValidator, Field, model_validator
 from cleantail.check import Check
 from cleantail.check_arguments import column_problems
 from cleantail.columns import Columns
-from cleantail.config_row import Model, cross_field_error, problems_error
+from cleantail.config_row import Model, PrintableText, cross_field_error, problems_error
 from cleantail.events import Event
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.run_schedule import Schedule, parts_of, topic_asset_uri
 
+ALERTS = "alerts"
+"""Folder of CLEANTAIL_HOME that alerts to files are written into, and nothing else."""
 DEFAULT_SCHEDULE = "*/15 * * * *"
 
 
@@ -46,10 +48,11 @@ def _some(events: tuple[Event, ...]) -> tuple[Event, ...]:
     return events
 
 
-def _inner_path(text: str) -> str:
+def _alert_path(text: str) -> str:
     path = PurePosixPath(text)
-    if not path.name or path.is_absolute() or ".." in path.parts or not re.fullmatch(r"[\w./+= -]+", text):
-        raise ValueError("not a path inside CLEANTAIL_HOME")
+    below = len(path.parts) > 1 and path.parts[0] == ALERTS
+    if not below or ".." in path.parts or text.endswith("/") or not re.fullmatch(r"[\w./+= -]+", text):
+        raise ValueError("not a file below CLEANTAIL_HOME/alerts")
     return text
 
 
@@ -75,7 +78,11 @@ Endpoint = Annotated[
     str, _text(r"[A-Za-z0-9._~/?=&%-]*", "a path on the connection's host (the host is in the connection)")
 ]
 UserId = Annotated[str, _text(r"[^\s,;<>{}]{1,250}", "the id of an Airflow user, without spaces")]
-InnerPath = Annotated[str, AfterValidator(_inner_path), _rule("a path inside CLEANTAIL_HOME, without ..")]
+AlertPath = Annotated[
+    str,
+    AfterValidator(_alert_path),
+    _rule(f"a file below {ALERTS}/ in CLEANTAIL_HOME, without .., as {ALERTS}/orders.jsonl"),
+]
 SourcePath = Annotated[
     str,
     AfterValidator(_source_path),
@@ -94,7 +101,9 @@ class Source(Model):
 
     type: Literal["files"] = Field(default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz.")
     path: SourcePath | None = Field(
-        default=None, description="Files that each DAG run ingests first; relative to CLEANTAIL_HOME."
+        default=None,
+        description="Files that each DAG run ingests first, in a folder of platform.sources (landing); relative to "
+        "CLEANTAIL_HOME.",
     )
     topic: LineTopic | None = Field(
         default=None,
@@ -110,7 +119,7 @@ class Source(Model):
 
 
 class Channel(Model):
-    """What all kinds of alerts have: the events that they are sent for."""
+    """What all kinds of alerts have: the events that they are sent for, and whether records may be in them."""
 
     events: Annotated[tuple[Annotated[Event, Field(strict=False)], ...], Field(strict=False), AfterValidator(_some)] = (
         Field(
@@ -119,11 +128,15 @@ class Channel(Model):
             json_schema_extra={"x-allowed": f"a list of {', '.join(Event)}", "minItems": 1},
         )
     )
+    values: bool = Field(
+        default=False,
+        description="true: a message about a failed check quotes a few of the records, key, value and headers.",
+    )
 
     @property
     def name(self) -> str:
-        """Tells the channels of a topic apart, also after `events` or their order has changed."""
-        where = self.model_dump_json(exclude={"events"})
+        """Tells the channels of a topic apart, also after `events`, their order or `values` has changed."""
+        where = self.model_dump_json(exclude={"events", "values"})
         return f"{getattr(self, 'type', '')} {hashlib.sha256(where.encode()).hexdigest()[:12]}"
 
 
@@ -163,10 +176,10 @@ class AppriseAlert(Channel):
 
 
 class FileAlert(Channel):
-    """An alert as a JSON line at the end of a local file."""
+    """An alert as a JSON line at the end of a local file, which is its owner's alone."""
 
     type: Literal["file"]
-    path: InnerPath = Field(description="File, relative to CLEANTAIL_HOME.")
+    path: AlertPath = Field(description="File below alerts/, relative to CLEANTAIL_HOME.")
 
 
 Alert = Annotated[MailAlert | WebhookAlert | SlackAlert | AppriseAlert | FileAlert, Field(discriminator="type")]
@@ -179,7 +192,7 @@ class TopicDefaults(Model):
         default=DEFAULT_SCHEDULE,
         description="When the DAG runs: cron, a preset, or a mapping of cron and assets; null is only by hand.",
     )
-    owner: str = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
+    owner: PrintableText = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
     config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
     publish: Literal["auto", "approve"] = Field(
         default="auto", description="approve: every round waits for a person before it is published."

@@ -24,8 +24,12 @@ COLUMNS = {
 }
 """Column -> Spark SQL type. `timestamp` is timestamptz in Iceberg, in UTC; the rest as Kafka has it."""
 
+PROPERTY_SIDE_OF = "cleantail.side-of"
+"""Table property: whose side table it is, so that none is taken for another topic's table."""
 LEDGER_SUFFIX = "_deleted_versions"
 """+ the topic table's name: the side table of versions whose tombstones have gone."""
+KEYLESS_SUFFIX = "_keyless"
+"""+ the topic table's name: the side table of records without a key."""
 LATEST_SUFFIX = "_latest"
 """+ the topic table's name: the view of the current state."""
 

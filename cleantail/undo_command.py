@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.config import Platform, Topic
+from cleantail.digest_cache import DigestCache
 from cleantail.errors import CleantailError
+from cleantail.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.rolling_back import LogWithout, preview_ingestion
-from cleantail.source_files import content_digest, matching_files
+from cleantail.source_files import content_digest
+from cleantail.source_paths import matching_files
 from cleantail.undo_ingestion import LAST, IngestionUndo, UndoneIngestion, Wanted
 from cleantail.words import instant
 
 SNAPSHOT_DIGITS = 19
 
 
-def wanted_of(text: str) -> Wanted:
+def wanted_of(text: str, limits: InputLimits = DEFAULT_LIMITS) -> Wanted:
     """What `--ingestion` means: `last`, a snapshot's id, or a file, by its content where it is there, else by its name
     (a file that is called like a number is `./NUMBER`). Raises BadLineError for a file that is damaged."""
     if text == LAST:
@@ -29,12 +32,12 @@ def wanted_of(text: str) -> Wanted:
     if text.isascii() and text.isdigit() and len(text) <= SNAPSHOT_DIGITS:
         return Wanted(text, snapshot_id=int(text))
     file = Path(text)
-    return Wanted(text, sha256=content_digest(file) if file.is_file() else None, name=file.name)
+    return Wanted(text, sha256=content_digest(file.resolve(), limits) if file.is_file() else None, name=file.name)
 
 
 def run(arguments: argparse.Namespace, topic: Topic, platform: Platform, step: Callable[[str], None]) -> int:
     """Shows what goes first, and only that with --dry-run. Done before is done: nothing is changed again."""
-    found = preview_ingestion(topic, platform, wanted_of(arguments.ingestion))
+    found = preview_ingestion(topic, platform, wanted_of(arguments.ingestion, platform.limits.of_input))
     if isinstance(found, UndoneIngestion):
         _report_done_before(topic, found, arguments.json)
         return 0
@@ -58,13 +61,21 @@ def run(arguments: argparse.Namespace, topic: Topic, platform: Platform, step: C
 def _come_again(topic: Topic, platform: Platform, planned: IngestionUndo) -> list[str]:
     """The ingestion's files that source.path still means: the next run of the DAG would ingest them again."""
     digests = {file.sha256 for file in planned.sources.files}
-    found = matching_files(platform.home, topic.source.path) if topic.source.path else []
-    return [str(file) for file in found if _digest(file) in digests]
+    with DigestCache(platform.home, platform.limits.of_input) as cache:
+        return [str(file) for file in _matching(topic, platform) if _digest(cache, file) in digests]
 
 
-def _digest(file: Path) -> str | None:
+def _matching(topic: Topic, platform: Platform) -> list[Path]:
+    """None where the next run could not take any either: it says why."""
     try:
-        return content_digest(file)
+        return matching_files(platform, topic.source.path) if topic.source.path else []
+    except CleantailError:
+        return []
+
+
+def _digest(cache: DigestCache, file: Path) -> str | None:
+    try:
+        return cache.digest(file, int(time.time() * 1000))
     except CleantailError:
         return None  # the next run says what is wrong with it
 

@@ -25,6 +25,11 @@ def be(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
+def one_line(text: str) -> str:
+    """Text without line breaks, and without characters that are not seen or turn the order of letters round."""
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())
+
+
 def size(count: int) -> str:
     """Bytes as people write them."""
     value = float(count)

@@ -84,6 +84,11 @@ def pack(
         else:
             groups.append([work])
     return tuple(
-        WorkUnit(round_id, n, now_ms, base_snapshot_id, f"ct_{round_id}_u{n}", tuple(group))
+        WorkUnit(round_id, n, now_ms, base_snapshot_id, branch_stem(round_id, n), tuple(group))
         for n, group in enumerate(groups)
     )
+
+
+def branch_stem(round_id: str, unit: int) -> str:
+    """The name of a unit's branch, before each try of its task gives it a time."""
+    return f"ct_{round_id}_u{unit}"

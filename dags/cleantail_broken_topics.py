@@ -1,7 +1,9 @@
 """The import error of the topics whose YAML is broken; without broken topics this file does nothing.
 
 Airflow hides every DAG of a file that has an import error. So the DAGs are in cleantail_topics.py, which passes over
-broken topics, and the error is here, in a file that has no DAG.
+broken topics, and the error is here, in a file that has no DAG. Airflow shows such errors to all who may see any,
+whatever DAGs they may read: so this one says file, line and key, and no value. The rest is said by
+`cleantail check-config`, and on the topic's page to those who may read its DAG.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from cleantail.errors import CleantailError
 from cleantail_airflow.assets import usable_topics
 from cleantail_airflow.places import config_dir
 
-found = [str(error) for _, error in usable_topics(config_dir(os.environ)) if isinstance(error, ConfigError)]
+found = [line for _, e in usable_topics(config_dir(os.environ)) if isinstance(e, ConfigError) for line in e.places]
 if found:
-    problems = dict.fromkeys(found)  # a broken defaults.yaml breaks every topic in the same way
-    raise CleantailError("\n".join(["topics without a DAG until their file is right:", *problems]))
+    places = dict.fromkeys(found)  # a broken defaults.yaml breaks every topic in the same way
+    head = "topics without a DAG until their file is right; what is wrong says `cleantail check-config`:"
+    raise CleantailError("\n".join([head, *places]))

@@ -6,13 +6,15 @@ import os
 
 from airflow.sdk import get_parsing_context
 
-from cleantail.config import Topic
+from cleantail.config import Topic, dag_prefix
+from cleantail.dag_ids import dag_id_of
 from cleantail_airflow.assets import usable_topics
 from cleantail_airflow.places import config_dir
 from topic_dag import topic_dag
 
 wanted = get_parsing_context().dag_id  # a task needs only its own DAG
+prefix = dag_prefix(config_dir(os.environ))
 
 for _, topic in usable_topics(config_dir(os.environ)):
-    if isinstance(topic, Topic) and wanted in (None, topic.topic):
+    if isinstance(topic, Topic) and wanted in (None, dag_id_of(topic.topic, prefix)):
         globals()[f"dag of {topic.topic}"] = topic_dag(topic, config_dir(os.environ))

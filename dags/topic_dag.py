@@ -37,15 +37,17 @@ task.
 - `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else
   clear the task: it repeats safely.
 - `check_quality`: the partitions in the message are held back and `main` has nothing of them; the others are
-  published. The message lists partition, expectation and observed value; the evidence table and Data Docs have more.
+  published. The message lists partition, expectation, counts and offsets; the topic's page shows the records.
   What was held back stays on a branch `failed_…`, which the tab Compaction and `cleantail status` name.
   Correct the data or the check. The partition is tried again by itself after a pause, at the next run after **Release**
   on the tab Compaction, or at once by **Trigger** with `force`.
 - `publish`: other writers rewrote the same files more often than the round was started over. Nothing is lost: the
   next run does it.
   Or what somebody approved cannot be published as it was shown: nothing was, the next run asks again.
+  Or nobody who may has approved it, or an XCom says else than the evidence: the message says which, and what to clear.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
-- `rollback`: the message says why nothing was undone, as a snapshot that has expired.
+- `rollback`: the message says why nothing was undone, as a snapshot that has expired, or a user who is not among the
+  approvers of a topic with `publish: approve`.
 - `reclaim`: files could not be rewritten. The data is right, the space not yet free: clear the task.
 - `alert`, `alert_early`: a channel in the message could not be reached: look at its Airflow connection. The next run
   tells it.
@@ -62,9 +64,9 @@ wait behind it, other topics do not. Where nothing had to be asked the task is s
 
 ## By hand
 **Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one), `now_ms`
-(another clock) and `rollback_to` (undo: `last` is to before the last published round; what was appended since stays;
-the next run compacts anew, so correct the YAML first). A run that is triggered with any other name ends at its first
-task. A wrong file that was ingested is taken back on the command line alone. The same code without Airflow:
+(another clock, in trials) and `rollback_to` (undo: `last` is to before the last published round; what was appended
+since stays; the next run compacts anew, so correct the YAML first). A run that is triggered with any other name ends at
+its first task. A wrong file that was ingested is taken back on the command line alone. The same code without Airflow:
 
 ```
 cleantail status TOPIC                 # log state by partition
@@ -94,11 +96,13 @@ from typing import Any
 from airflow.sdk import DAG, Param, TaskGroup
 
 from cleantail.approval import can_be_held
-from cleantail.config import Topic, load_platform
+from cleantail.config import Platform, Topic, load_platform
 from cleantail.config_row import LONG_MAX
+from cleantail.dag_ids import dag_id_of
 from cleantail.run_schedule import schedule_words, topic_asset_uri
+from cleantail.words import one_line
 from cleantail_airflow.alert_task import AlertOperator
-from cleantail_airflow.approvals import ROLLBACK_TO, ApproveOperator
+from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, ApproveOperator
 from cleantail_airflow.assets import schedule_of
 from cleantail_airflow.evaluate_task import EvaluateOperator
 from cleantail_airflow.operators import ALERT, ALERT_EARLY, EVALUATE, OUTCOME, OutcomeOperator
@@ -106,7 +110,6 @@ from cleantail_airflow.pool import POOL
 from cleantail_airflow.stations import (
     CHECK_QUALITY,
     COMPACT,
-    EXPIRE_TOMBSTONES,
     PUBLISH_EXPIRY,
     CheckQualityOperator,
     CompactOperator,
@@ -128,8 +131,8 @@ PARAMS = {
         None,
         type=["null", "integer"],
         minimum=0,
-        description="Empty: now. Else the clock of every decision, in milliseconds since 1970 (Unix ms): "
-        "`date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
+        description="Empty: now. Else, where platform.allow_clock is true, the clock of every decision, in "
+        "milliseconds since 1970 (Unix ms): `date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
     ),
     ROLLBACK_TO: Param(
         None,
@@ -142,9 +145,10 @@ PARAMS = {
 
 def topic_dag(topic: Topic, config_dir: Path) -> DAG:
     """The DAG of one topic. The same YAML gives the same DAG, so that Airflow keeps one version of it."""
+    platform = load_platform(config_dir, os.environ)
     with DAG(
-        dag_id=topic.topic,
-        description=topic.description or f"Log compaction of {topic.table}",
+        dag_id=dag_id_of(topic.topic, platform.dag_prefix),
+        description=one_line(topic.description) or f"Log compaction of {topic.table}",
         doc_md=f"{__doc__}\n\n{settings_table(topic)}",
         schedule=schedule_of(topic),
         start_date=FIRST_DAY,
@@ -152,7 +156,7 @@ def topic_dag(topic: Topic, config_dir: Path) -> DAG:
         max_active_runs=1,
         tags=_tags(topic),
         params=PARAMS,
-        default_args=_default_args(topic, config_dir),
+        default_args=_default_args(topic, platform),
     ) as dag:
         _tasks(topic, str(config_dir))
     return dag
@@ -173,16 +177,16 @@ def _tasks(topic: Topic, config_dir: str) -> None:
             tasks.append(AlertOperator(task_id=ALERT_EARLY, **early, **common))
             tasks.append(ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, trigger_rule="one_done", **asks))
         # where nothing has to be asked approve is skipped, which is no reason not to publish
-        rule, approval = ("all_done", APPROVE) if held else ("one_done", None)
-        publish = PublishOperator(task_id=PUBLISH, trigger_rule=rule, approval=approval, **spark)
+        publish = PublishOperator(task_id=PUBLISH, trigger_rule="all_done" if held else "one_done", **spark)
     tasks.append(publish)
     with _group("upkeep", "What is due by time: tombstones past their horizon, space"):
         tasks.append(ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark))
         if held:  # expire_tombstones is skipped where it published nothing, as when it waits
             asks["trigger_rule"] = "all_done"
             tasks.append(ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
-            told = {"source": EXPIRE_TOMBSTONES, "approval": APPROVE_EXPIRY, "trigger_rule": "one_done"}
-            tasks.append(PublishOperator(task_id=PUBLISH_EXPIRY, **told, **spark))
+            tasks.append(
+                PublishOperator(task_id=PUBLISH_EXPIRY, source=EXPIRE_TOMBSTONES, trigger_rule="one_done", **spark)
+            )
         reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
         tasks.append(reclaim)
     if topic.source.path:
@@ -205,8 +209,8 @@ def _group(name: str, tooltip: str) -> TaskGroup:
     return TaskGroup(group_id=name, tooltip=tooltip, prefix_group_id=False)
 
 
-def _default_args(topic: Topic, config_dir: Path) -> dict[str, Any]:
-    backoff_ms = load_platform(config_dir, os.environ).cleaner.log_cleaner_backoff_ms
+def _default_args(topic: Topic, platform: Platform) -> dict[str, Any]:
+    backoff_ms = platform.cleaner.log_cleaner_backoff_ms
     return {
         "owner": topic.owner,
         "retries": RETRIES,
@@ -252,4 +256,5 @@ def _days(milliseconds: int) -> str:
 
 
 def _code(text: str) -> str:
-    return f"`{text.replace('|', '/').replace('`', '')}`" if text else ""
+    shown = one_line(text).replace("|", "/").replace("`", "")
+    return f"`{shown}`" if shown else ""

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleantail.own_home import make_home
+
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "demo" / "config"
 MARK = ".made-by-cleantail-demo"
@@ -45,7 +47,8 @@ class Home:
                 raise DemoError(f"{self.path} was not made by the demonstration: move it away first")
             self.airflow("down")
             shutil.rmtree(self.path)
-        self.path.mkdir(parents=True)
+        make_home(self.path.parent)
+        make_home(self.path)
         (self.path / MARK).touch()
 
     def environment(self) -> dict[str, str]:
@@ -93,7 +96,7 @@ class Home:
 
     @property
     def alerts(self) -> Path:
-        return self.path / "alerts.jsonl"
+        return self.path / "alerts" / "demo.jsonl"
 
 
 def free_port() -> int:

@@ -56,7 +56,7 @@ def environment(work: Path, jars: Path, packages: str) -> dict[str, str]:
 def embedded_config(work: Path, topic: Mapping[str, Any]) -> Path:
     config = work / "config-embedded"
     _write_topic(config, topic)
-    (config / "defaults.yaml").write_text("platform: {spark: {master: 'local[2]'}}\n")
+    (config / "defaults.yaml").write_text("platform: {allow_clock: true, spark: {master: 'local[2]'}}\n")
     return config
 
 
@@ -70,6 +70,7 @@ def services_config(work: Path, ports: Ports, topic: Mapping[str, Any]) -> Path:
         text = text.replace(f"//{name}", f"//{LOOPBACK}:{ports[port]}")
     platform = yaml.safe_load(text.replace("/opt/cleantail/jars", str(work / "jars")))
     platform["platform"]["spark"]["conf"] |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    platform["platform"]["allow_clock"] = True  # snapshots expire by a clock that is ahead
     (config / "defaults.yaml").write_text(yaml.safe_dump(platform))
     return config
 

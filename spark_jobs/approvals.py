@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from cleantail.approval import Rejection, after_rejection, holds_of
-from cleantail.approval_text import KEY_CHARS, VALUE_CHARS, shown
 from cleantail.config import Platform
 from cleantail.failed_branches import replaced
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.past_rounds import REJECTED, WITHDRAWN
-from cleantail.topic_table import KEY, OFFSET, PARTITION, VALUE
+from cleantail.record_places import Going
+from cleantail.topic_table import KEY, OFFSET, PARTITION
 from cleantail.work_units import WorkUnit
 from spark_jobs.changes import texts
 from spark_jobs.evidence import append_answer, has_answer
@@ -27,26 +27,31 @@ from spark_jobs.transforms.winners import below_end
 from spark_jobs.vectors import FILE, POS, with_place
 
 SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
-KEPT, WHOLE_KEY = "kept_offset", "whole_key"
-BYTES_A_CHAR = 4
-"""Of UTF-8, at most: so many bytes surely hold a character."""
+KEPT = "kept_offset"
 
 
-def with_holds(table: TopicTable, checked: dict[str, Any], units: Sequence[WorkUnit]) -> dict[str, Any]:
-    """The checked round with `holds` and `sample`; both are empty where it may be published at once."""
+def with_holds(table: TopicTable, checked: dict[str, Any]) -> dict[str, Any]:
+    """The checked round with `holds`: empty where it may be published at once."""
     passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
-    holds = [asdict(hold) for hold in holds_of(table.topic, checked["measures"], passed)]
-    return checked | {"holds": holds, "sample": sample_of(table, units, passed) if holds else []}
+    return checked | {"holds": [asdict(hold) for hold in holds_of(table.topic, checked["measures"], passed)]}
+
+
+def with_sample(table: TopicTable, checked: dict[str, Any], units: Sequence[WorkUnit]) -> dict[str, Any]:
+    """The checked round with `sample`: empty where nobody is asked."""
+    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
+    return checked | {"sample": sample_of(table, units, passed) if checked["holds"] else []}
 
 
 def sample_of(table: TopicTable, units: Sequence[WorkUnit], partitions: set[int]) -> list[dict[str, Any]]:
-    """Records that the branches remove, the lowest offsets of each log, with key and value cut short."""
+    """Which records the branches remove: the lowest offsets of each log. Keys never leave Spark: who has to see what
+    goes reads it from the table (`cleantail.shown_records`)."""
     rows: list[dict[str, Any]] = []
     for unit in units:
         logs = [w.partition for w in unit.partitions if w.partition in partitions]
         if logs and len(rows) < SAMPLE_RECORDS:
             sampled = _removed(table, unit, logs).limit(SAMPLE_RECORDS - len(rows))
-            rows += [_record(row) for row in _with_kept(table, unit, logs, sampled).collect()]
+            found = _with_kept(table, unit, logs, sampled).collect()
+            rows += [Going(row[PARTITION], row[OFFSET], row[KEPT]).as_json() for row in found]
     return sorted(rows, key=lambda r: (r["partition"], r["offset"]))
 
 
@@ -57,14 +62,14 @@ def _with_kept(table: TopicTable, unit: WorkUnit, logs: list[int], sampled: Data
     left = below_end(table.at_branch(unit.branch), works)
     kept = left.select(F.col(PARTITION).alias("kept_partition"), F.col(KEY).alias("kept_key"), OFFSET)
     of_key = kept.groupBy("kept_partition", "kept_key").agg(F.max(OFFSET).alias(KEPT))
-    few = F.broadcast(sampled.select(PARTITION, WHOLE_KEY).distinct())
-    same = (F.col(PARTITION) == F.col("kept_partition")) & (F.col(WHOLE_KEY) == F.col("kept_key"))
+    few = F.broadcast(sampled.select(PARTITION, KEY).distinct())
+    same = (F.col(PARTITION) == F.col("kept_partition")) & (F.col(KEY) == F.col("kept_key"))
     winners = of_key.join(few, same, "left_semi")
-    return sampled.join(F.broadcast(winners), same, "left").drop(WHOLE_KEY, "kept_partition", "kept_key")
+    return sampled.join(F.broadcast(winners), same, "left").select(PARTITION, OFFSET, KEPT)
 
 
 def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
-    """Which they are is found without values; those are read of the sample alone."""
+    """(partition, offset, key) of the sample: which they are is found first, without keys."""
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
     inside = F.col(PARTITION).isin(logs)
     left = with_place(branch.where(inside))
@@ -73,30 +78,8 @@ def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
     found = gone.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank").collect()
     places = [(F.xxhash64("_file") == r[FILE]) & (F.col(POS) == r[POS]) for r in found[:SAMPLE_RECORDS]]
     offsets = sorted({r[OFFSET] for r in found})
-    return base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, places, F.lit(False))).select(
-        PARTITION,
-        OFFSET,
-        F.col(KEY).alias(WHOLE_KEY),
-        *(
-            column
-            for name, chars in ((KEY, KEY_CHARS), (VALUE, VALUE_CHARS))
-            for column in (
-                F.substring(name, 1, chars * BYTES_A_CHAR).alias(name),
-                F.length(name).alias(f"{name}_length"),
-            )
-        ),
-    )
-
-
-def _record(row: Any) -> dict[str, Any]:
-    key, value = row[KEY], row[VALUE]
-    return {
-        "partition": row[PARTITION],
-        "offset": row[OFFSET],
-        KEPT: row[KEPT],
-        "key": shown(None if key is None else bytes(key), row[f"{KEY}_length"], KEY_CHARS),
-        "value": shown(None if value is None else bytes(value), row[f"{VALUE}_length"], VALUE_CHARS),
-    }
+    sampled = base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, places, F.lit(False)))
+    return sampled.select(PARTITION, OFFSET, KEY)
 
 
 def set_aside(

@@ -1,6 +1,8 @@
 """Check a round on its branches before any reader sees it: Great Expectations on what was measured and on records.
 
-    spark-submit spark_jobs/check_quality.py --config config --topic orders --round '{"round": …, "units": […]}'
+    spark-submit spark_jobs/check_quality.py --config config --topic orders --round '{"round": …, "branches": […]}'
+
+What compact did is read from the heads of the branches, and not from what its task has handed on.
 
 Results go to the evidence table, to Data Docs and into the result. Exit code 1 when a log's check failed; publish
 then leaves that log out.
@@ -25,9 +27,10 @@ from cleantail.evaluate import log_states, read_facts
 from cleantail.keyless import KEYLESS_RULE, held_logs, held_words
 from cleantail.round_state import COMPACT, EXPIRE
 from cleantail.rules import RULES
+from cleantail.staged_units import UNIT, require_one_round, staged_unit
 from cleantail.topic_table import KEY, PARTITION, VALUE
 from cleantail.work_units import WorkUnit
-from spark_jobs.approvals import with_holds
+from spark_jobs.approvals import with_holds, with_sample
 from spark_jobs.contradictions import of_topic
 from spark_jobs.evidence import append_evidence
 from spark_jobs.expectations import Auditor, preload
@@ -36,6 +39,7 @@ from spark_jobs.job import Job, parser, run_job
 from spark_jobs.measures import measure_unit, rows_by_log
 from spark_jobs.session import grouped_by_log, start_session
 from spark_jobs.tables import TopicTable
+from spark_jobs.time_limit import TimeLimit
 from spark_jobs.transforms.audit import full_proof
 from spark_jobs.transforms.winners import below_end, span_condition
 
@@ -65,11 +69,12 @@ def check_round(
     measures = [m | _keyless(held, m[PARTITION]) for m in measures]
     findings = for_keyless(auditor.check_round(round_id, [_violations(m, rules) for m in measures]), held)
     findings = [_with_offset(finding, measures) for finding in findings]
+    limit = TimeLimit(platform.limits.checks_max_ms)
     for work in works:
         judged = [w for w in work.partitions if (expiring or not w.only_retention) and w.partition not in held]
         if judged:
             records = as_text(below_end(table.at_branch(work.branch), judged))
-            findings += auditor.check_records(round_id, records, [w.partition for w in judged])
+            findings += auditor.check_records(round_id, records, [w.partition for w in judged], limit)
     verdicts = [_verdict(m[PARTITION], findings) for m in measures]
     if table.topic.columns is not None:
         verdicts = all_or_none(verdicts, held)
@@ -86,8 +91,9 @@ def check_round(
         "data_docs": auditor.data_docs,
     }
     auditor.begin_data_docs()
+    result = with_sample(table, with_holds(table, result), works)
     append_evidence(table, platform, result, findings)
-    return with_holds(table, result, works)
+    return result
 
 
 def _violations(measure: dict[str, Any], rules: Sequence[str]) -> dict[str, int]:
@@ -172,13 +178,17 @@ def for_keyless(findings: Sequence[Finding], held: Mapping[int, tuple[int, int]]
 def _work(job: Job) -> dict[str, Any]:
     preload()
     spark = start_session(job.platform, f"cleantail check_quality {job.topic.topic}")
-    given = json.loads(job.arguments.round)
-    return check_round(TopicTable.of(spark, job.topic, job.platform), job.platform, given["round"], given["units"])
+    told = json.loads(job.arguments.round)
+    table = TopicTable.of(spark, job.topic, job.platform)
+    branches = [str(branch) for branch in told["branches"]]
+    units = [staged_unit(table.summary_of(branch).get(UNIT), branch) for branch in branches]
+    require_one_round(units, told["round"])
+    return check_round(table, job.platform, told["round"], units)
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
-    arguments.add_argument("--round", required=True, help='JSON: {"round", "units": the results of compact}')
+    arguments.add_argument("--round", required=True, help='JSON: {"round", "branches": those that compact has made}')
     return arguments.parse_args(argv)
 
 

@@ -1,9 +1,10 @@
 """Makes the class archive (Java's class-data sharing) with which every later Spark application starts faster.
 
-    python -m spark_jobs.class_archive [--jars DIRECTORY]
+    python -m spark_jobs.class_archive [--jars DIRECTORY] [--within SECONDS]
 
 A small topic goes through ingestion and two runs in a temporary place; the JVM that did it writes the classes that it
 had loaded to DIRECTORY/classes.jsa. A JVM of another Java, or with other jars, passes the archive over.
+What hangs is killed with its JVM after `--within`: without an archive everything works, so nobody is to wait for one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from cleantail.spark_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JARS_VARI
 TOPIC = "classes"
 RECORDS, KEYS = 300, 40
 DUMP_WITHIN_S = 180
+WITHIN_S = 600
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 """The many classes that cannot be archived are no news."""
 
@@ -89,16 +92,36 @@ def _lines(first: int) -> Iterator[str]:
         yield f"{json.dumps(record)}\n"
 
 
+def made_within(archive: Path, work: Path, seconds: float) -> int:
+    """Makes it in a process of its own, which is killed with all that it has started when its time is over."""
+    command = [sys.executable, "-m", "spark_jobs.class_archive", "--jars", str(archive.parent), "--work", str(work)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        print(f"no class archive: it took longer than {seconds:g} s; JVMs start without it, slower", file=sys.stderr)
+        return 1
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        archive.with_name(f".{archive.name}.half").unlink(missing_ok=True)
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jars", type=Path, help=f"default: {JARS_VARIABLE}, else jars under CLEANTAIL_HOME")
+    parser.add_argument("--within", type=float, default=WITHIN_S, help="seconds (default: %(default)s)")
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="cleantail-classes-") as made:
-        work = Path(made)
+        work = given.work or Path(made)
         jars = given.jars or os.environ.get(JARS_VARIABLE) or load_platform(work, os.environ).home / "jars"
         os.environ.pop(CONF_DIR_VARIABLE, None)  # of its files no archive can be made
         os.environ |= {JARS_VARIABLE: str(Path(jars).absolute()), "CLEANTAIL_HOME": str(work / "home")}
         archive = Path(os.environ[JARS_VARIABLE]) / CLASS_ARCHIVE
+        if given.work is None:
+            return made_within(archive, work, given.within)
         make_archive(archive, work)
     print(f"{archive}: {archive.stat().st_size / (1 << 20):.0f} MiB")
     return 0

@@ -2,6 +2,7 @@
 
     spark-submit spark_jobs/compact.py --config config --topic orders --unit '{"round": …}'
 
+The unit came through Airflow's database: its bounds have to be those that the table's metadata give (exit code 5).
 Values are never read and `main` is not changed: check_quality reads the branch, publish replays it. A unit that runs
 again (a retry, a killed job) starts from the same base snapshot on a fresh branch.
 """
@@ -25,12 +26,14 @@ from cleantail.budget import keys_in_budget, map_slots, round_end
 from cleantail.config import Platform
 from cleantail.join_plans import JoinPlan, resolve_join
 from cleantail.keyless import KEYLESS
+from cleantail.planned_units import planned_unit
+from cleantail.staged_units import UNIT, packed_unit
 from cleantail.topic_table import KEY, OFFSET, PARTITION
 from cleantail.work_units import WorkUnit
 from spark_jobs.columnar.log_round import Outcome, find_removals
 from spark_jobs.columnar.tasks import answers
 from spark_jobs.deleted_versions import remembered
-from spark_jobs.job import Job, parser, run_job
+from spark_jobs.job import Job, parser, require_clock, run_job
 from spark_jobs.session import grouped_by_log, start_session
 from spark_jobs.tables import TopicTable, branch_name
 from spark_jobs.transforms.winners import (
@@ -63,11 +66,10 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
     found: dict[str, Found] = {"superseded": {}}
     if cleaned.partitions:
         found, plan = removed(table, platform, cleaned, files, bool(keyless), plan)
-    table.delete_positions(unit.branch, files, together(found.values()))
     deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
     hidden_bytes = files.bytes_by_log(gone for reason, gone in found.items() if reason != "retention")
     saved_bytes = files.bytes_by_log(found.values())
-    return unit.as_json() | {
+    done = unit.as_json() | {
         "counts": {
             "deleted": deleted,
             "hidden_bytes": _as_text(hidden_bytes),
@@ -79,6 +81,8 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
         "clean_ms": int((time.monotonic() - began_s) * 1000),
         "map_slots": map_slots(platform.cleaner, table.topic.config),
     }
+    table.delete_positions(unit.branch, files, together(found.values()), {UNIT: packed_unit(done)})
+    return done
 
 
 def removed(
@@ -169,7 +173,9 @@ def count_keyless(table: TopicTable, unit: WorkUnit) -> dict[int, tuple[int, int
 
 
 def _work(job: Job) -> dict[str, Any]:
-    unit = WorkUnit.from_json(json.loads(job.arguments.unit))
+    told = json.loads(job.arguments.unit)
+    require_clock(job.platform, int(told["now_ms"]))
+    unit = planned_unit(job.topic, job.platform, told, int(time.time() * 1000))
     spark = start_session(job.platform, f"cleantail compact {job.topic.topic} unit {unit.unit}")
     return {"ok": True, **compact_unit(TopicTable.of(spark, job.topic, job.platform), job.platform, unit)}
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from cleantail.check_results import kept_result, observed_words
 from cleantail.words import counted
 from spark_jobs import data_docs_html
 from spark_jobs.data_docs_html import GENERATOR
 from spark_jobs.evaluation_errors import error_in
 
 HERE = __name__
-SHOWN_CHARS, EXAMPLES = 300, 20
+SHOWN_CHARS = 300
 NEWEST = 300
 """Validations on the index; older pages stay where they are."""
 ALONE = 8
@@ -193,27 +194,18 @@ def _result_row(result: Any) -> list[dict[str, Any]]:
 
 
 def _observed(result: Any) -> dict[str, Any]:
-    """What was found, in words; an expectation that could not be evaluated has the reason."""
-    found = result.result or {}
+    """What was found, in words; an expectation that could not be evaluated has the reason. Of records nothing but
+    counts and offsets; what earlier versions have left in the store is stripped by the same rule."""
     if error := error_in(result):
         return {"text": _short(error)}
-    if found.get("observed_value") is not None:
-        return {"text": _short(found["observed_value"])}
-    if (rows := found.get("unexpected_index_list")) is not None:
-        column = result.expectation_config.kwargs.get("column")
+    found, config = result.result or {}, result.expectation_config
+    if (config.meta or {}).get("rule") and (rows := found.get("unexpected_index_list")) is not None:
+        column = config.kwargs.get("column")
         return {
             "text": "" if rows else "0 violations",
             "points": [f"partition {r['partition']}: {r.get(column)} violations" for r in rows],
         }
-    if found.get("unexpected_count") is None:
-        return {"text": "–"}
-    if not found["unexpected_count"] or not found.get("partial_unexpected_list"):
-        return {"text": f"{found['unexpected_count']} unexpected of {found.get('element_count')}"}
-    examples = [_short(value) for value in found["partial_unexpected_list"][:EXAMPLES]]
-    return {
-        "text": f"{found['unexpected_count']} unexpected of {found.get('element_count')}, such as",
-        "points": examples,
-    }
+    return {"text": _short(observed_words(kept_result(config.type, config.kwargs, found)) or "–")}
 
 
 def _short(value: Any) -> str:

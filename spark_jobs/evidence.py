@@ -18,9 +18,11 @@ import pyarrow as pa
 
 from cleantail.approval import heads_of
 from cleantail.catalogs import open_catalog
+from cleantail.checked_rounds import CHECKED_ROUND, parts_of
 from cleantail.config import Platform
 from cleantail.history import OPERATION
 from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.record_places import sample_column
 from cleantail.rollback import ROUND
 from cleantail.task_runs import columns_of
 from spark_jobs.changes import history
@@ -59,6 +61,8 @@ SCHEMA = pa.schema(
         ("task_id", pa.string()),
         ("began_ms", pa.int64()),
         ("saved_bytes", pa.int64()),
+        (CHECKED_ROUND, pa.string()),
+        ("sample", pa.string()),
     ]
 )
 PROPERTIES = {
@@ -77,6 +81,7 @@ EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not
     "deleted": "{}",
     "passed": True,
     "checks": "[]",
+    "sample": "[]",
 }
 """What a row says of itself where it says nothing else."""
 
@@ -84,16 +89,23 @@ EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not
 def append_evidence(
     table: TopicTable, platform: Platform, result: Mapping[str, Any], findings: Sequence[Finding]
 ) -> None:
-    """One row a log of the checked round. `deleted` (by reason) and `checks` are JSON."""
+    """One row a log of the checked round, which publish goes by. `deleted` (by reason), `checks` and `sample` are JSON;
+    none of them says what a record holds."""
+    evidence = evidence_table(platform)
+    append_rows(evidence, table, [*_untold(evidence, table), *checked_rows(result, findings)])
+
+
+def checked_rows(result: Mapping[str, Any], findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """What a check has found, a row for each log."""
     verdicts = {v["partition"]: v for v in result["verdicts"]}
-    rows = []
+    parts, rows = parts_of(result), []
     for row in _measured(result):
         passed = verdicts[row["partition"]]["passed"]
         checks = [asdict(f) for f in findings if f.partition == row["partition"]]
         row |= {"outcome": CHECKED if passed else HELD_BACK, "passed": passed, "checks": json.dumps(checks)}
-        rows.append(row)
-    evidence = evidence_table(platform)
-    append_rows(evidence, table, [*_untold(evidence, table), *rows])
+        row["sample"] = sample_column(result["sample"], row["partition"])
+        rows.append(row | {CHECKED_ROUND: parts[row["partition"]]})
+    return rows
 
 
 def append_answer(
@@ -123,7 +135,7 @@ def _untold(evidence: Table, table: TopicTable) -> list[dict[str, Any]]:
     if any(row["outcome"] not in CHECKS for row in rows):
         return []
     last = {row["partition"]: row for row in sorted(rows, key=lambda r: r["checked_at_ms"])}
-    told = {"outcome": PUBLISHED, "checks": "[]", "checked_at_ms": int(time.time() * 1000)}
+    told = {"outcome": PUBLISHED, "checks": "[]", CHECKED_ROUND: None, "checked_at_ms": int(time.time() * 1000)}
     return [row | told for row in last.values() if row["outcome"] == CHECKED]
 
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cleantail.config import Platform
+from cleantail.config import Platform, Topic
+from cleantail.errors import HeldError
 from cleantail.past_rounds import PUBLISHED, UNDID
 from cleantail.rollback import ROLLBACK, RollbackPlan, UndoneRound
 from cleantail.rolling_back import LogUndo, LogWithout
@@ -39,6 +40,17 @@ def append_rollback(
         for log in logs
     ]
     append_rows(evidence, table, [head | row for row in rows])
+
+
+def require_new(platform: Platform, topic: Topic, request: str) -> None:
+    """Raises HeldError where a run has done its rollback before, and so long ago that the table's history does not know
+    it any more: who clears its task later would undo another round in the name of who triggered it."""
+    rows = rows_of(evidence_table(platform), {"topic": topic.topic, "kind": ROLLBACK, "run_id": request})
+    if request and rows:
+        raise HeldError(
+            f"{topic.topic}: run {request} has rolled back before ({rows[0]['round']}): nothing was undone. For "
+            "another rollback trigger another run"
+        )
 
 
 def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:

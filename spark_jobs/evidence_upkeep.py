@@ -6,16 +6,19 @@ Through Iceberg's own actions: rows stay as they are, files of other topics too,
 from __future__ import annotations
 
 import logging
+import os
 import time
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from cleantail.catalogs import open_catalog
 from cleantail.columns import quoted
 from cleantail.config import Platform
-from cleantail.errors import ConflictError
+from cleantail.errors import ConflictError, TableError
+from cleantail.neighbours import named_by_metadata, require_inner_files, require_own_place
 from cleantail.past_rounds import EVIDENCE
-from spark_jobs.changes import listed_by_io
+from spark_jobs.file_removal import expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg_errors import conflict
 from spark_jobs.tables import TopicTable
 
@@ -42,16 +45,25 @@ def merge_evidence(table: TopicTable, platform: Platform) -> int:
     try:
         merged = int(merge.execute().rewrittenDataFilesCount())
         if merged:
-            _remove_unused(actions, evidence)
+            _remove_unused(table, platform, evidence, name)
     except Py4JJavaError as e:
         if not isinstance(refused := conflict(e), ConflictError):
             raise
         logger.warning("the rest of the evidence is left for the next time: %s", refused)
+    except TableError as e:
+        logger.warning("no file of the evidence is removed: %s", e)
     return merged
 
 
-def _remove_unused(actions: Any, evidence: Any) -> None:
-    """Of the files that PyIceberg's expiry leaves behind, too."""
+def _remove_unused(table: TopicTable, platform: Platform, evidence: Any, name: str) -> None:
+    """Of the files that PyIceberg's expiry leaves behind, too. Raises TableError, with all of them left, where some
+    could be another table's."""
+    catalog = open_catalog(platform, os.environ)
+    seen = catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+    require_own_place(catalog, platform, seen)
+    require_inner_files(EVIDENCE, seen.location(), named_by_metadata(seen))
+    require_own_files(table.spark, name, seen.location())
     before_ms = int(time.time() * 1000) - UNUSED_AFTER_MS
-    actions.expireSnapshots(evidence).expireOlderThan(before_ms).retainLast(1).execute()
-    actions.deleteOrphanFiles(evidence).olderThan(before_ms).usePrefixListing(listed_by_io(evidence)).execute()
+    evidence.refresh()
+    expire_snapshots(table.spark, evidence, before_ms, seen.location())
+    remove_orphans(table.spark, evidence, before_ms, seen.location())

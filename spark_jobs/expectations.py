@@ -11,6 +11,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pyspark.sql import DataFrame
 
 from cleantail.check import Check
 from cleantail.expectation_names import class_name
+from cleantail.own_home import make_folder
 from cleantail.round_state import COMPACT
 from cleantail.rules import rule_text, severity_of
 from cleantail.topic import Topic
@@ -26,14 +29,11 @@ from cleantail.topic_table import PARTITION
 from spark_jobs.data_docs_pages import SITE, apart, build, subject
 from spark_jobs.evaluation_errors import error_text
 from spark_jobs.findings import Finding, measure_findings, record_finding, unevaluated
+from spark_jobs.gx_settings import BY_LOG, COUNTED, LOCATED, RECORDS, STORE, Format
+from spark_jobs.time_limit import TimeLimit, TooLongError
 
 logger = logging.getLogger("cleantail.expectations")
 
-RESULT_FORMATS: dict[str, dict[str, Any]] = {
-    "round": {"result_format": "COMPLETE", "unexpected_index_column_names": [PARTITION]},
-    "records": {"result_format": "SUMMARY", "partial_unexpected_count": 5},
-}
-"""The measures are one row a log and tell which; of records a few examples do."""
 _WRITING: dict[Path, threading.Thread] = {}
 """Who writes Data Docs, by directory."""
 
@@ -75,10 +75,11 @@ class Auditor:
             self._make_anew(e)
 
     def _open(self) -> None:
-        self._root.mkdir(parents=True, exist_ok=True)
+        make_folder(self._root.parents[1], "data_docs", self._root.name)
         context = self._gx.get_context(mode="file", project_root_dir=str(self._root))
         context.variables.progress_bars = {"globally": False}
         context.update_data_docs_site("local_site", SITE)
+        context.add_store(context.validation_results_store_name, deepcopy(STORE))
         self._context = context
 
     def _make_anew(self, error: Exception) -> None:
@@ -102,7 +103,7 @@ class Auditor:
         def validate(some: Sequence[int]) -> list[Any]:
             frame = pd.DataFrame([m for m in measures if m[PARTITION] in some])
             rules = [self._rule(name) for name in self._rules]
-            return self._run(lambda: self._checkpoint("pandas", "round", rules, some), frame, round_id)
+            return self._run(lambda: self._checkpoint("pandas", "round", rules, some, BY_LOG), frame, round_id)
 
         findings = [finding for result in validate(logs) for finding in measure_findings(result, logs)]
         if len(logs) > 1 and (red := sorted({f.partition for f in findings if not f.passed})):
@@ -118,32 +119,65 @@ class Auditor:
             "ExpectColumnValuesToBeBetween", column=measure, min_value=0, max_value=0, meta=meta, severity=severity
         )
 
-    def check_records(self, round_id: str, records: DataFrame, logs: Sequence[int]) -> list[Finding]:
-        """The topic's own expectations on the records that a round would publish; per log only where one fails."""
+    def check_records(self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit) -> list[Finding]:
+        """The topic's own expectations on the records that a round would publish; per log only where one fails. Those
+        that take too long could not be evaluated."""
         if not self._topic.checks:
             return []
-        checks, before = self._topic.checks, len(self._results)
-        together = self._record_findings(round_id, records, checks, logs)
-        if all(f.passed for f in together) or len(logs) == 1:
+        before = len(self._results)
+        together = self._record_findings(round_id, records, self._topic.checks, logs, limit)
+        if all(f.passed for f in together):
             return together
+        if len(logs) == 1:
+            return self._located(round_id, records, together, before, limit)
         self._forget_all_after(before)
-        alone = ((p, records.where(f"`{PARTITION}` = {p:d}")) for p in logs)
-        return [f for p, of_log in alone for f in self._record_findings(round_id, of_log, checks, [p])]
+        return [f for p in logs for f in self._of_log(round_id, records.where(f"`{PARTITION}` = {p:d}"), p, limit)]
+
+    def _of_log(self, round_id: str, records: DataFrame, log: int, limit: TimeLimit) -> list[Finding]:
+        before = len(self._results)
+        found = self._record_findings(round_id, records, self._topic.checks, [log], limit)
+        return self._located(round_id, records, found, before, limit)
+
+    def _located(
+        self, round_id: str, records: DataFrame, found: list[Finding], before: int, limit: TimeLimit
+    ) -> list[Finding]:
+        """The findings of one log with the offsets of some records that failed. Validations after `before` are those
+        that found them; where Great Expectations fails at the offsets they stay as they are."""
+        if all(f.passed or f.error for f in found):
+            return found
+        checks, logs = self._topic.checks, [found[0].partition]
+        self._forget_all_after(before)
+        located = self._record_findings(round_id, records, checks, logs, limit, LOCATED)
+        if [f.error for f in located] == [f.error for f in found]:
+            return located
+        self._forget_all_after(before)
+        return self._record_findings(round_id, records, checks, logs, limit)
 
     def _record_findings(
-        self, round_id: str, records: DataFrame, checks: Sequence[Check], logs: Sequence[int]
+        self,
+        round_id: str,
+        records: DataFrame,
+        checks: Sequence[Check],
+        logs: Sequence[int],
+        limit: TimeLimit,
+        result_format: Format = COUNTED,
     ) -> list[Finding]:
         """What the checks say of the logs together. One that Great Expectations fails at is no reason to stop the
         topic: the others are asked alone."""
         try:
             suite = [self._own_expectation(check) for check in checks]
-            results = self._run(lambda: self._checkpoint("spark", "records", suite, logs), records, round_id)
+            checkpoint = partial(self._checkpoint, "spark", RECORDS, suite, logs, result_format)
+            with limit.watched(records.sparkSession):
+                results = self._run(checkpoint, records, round_id)
+        except TooLongError as e:
+            return [unevaluated(check, p, e) for check in checks for p in logs]
         except (OSError, Py4JNetworkError):  # a full disk, a JVM that is gone: nothing that the data has done
             raise
         except Exception as e:
             if len(checks) == 1:
                 return [unevaluated(checks[0], p, e) for p in logs]
-            return [f for check in checks for f in self._record_findings(round_id, records, [check], logs)]
+            alone = (self._record_findings(round_id, records, [check], logs, limit, result_format) for check in checks)
+            return [f for found in alone for f in found]
         return [record_finding(result, p) for p in logs for result in results]
 
     def _own_expectation(self, check: Check) -> Any:
@@ -172,7 +206,9 @@ class Auditor:
         while len(self._results) > count:
             self._context.validation_results_store.remove_key(self._results.pop())
 
-    def _checkpoint(self, source: str, name: str, expectations: list[Any], logs: Sequence[int]) -> Any:
+    def _checkpoint(
+        self, source: str, name: str, expectations: list[Any], logs: Sequence[int], result_format: Format
+    ) -> Any:
         """Names are always the same, since GX keeps what refers to them; of what a validation is, its results say."""
         gx, context = self._gx, self._context
         sources = context.data_sources
@@ -187,7 +223,7 @@ class Auditor:
             gx.ValidationDefinition(name=name, data=whole, suite=suite)
         )
         return context.checkpoints.add_or_update(
-            gx.Checkpoint(name=name, validation_definitions=[validation], result_format=RESULT_FORMATS[name])
+            gx.Checkpoint(name=name, validation_definitions=[validation], result_format=dict(result_format))
         )
 
     def begin_data_docs(self) -> None:

@@ -24,7 +24,7 @@ from cleantail.round_state import spans_of
 from cleantail.topic_table import OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit
 from spark_jobs.expectations import preload
-from spark_jobs.job import Job, parser, run_job
+from spark_jobs.job import Job, parser, require_clock, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable, branch_name
 from spark_jobs.transforms.guards import GUARDS, with_guards
@@ -113,9 +113,10 @@ def plan_expiry(
 def _work(job: Job) -> dict[str, Any]:
     from spark_jobs.rounds import expire_round
 
+    given = json.loads(job.arguments.round)
+    require_clock(job.platform, given["now_ms"])
     preload()
     spark = start_session(job.platform, f"cleantail expire_tombstones {job.topic.topic}")
-    given = json.loads(job.arguments.round)
     table = TopicTable.of(spark, job.topic, job.platform)
     fresh_from = {int(p): offset for p, offset in given.get("fresh_from", {}).items()}
     return expire_round(table, job.platform, given["now_ms"], given["partitions"], lambda _: None, fresh_from)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cleantail.check import Check
+from cleantail.check_results import OFFSETS, kept_result, observed_words
 from cleantail.rules import rule_text, severity_of
 from cleantail.topic_table import PARTITION
 from spark_jobs.evaluation_errors import error_in, error_text
@@ -16,7 +17,8 @@ OBSERVED_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One expectation's result in one log. `observed` is text for people: it may hold data."""
+    """One expectation's result in one log. `observed` is text for people, and `offsets` are of records that failed:
+    neither holds what is in a record."""
 
     partition: int
     expectation: str
@@ -25,6 +27,7 @@ class Finding:
     passed: bool
     observed: str
     error: bool = False
+    offsets: tuple[int, ...] = ()
 
 
 def measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:
@@ -51,14 +54,16 @@ def record_finding(result: Any, partition: int) -> Finding:
     config = result.expectation_config
     error = error_in(result)
     kwargs = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
+    kept = kept_result(config.type, kwargs, result.result or {})
     return Finding(
         partition=partition,
         expectation=config.type,
         rule=_arguments(kwargs),
         severity=str(getattr(config.severity, "value", config.severity) or "critical"),
         passed=not error and bool(result.success),
-        observed=error or _observed(result.result or {}),
+        observed=error or observed_words(kept)[:OBSERVED_CHARS],
         error=bool(error),
+        offsets=tuple(kept.get(OFFSETS, ())),
     )
 
 
@@ -77,13 +82,3 @@ def unevaluated(check: Check, partition: int, error: Exception) -> Finding:
 
 def _arguments(kwargs: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={v}" for k, v in kwargs.items())
-
-
-def _observed(result: Mapping[str, Any]) -> str:
-    if result.get("observed_value") is not None:
-        return f"observed {result['observed_value']}"[:OBSERVED_CHARS]
-    if result.get("unexpected_count") is None:
-        return ""
-    examples = result.get("partial_unexpected_list") or []
-    text = f"{result['unexpected_count']} of {result.get('element_count')} records, such as {examples}"
-    return text[:OBSERVED_CHARS] if result["unexpected_count"] else "0 records"

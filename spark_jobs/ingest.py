@@ -14,8 +14,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,17 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config import Platform, Topic
+from cleantail.digest_cache import DigestCache
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.history import OPERATION
 from cleantail.ingestions import INGEST, SOURCES, SourceFile, Sources
+from cleantail.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.kcat import Record, read_records
 from cleantail.late_arrivals import late_warnings
 from cleantail.locks import exclusive
 from cleantail.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
-from cleantail.source_files import content_digest, require_readable
+from cleantail.source_files import require_readable
+from cleantail.source_paths import require_inside
 from cleantail.topic_table import COLUMNS
 from spark_jobs.changes import added_data_files, partition_of, texts
 from spark_jobs.commits import append_files
@@ -42,6 +45,8 @@ from spark_jobs.staged_records import lowest_offsets, require_one_record_an_offs
 from spark_jobs.tables import TopicTable, branch_name
 
 BATCH_RECORDS = 20_000
+BATCH_BYTES = 64 << 20
+"""A batch of Arrow ends with the record that reaches either: a task holds one batch."""
 BAD_LINE = "cleantail.bad-line"
 """Marks the one message that comes back from a worker: file, line and reason follow, separated by this."""
 Progress = Callable[[str], None]
@@ -62,7 +67,9 @@ def ingest_files(
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
     progress("reading")
-    digests = {file: content_digest(file) for file in files}
+    limits = platform.limits.of_input
+    with DigestCache(platform.home, limits) as cache:
+        digests = {file: cache.digest(file, int(time.time() * 1000)) for file in files}
     with exclusive(platform.home, f"ingest-{topic.topic}"):
         table = TopicTable.of(spark, topic, platform)
         is_new = not table.exists()
@@ -71,7 +78,7 @@ def ingest_files(
         fresh = {digest: file for file, digest in digests.items() if digest not in known}
         try:
             line_topic = None if any_topic else topic.line_topic
-            records, warnings = _append(table, fresh, encoding, line_topic, progress) if fresh else (0, ())
+            records, warnings = _append(table, fresh, encoding, line_topic, limits, progress) if fresh else (0, ())
         except CleantailError:
             if is_new:
                 table.drop()
@@ -82,7 +89,12 @@ def ingest_files(
 
 
 def _append(
-    table: TopicTable, fresh: dict[str, Path], encoding: str, line_topic: str | None, progress: Progress
+    table: TopicTable,
+    fresh: dict[str, Path],
+    encoding: str,
+    line_topic: str | None,
+    limits: InputLimits,
+    progress: Progress,
 ) -> tuple[int, tuple[str, ...]]:
     """Stages all records on a branch, then replays them onto `main` with the marks of their files. Gives their number,
     and what a person should know of them."""
@@ -90,9 +102,9 @@ def _append(
     table.create_branch(branch, None)
     try:
         progress("reading and writing records")
-        _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding, line_topic))
+        _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding, line_topic, limits))
         progress("comparing with what is there")
-        require_one_record_an_offset(table, branch, list(fresh.values()), encoding)
+        require_one_record_an_offset(table, branch, list(fresh.values()), encoding, limits)
         progress("committing")
         records, warnings = table.added_records(branch), _warnings(table, branch)
         marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}
@@ -116,7 +128,13 @@ def _sources(table: TopicTable, branch: str, fresh: dict[str, Path]) -> Sources:
     return Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
 
 
-def parsed_records(spark: SparkSession, files: list[Path], encoding: str, line_topic: str | None = None) -> DataFrame:
+def parsed_records(
+    spark: SparkSession,
+    files: list[Path],
+    encoding: str,
+    line_topic: str | None = None,
+    limits: InputLimits = DEFAULT_LIMITS,
+) -> DataFrame:
     """(partition, offset, timestamp, timestamp_type, key, value, headers) of every line; one task parses one file.
     `line_topic`: what lines that name a topic have to name; None lets them name any."""
     schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
@@ -125,18 +143,33 @@ def parsed_records(spark: SparkSession, files: list[Path], encoding: str, line_t
     def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                yield from _batches(Path(path), encoding, line_topic)
+                yield from _batches(Path(path), encoding, line_topic, limits)
 
     return paths.mapInArrow(parse, schema)
 
 
-def _batches(file: Path, encoding: str, line_topic: str | None) -> Iterator[pa.RecordBatch]:
+def _batches(file: Path, encoding: str, line_topic: str | None, limits: InputLimits) -> Iterator[pa.RecordBatch]:
     try:
-        records = read_records(file, encoding, line_topic)
-        while chunk := list(islice(records, BATCH_RECORDS)):
+        for chunk in chunks(read_records(file, encoding, line_topic, limits)):
             yield arrow_batch(chunk)
     except BadLineError as e:
         raise RuntimeError(BAD_LINE.join(["", str(e.file), str(e.line_number), e.reason, ""])) from None
+
+
+def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Of up to BATCH_RECORDS records each, and of little more than BATCH_BYTES: large records come a few at a time."""
+    chunk: list[Record] = []
+    held_bytes = 0
+    for record in records:
+        chunk.append(record)
+        held_bytes += len(record.key or b"") + len(record.value or b"")
+        if record.headers:
+            held_bytes += sum(len(name) + len(value or b"") for name, value in record.headers)
+        if len(chunk) >= BATCH_RECORDS or held_bytes >= BATCH_BYTES:
+            yield chunk
+            chunk, held_bytes = [], 0
+    if chunk:
+        yield chunk
 
 
 ARROW_SCHEMA = pa.schema(
@@ -180,9 +213,10 @@ def _stage(table: TopicTable, branch: str, records: DataFrame) -> None:
 
 def _work(job: Job) -> dict[str, Any]:
     require_readable(job.arguments.file)
+    files = [require_inside(file, job.platform) for file in job.arguments.file]
     spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
     encoding, any_topic = job.arguments.encoding or job.topic.source.encoding, job.arguments.any_topic
-    return ingest_files(spark, job.topic, job.platform, job.arguments.file, encoding, lambda _: None, any_topic)
+    return ingest_files(spark, job.topic, job.platform, files, encoding, lambda _: None, any_topic)
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

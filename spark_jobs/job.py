@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.catalogs import require_usable
+from cleantail.clocks import SKEW_MS, require_past
 from cleantail.config import Platform, Topic, config_place, find_topic, load_platform
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
@@ -75,6 +76,11 @@ def run_job(arguments: argparse.Namespace, work: Callable[[Job], dict[str, Any]]
     return code
 
 
+def require_clock(platform: Platform, now_ms: int) -> None:
+    """Raises CleantailError for a clock of a run, as its tasks hand it on, that is ahead of the real one."""
+    require_past(platform, now_ms, int(time.time() * 1000), SKEW_MS)
+
+
 def in_short(result: Mapping[str, Any]) -> str:
     """A result in one line: its numbers and names. What is nested is in the result file, which the task keeps as its
     XCom: a wall of JSON would stand before the reason of a failure."""
@@ -91,6 +97,7 @@ def _resolve(arguments: argparse.Namespace) -> Job:
     platform = load_platform(arguments.config, os.environ)
     topic = find_topic(arguments.topic, arguments.config, os.environ)
     now_ms = arguments.now if arguments.now is not None else int(time.time() * 1000)
+    require_clock(platform, now_ms)
     require_usable(topic, platform, os.environ)
     logger.info("topic %s, table %s, now %s, home %s", topic.topic, topic.table, now_ms, platform.home)
     return Job(topic, platform, now_ms, arguments)

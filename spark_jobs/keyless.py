@@ -9,7 +9,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.topic_table import KEY, OFFSET, PARTITION
+from cleantail.topic_table import KEY, KEYLESS_SUFFIX, OFFSET, PARTITION
 from cleantail.work_units import PartitionWork, WorkUnit
 from spark_jobs.tables import TopicTable
 from spark_jobs.transforms.mapping import METADATA
@@ -17,7 +17,7 @@ from spark_jobs.transforms.winners import ROW_ID, below_end, copies_of
 
 
 def side_table(table: TopicTable) -> str:
-    return f"{table.name[:-1]}_keyless`"
+    return f"{table.name[:-1]}{KEYLESS_SUFFIX}`"
 
 
 def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> None:

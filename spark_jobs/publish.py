@@ -1,6 +1,10 @@
 """Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`.
 
-    spark-submit spark_jobs/publish.py --config config --topic orders --checked '{"round": …, "verdicts": […]}'
+    spark-submit spark_jobs/publish.py --config config --topic orders --told '{"round": …, "heads": […], "passed": […]}'
+
+What passed, what was measured and where the branches were is read from the evidence that the check wrote, and who
+approved it from what was answered: `--told`, which came through Airflow's database, only says which round is meant,
+and where it says something else than the evidence nothing is published (exit code 5).
 
 A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
 branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
@@ -8,8 +12,8 @@ unit touches. Appends to `main` meanwhile do not matter. Where another writer re
 read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever
 half published.
 
-A round that waits for approval is published with --approved-by NAME, exactly as it was checked or not at all (exit
-code 5), and dropped with --rejected '{"by": NAME or null, "at_ms": …}'.
+A round that waits for approval is published once one of the topic's approvers has said yes to exactly what was
+checked (cleantail.answers), as it was checked or not at all (exit code 5), and dropped where the answer is no.
 """
 
 from __future__ import annotations
@@ -17,25 +21,28 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any
 
-from cleantail.approval import Rejection, heads_of, held_message
+from cleantail.answers import decided, read_answer
+from cleantail.approval import Rejection, held_message
+from cleantail.catalogs import open_catalog
+from cleantail.checked_rounds import recorded, require_as_told, require_open
 from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import evaluate_topic
 from cleantail.failed_branches import replaced
-from cleantail.history import OPERATION
 from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.past_rounds import PUBLISHED
-from cleantail.rollback import APPROVED_BY, BEFORE, HEADS, ROUND, packed
-from cleantail.round_state import EXPIRE, after_expiry, after_round
+from cleantail.recorded_rounds import rows_of_round
+from cleantail.rollback import APPROVED_BY, BEFORE, packed
+from cleantail.round_state import COMPACT, EXPIRE, after_expiry, after_round
 from cleantail.work_units import WorkUnit
 from spark_jobs.approvals import set_aside
-from spark_jobs.changes import history, texts
+from spark_jobs.changes import texts
 from spark_jobs.commits import publish_deletes
 from spark_jobs.deleted_versions import remember
 from spark_jobs.evidence import append_answer, has_answer
@@ -43,6 +50,7 @@ from spark_jobs.failed_logs import drop_unnamed, keep_failed, quarantined
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.keyless import move_keyless
 from spark_jobs.latest_view import ensure_latest_view
+from spark_jobs.published_rounds import identity_of, published_as, result_of
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable
 
@@ -93,13 +101,7 @@ def _publish(table: TopicTable, platform: Platform, checked: dict[str, Any], app
     append_answer(table, platform, checked, PUBLISHED)
     _tidy(table, [*(unit.branch for unit in units), *replaced(before, after)])
     ensure_latest_view(table)
-    return _result(table, checked, snapshot_id)
-
-
-def _checkpoints(table: TopicTable) -> dict[int, int]:
-    """The clean point of every log of the topic, also of those that this round did not touch."""
-    states = states_of_properties(texts(table.load().properties()), table.name)
-    return {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
+    return result_of(table, checked, snapshot_id)
 
 
 def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
@@ -161,7 +163,7 @@ def _commit(
     """One transaction: delete files of all green logs, their new state, the quarantine of the red ones."""
     changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
     before = {p: states.get(p) for p in sorted(green)}
-    summary = _identity(checked) | {BEFORE: packed(before)}
+    summary = identity_of(checked) | {BEFORE: packed(before)}
     summary |= {APPROVED_BY: approved_by} if approved_by and checked["holds"] else {}
     return publish_deletes(table, changes, green, units[0].base_snapshot_id, properties, summary)
 
@@ -169,18 +171,24 @@ def _commit(
 def _work(job: Job) -> dict[str, Any]:
     from spark_jobs.rounds import publish_or_start_over, write_back
 
-    checked = json.loads(job.arguments.checked)
+    told, kind = json.loads(job.arguments.told), job.arguments.kind
+    catalog = open_catalog(job.platform, os.environ)
+    rows = rows_of_round(catalog, job.platform, job.topic.topic, str(told["round"]), kind)
+    checked = recorded(job.topic, str(told["round"]), kind, rows)
+    require_as_told(told, checked, kind, rows)
+    answer = decided(job.topic, checked, read_answer(catalog, job.topic, kind))
     spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
-    approved_by = job.arguments.approved_by
-    if job.arguments.rejected:
-        return set_aside(table, job.platform, checked, Rejection(**json.loads(job.arguments.rejected)))
-    if approved_by is None:
+    if isinstance(answer, Rejection):
+        return set_aside(table, job.platform, checked, answer)
+    if published_as(table, checked) is None:
+        require_open(checked, rows)
+    if answer is None:
         published = publish_or_start_over(table, job.platform, checked)
     else:
-        published = publish_approved(table, job.platform, checked, approved_by)
+        published = publish_approved(table, job.platform, checked, answer)
     write_back(table, evaluate_topic(job.topic, job.platform, now_ms=checked["units"][0]["now_ms"]))
-    return published
+    return published | {"red_before": [v["partition"] for v in checked["verdicts"] if not v["passed"]]}
 
 
 def publish_approved(
@@ -201,14 +209,14 @@ def publish_approved(
 def published_before(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any] | None:
     """The result of this very round where a try of its task has published it and died after the commit; what that try
     had no time for is done. A failed branch that the round has replaced goes when its own time has passed."""
-    snapshot_id = _published_as(table, checked)
+    snapshot_id = published_as(table, checked)
     if snapshot_id is None:
         return None
     if not has_answer(table, platform, checked, PUBLISHED):
         append_answer(table, platform, checked, PUBLISHED)
     _tidy(table, [unit["branch"] for unit in checked["units"]])
     ensure_latest_view(table)
-    return _result(table, checked, snapshot_id)
+    return result_of(table, checked, snapshot_id)
 
 
 def _tidy(table: TopicTable, branches: Sequence[str]) -> None:
@@ -220,45 +228,14 @@ def _tidy(table: TopicTable, branches: Sequence[str]) -> None:
         logger.warning("branches of the round are left for later: %s", e)
 
 
-def _published_as(table: TopicTable, checked: dict[str, Any]) -> int | None:
-    """The snapshot of this very round, looked for in main's history back to what the round read."""
-    mine = _identity(checked).items()
-    read = {unit["base_snapshot_id"] for unit in checked["units"]}
-    since = takewhile(lambda c: c.snapshot_id not in read, history(table.load()))
-    return next((c.snapshot_id for c in since if mine <= c.summary.items()), None)
-
-
-def _identity(checked: dict[str, Any]) -> dict[str, str]:
-    """What the summary of a round's snapshot says of which round it is."""
-    heads = ",".join(map(str, heads_of(checked)))
-    return {OPERATION: checked["kind"], ROUND: checked["round"], HEADS: heads}
-
-
-def _result(table: TopicTable, checked: dict[str, Any], snapshot_id: int) -> dict[str, Any]:
-    """What the task says of a published round, whichever of its tries has published it."""
-    green = sorted(v["partition"] for v in checked["verdicts"] if v["passed"])
-    red = sorted(v["partition"] for v in checked["verdicts"] if not v["passed"])
-    ends = {w["partition"]: w["end_offset"] for u in checked["units"] for w in u["partitions"]}
-    left_behind = [reader for u in checked["units"] for reader in u.get("left_behind", ())]
-    return {
-        "ok": not red,
-        "round": checked["round"],
-        "kind": checked["kind"],
-        "published": green,
-        "held_back": red,
-        "snapshot_id": snapshot_id,
-        "checkpoints": _checkpoints(table),
-        "ends": {p: end for p, end in ends.items() if p in green},
-        "left_behind": [reader for reader in left_behind if reader["partition"] in green],
-    }
-
-
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
-    arguments.add_argument("--checked", required=True, help="JSON: the result of check_quality")
-    answer = arguments.add_mutually_exclusive_group()
-    answer.add_argument("--approved-by", metavar="NAME", help="who has approved exactly this round")
-    answer.add_argument("--rejected", metavar="JSON", help="who said no, and when: the round is dropped")
+    told = (
+        "JSON: the name of the round, the heads of its branches and the logs that passed, as its check handed them on"
+    )
+    arguments.add_argument("--told", required=True, help=told)
+    kinds = (COMPACT, EXPIRE)
+    arguments.add_argument("--kind", choices=kinds, default=COMPACT, help="what the round did (default: %(default)s)")
     return arguments.parse_args(argv)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -19,21 +20,33 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from cleantail.catalogs import load_table, open_catalog
+from cleantail.clocks import expiry_ms
 from cleantail.columns import quoted
 from cleantail.config import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.evaluate import read_facts
 from cleantail.join_plans import parallelism
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.neighbours import (
+    may_delete_files,
+    named_by_metadata,
+    require_inner_files,
+    require_own_metadata_log,
+    require_own_place,
+)
 from cleantail.reclaiming import resolve_reclaim
+from cleantail.report import RECLAIMED
 from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
 from cleantail.words import counted
-from spark_jobs.changes import listed_by_io
 from spark_jobs.commits import replace_files
 from spark_jobs.evidence import append_reclaim
 from spark_jobs.evidence_upkeep import merge_evidence
+from spark_jobs.file_removal import expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
+from spark_jobs.side_tables import reclaim_side_tables
 from spark_jobs.tables import TopicTable, branch_name
 
 logger = logging.getLogger("cleantail.reclaim")
@@ -43,15 +56,23 @@ MIN_ORPHAN_AGE_MS = 86_400_000
 
 
 def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[str, Any]:
-    """Does what resolve_reclaim finds due; a group that lost against another writer is left for the next time."""
-    facts = read_facts(table.topic, platform)
-    plan = resolve_reclaim(facts, table.topic.config, now_ms)
-    result = {"ok": True, "rewritten_files": 0, "new_files": 0, "expired_snapshots": 0, "orphans_removed": 0}
-    result["reclaimed_bytes"] = result["evidence_files_merged"] = 0
+    """Does what resolve_reclaim finds due; a group that lost against another writer is left for the next time.
+
+    Raises TableError, before anything is changed, where files that are not the table's own could be deleted.
+    """
+    facts, clock_ms = read_facts(table.topic, platform), int(time.time() * 1000)
+    until_ms = expiry_ms(platform, now_ms, clock_ms)
+    plan = resolve_reclaim(facts, table.topic.config, until_ms)
+    result = {"ok": True, "reclaimed_bytes": 0} | dict.fromkeys(RECLAIMED, 0)
     result["reasons"] = [plan.reason]  # type: ignore[assignment]
     result["failed_branches_dropped"] = len(plan.branches)
-    if facts is None or not plan.due:
+    if facts is None:
         return result
+    ages = Ages.of(table.topic.config, until_ms, min(now_ms, clock_ms))
+    result |= reclaim_side_tables(table, platform, ages.oldest_ms, ages.orphans_before_ms)
+    if not plan.due:
+        return result
+    location, alone = require_own(table, platform)
     table.drop_stale_branches()
     for branch in plan.branches:
         table.drop_branch(branch)
@@ -60,10 +81,27 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     finally:
         if result["reclaimed_bytes"] > 0:
             append_reclaim(table, platform, result["reclaimed_bytes"], now_ms)
-    result["expired_snapshots"] = expire_snapshots(table, now_ms - table.topic.config.cleantail_snapshot_retention_ms)
-    result["orphans_removed"] = remove_orphans(table, now_ms)
+    result["expired_snapshots"] = expire_snapshots(table.spark, table.load(), ages.oldest_ms, location)
+    if alone:
+        orphans = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, location)
+        result["orphans_removed"] = orphans
     result["evidence_files_merged"] = merge_evidence(table, platform)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Before when (Unix ms) snapshots expire, and files that no snapshot knows may go."""
+
+    oldest_ms: int
+    orphans_before_ms: int
+
+    @classmethod
+    def of(cls, configs: KafkaConfigs, until_ms: int, now_ms: int) -> Ages:
+        """A file's age is the file system's: `now_ms`, the earlier of the run's clock and the real one, makes no file
+        of a commit under way old."""
+        age_ms = max(configs.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
+        return cls(until_ms - configs.cleantail_snapshot_retention_ms, now_ms - age_ms)
 
 
 def rewrite_groups(table: TopicTable, groups: Sequence[Sequence[DataFile]], cores: int, result: dict[str, Any]) -> None:
@@ -134,27 +172,27 @@ def swap_group(table: TopicTable, group: Sequence[DataFile], rewritten: Rewritte
         table.drop_branch(branch)
 
 
-def expire_snapshots(table: TopicTable, older_than_ms: int) -> int:
-    """Snapshots on `main` older than the retention; returns how many went."""
-    before = sum(1 for _ in table.load().snapshots())
-    table.call("expire_snapshots", f"older_than => {_timestamp(older_than_ms)}, retain_last => 1")
-    return before - sum(1 for _ in table.load().snapshots())
+def require_own(table: TopicTable, platform: Platform) -> tuple[str, bool]:
+    """Raises TableError where the table's folder is shared with another, or the table names files outside it. Where it
+    lies, and whether files there that no snapshot knows are surely its own.
 
-
-def remove_orphans(table: TopicTable, now_ms: int) -> int:
-    """Files that no snapshot knows, such as those of killed runs.
-
-    A file's age is the file system's, so a `now` ahead of the real clock must not make files of a commit under way old.
+    An adopted table's folder was chosen by somebody else: where the catalog does not show all of its tables, no
+    file there is known to be an orphan.
     """
-    age_ms = max(table.topic.config.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
-    clock_ms = min(now_ms, int(time.time() * 1000))
-    own_listing = str(listed_by_io(table.load())).lower()
-    arguments = f"older_than => {_timestamp(clock_ms - age_ms)}, prefix_listing => {own_listing}"
-    return len(table.call("remove_orphan_files", arguments))
-
-
-def _timestamp(at_ms: int) -> str:
-    return f"timestamp_millis({max(at_ms, 0):d})"
+    catalog = open_catalog(platform, os.environ)
+    seen = load_table(catalog, table.topic, platform)
+    if seen is None:
+        raise TableError(f"table {table.topic.table} is gone")
+    if not may_delete_files(seen.properties):
+        return seen.location(), True
+    unseen = require_own_place(catalog, platform, seen)
+    require_own_metadata_log(table.topic.table, seen.location(), seen.metadata)
+    require_inner_files(table.topic.table, seen.location(), named_by_metadata(seen))
+    require_own_files(table.spark, table.name, seen.location())
+    alone = not unseen or table.topic.columns is None
+    if unseen:
+        logger.warning("%s: %s", unseen, "no orphans are removed" if not alone else "their folders are not known")
+    return seen.location(), alone
 
 
 def _work(job: Job) -> dict[str, Any]:

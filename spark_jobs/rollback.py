@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cleantail.config import Platform
-from cleantail.errors import ConflictError
+from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import read_facts
 from cleantail.history import OPERATION
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
@@ -25,7 +25,7 @@ from cleantail.rolling_back import LogUndo, done_already, preview
 from cleantail.topic import Topic
 from spark_jobs import commits
 from spark_jobs.commits import Rollback
-from spark_jobs.evidence_of_undoing import append_rollback
+from spark_jobs.evidence_of_undoing import append_rollback, require_new
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable
@@ -94,12 +94,25 @@ def target(text: str) -> int | None:
     return int(text)
 
 
+def _require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
+    """Raises HeldError where a round would be undone that was published after the rollback was asked for: a task that
+    waited, or was cleared days later by somebody else, would undo what nobody has looked at."""
+    later = [u.round for u in planned.undone if asked_ms is not None and u.at_ms > asked_ms]
+    if later:
+        raise HeldError(
+            f"{topic.topic}: round {', '.join(later)} was published after the rollback was asked for: nothing was "
+            "undone. Trigger it anew where that is meant"
+        )
+
+
 def _work(job: Job) -> dict[str, Any]:
     request = job.arguments.request
     if done := done_already(job.topic, job.platform, request):
         known = {"ok": True, "snapshot_id": done.snapshot_id, "undone": done.summary.get(UNDONE), "done_before": True}
         return known | _positions(job.topic, job.platform)
+    require_new(job.platform, job.topic, request)
     planned, logs = preview(job.topic, job.platform, job.arguments.to)
+    _require_meant(job.topic, planned, job.arguments.asked_ms)
     spark = start_session(job.platform, f"cleantail rollback {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
     return rollback_topic(table, job.platform, planned, logs, job.arguments.by, job.now_ms, request)
@@ -110,6 +123,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments.add_argument("--to", type=target, default=LAST, help="last, or a snapshot's id")
     arguments.add_argument("--by", required=True, help="who asked for it; recorded in the snapshot")
     arguments.add_argument("--request", default="", help="a name for what asked: done once, however often it is tried")
+    arguments.add_argument("--asked-ms", type=int, help="when it was asked for, Unix ms; no later round is undone")
     return arguments.parse_args(argv)
 
 

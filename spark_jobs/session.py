@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.config import Platform
 from cleantail.errors import CleantailError
+from cleantail.own_home import make_home
 from cleantail.spark_settings import jars, jars_directory, spark_conf, spark_secrets
 from spark_jobs import quiet_jvm
 from spark_jobs.quiet_jvm import SUBMITTED
@@ -36,7 +37,7 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they quote values of records
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
-    platform.home.mkdir(parents=True, exist_ok=True)
+    make_home(platform.home)
     settings = spark_conf(platform, os.environ, records)
     quiet_jvm.start(settings)
     given = SparkConf() if SUBMITTED in os.environ else None

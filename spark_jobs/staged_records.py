@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from cleantail.contradictions import refusal
 from cleantail.errors import ContradictionError
+from cleantail.input_limits import InputLimits
 from cleantail.kcat import read_records
 from cleantail.topic_table import OFFSET, PARTITION
 from spark_jobs.changes import added_data_files, each, partition_of
@@ -29,13 +30,15 @@ Ranges = Mapping[int, tuple[int, int]]
 """Partition -> [from, to) of offsets."""
 
 
-def require_one_record_an_offset(table: TopicTable, branch: str, files: list[Path], encoding: str) -> None:
+def require_one_record_an_offset(
+    table: TopicTable, branch: str, files: list[Path], encoding: str, limits: InputLimits
+) -> None:
     """Raises ContradictionError, naming the files, where a record staged on the branch differs from another one of its
     offset, staged with it or in the table."""
     found = contradictions_in(_compared(table, branch))
     if found:
         first = found[0]
-        holders = files_with(table, files, encoding, first.partition, first.first_offset)
+        holders = files_with(table, files, encoding, limits, first.partition, first.first_offset)
         raise ContradictionError(refusal(found, holders), found)
 
 
@@ -98,13 +101,15 @@ def _inside(table: TopicTable, ranges: list[tuple[int, tuple[int, int]]]) -> Any
     return both(expressions.equal(PARTITION, partition), span)
 
 
-def files_with(table: TopicTable, files: list[Path], encoding: str, partition: int, offset: int) -> list[Path]:
+def files_with(
+    table: TopicTable, files: list[Path], encoding: str, limits: InputLimits, partition: int, offset: int
+) -> list[Path]:
     """Those of the files that have a record at the offset; one task reads one file."""
 
     def holders(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                records = read_records(Path(path), encoding)
+                records = read_records(Path(path), encoding, limits=limits)
                 if any((r.partition, r.offset) == (partition, offset) for r in records):
                     yield pa.RecordBatch.from_pydict({"path": [path]})
 

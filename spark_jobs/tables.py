@@ -16,7 +16,7 @@ from cleantail.approval import can_be_held
 from cleantail.catalogs import OWNERS, require_ours
 from cleantail.config import Platform, Topic
 from cleantail.errors import ConflictError, TableError
-from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, table_properties
+from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, PROPERTY_SIDE_OF, table_properties
 from spark_jobs.changes import (
     BranchChange,
     branch_change,
@@ -33,8 +33,6 @@ from spark_jobs.vectors import FilesOf, Found
 BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 """Branches of ours: a round, an ingestion, a rewrite."""
 
-PROPERTY_SIDE_OF = "cleantail.side-of"
-"""Whose side table it is, so that none is taken for another topic's table."""
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
 STALE_BRANCH_S = 86_400
@@ -189,14 +187,23 @@ class TopicTable:
         """The data files of a snapshot, for the positions that are to go."""
         return FilesOf(self.jvm, self.load(), snapshot_id, self.topic.columns)
 
-    def delete_positions(self, branch: str, files: FilesOf, found: Found) -> None:
-        """Makes the branch at the snapshot of `files`, without what is found there. Raises ConflictError, and leaves
-        no branch, where the table changed in a way that does not allow it."""
+    def summary_of(self, branch: str) -> dict[str, str]:
+        """What the branch's last commit says of itself. Raises ConflictError as head_of does."""
+        return texts(self.load().snapshot(self.head_of(branch)).summary())
+
+    def delete_positions(
+        self, branch: str, files: FilesOf, found: Found, summary: Mapping[str, str] | None = None
+    ) -> None:
+        """Makes the branch at the snapshot of `files`, without what is found there; with a `summary` there is a commit
+        with it even if that is nothing. Raises ConflictError, and leaves no branch, where the table changed in a way
+        that does not allow it."""
         added, removed = files.write(found)
         self.create_branch(branch, files.snapshot_id)
-        if not added:
+        if not (added or summary):
             return
         delta = self.load().newRowDelta().toBranch(branch).validateFromSnapshot(files.snapshot_id)
+        for name, text in (summary or {}).items():
+            delta.set(name, text)
         for file in removed:
             delta.removeDeletes(file)
         try:

@@ -14,9 +14,16 @@ PLACE = Path(os.environ["STUB"])
 
 def main() -> int:
     script = next(i for i, argument in enumerate(sys.argv) if argument.endswith(".py") and i > 0)
-    job, arguments = Path(sys.argv[script]).stem, sys.argv[script + 1 :]
+    job, argv = Path(sys.argv[script]).stem, sys.argv[script + 1 :]
+    arguments = [Path(a[1:]).read_text() if a.startswith("@") else a for a in argv]  # as argparse does it
     with (PLACE / "calls.jsonl").open("a") as calls:
-        call = {"job": job, "arguments": arguments, "submit": sys.argv[1:script], "path": os.environ["PATH"]}
+        call = {
+            "job": job,
+            "arguments": arguments,
+            "argv": argv,
+            "submit": sys.argv[1:script],
+            "path": os.environ["PATH"],
+        }
         calls.write(json.dumps(call) + "\n")
     answer_file = PLACE / f"{job}.json"
     answer = json.loads(answer_file.read_text()) if answer_file.exists() else {"result": {"ok": True}}

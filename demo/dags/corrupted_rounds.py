@@ -37,7 +37,7 @@ class SabotageOperator(CleantailSparkOperator):
 def corrupted_dag(topic_name: str, config: Path) -> DAG:
     """The topic's DAG under another name, with `sabotage` between compact and check_quality."""
     dag = topic_dag(find_topic(topic_name, config, os.environ), config)
-    dag.dag_id = dag.dag_display_name = f"{topic_name}-corrupted"
+    dag.dag_id = dag.dag_display_name = f"{dag.dag_id}-corrupted"
     dag.doc_md = __doc__
     common = {"topic": topic_name, "config_dir": str(config), "pool": POOL}
     sabotage = SabotageOperator(task_id="sabotage", dag=dag, **common)

@@ -20,13 +20,13 @@ from cleantail.events import Event
 from cleantail.incidents import Condition, Look, observed
 from cleantail.log_state import LogState
 from cleantail.readers import Reader
-from cleantail_airflow.alerting import began_ms, place_of, read_logs, red_alarms, tell
-from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
+from cleantail_airflow.alerting import base_of, began_ms, read_logs, red_alarms, tell
+from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, checked_of
 from cleantail_airflow.failure_notes import NOTE, at_ms_in, reason_in, red_in
 from cleantail_airflow.incident_book import Shelf, shelf_of
 from cleantail_airflow.operators import ALERT, ALERT_EARLY, OUTCOME, plan_of, topic_and_platform
 from cleantail_airflow.red_check import Failure
-from cleantail_airflow.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
+from cleantail_airflow.stations import CHECK_QUALITY, PUBLISH_EXPIRY
 from cleantail_airflow.waiting_round import waiting_subjects
 
 
@@ -69,7 +69,7 @@ class AlertOperator(BaseOperator):
 
     def _tell(self, topic: Topic, platform: Platform, shelf: Shelf, context: Context) -> list[str]:
         """Looks and tells. The table is read while no other task tells, so what is told is how it is now."""
-        now_ms, states = clock_of(context), task_states(context)
+        now_ms, states = clock_of(context, platform), task_states(context)
         failed = failed_tasks(states, context)
         logs, readers = read_logs(topic, platform, now_ms)
         looked_at, book = context["params"]["partition"], shelf.load()
@@ -86,17 +86,18 @@ class AlertOperator(BaseOperator):
         look = Look(conditions, is_known, now_ms, began_ms(context), context["ti"].run_id, whole=not self.early)
         shelf.save(observed(book, look))
         red = [failure for task in failed for failure in task.red]
-        return tell(topic, platform.home, shelf, red, context)
+        return tell(topic, platform, shelf, red, context)
 
     def _all_tried(self, context: Context) -> bool:
         """Whether a task that did not fail is well: not while the run goes on, and a rollback tries none of them."""
         return not (self.early or context["params"].get(ROLLBACK_TO))
 
 
-def clock_of(context: Context) -> int:
-    """The run's clock: a record that passed its deadline after the run began is not the run's fault."""
+def clock_of(context: Context, platform: Platform) -> int:
+    """The run's clock: a record that passed its deadline after the run began is not the run's fault. Another one that
+    was asked for, and refused, is nobody's."""
     plan = plan_of(context)
-    asked = context["params"]["now_ms"]
+    asked = context["params"]["now_ms"] if platform.allow_clock else None
     return int(plan["now_ms"] if plan else asked if asked is not None else time.time() * 1000)
 
 
@@ -110,7 +111,7 @@ def task_states(context: Context) -> list[dict[str, Any]]:
 def failed_tasks(states: Iterable[dict[str, Any]], context: Context) -> list[FailedTask]:
     """The failed ones, with their notes."""
     ti = context["ti"]
-    runs = f"{place_of('', context).base}/dags/{ti.dag_id}/runs/{ti.log_url.partition('/runs/')[2].partition('/')[0]}"
+    runs = f"{base_of(context)}/dags/{ti.dag_id}/runs/{ti.log_url.partition('/runs/')[2].partition('/')[0]}"
     return [
         _failed_task(row["task_id"], row.get("map_index", -1), runs, context)
         for row in states

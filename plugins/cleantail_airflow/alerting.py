@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Context
 
 from cleantail.alarms import check_failed, deadline_run_ms, missed_deadlines
 from cleantail.config import Alert, Platform, Topic
+from cleantail.dag_ids import dag_id_of
 from cleantail.evaluate import log_states, read_facts
 from cleantail.incidents import Condition, Incident, Look, observed
 from cleantail.log_state import LogState
@@ -33,6 +33,7 @@ from cleantail.tellings import (
     without_answer,
     without_settled,
 )
+from cleantail_airflow.alert_values import asks_for_values, with_values
 from cleantail_airflow.incident_book import Shelf, shelf_of
 from cleantail_airflow.messages import Message, Place, message_of
 from cleantail_airflow.notifiers import channel, deliver
@@ -44,11 +45,17 @@ EVALUATED = "evaluated_ms"
 logger = logging.getLogger(__name__)
 
 
-def place_of(topic: str, context: Context) -> Place:
-    """Where this task is in the UI."""
+def base_of(context: Context) -> str:
+    """The address of the UI."""
     ti = context["ti"]
-    base = ti.log_url.partition(f"/dags/{ti.dag_id}/runs/")[0]
-    return Place(base, topic, ti.run_id, datetime.now(UTC).isoformat(timespec="seconds"))
+    base: str = ti.log_url.partition(f"/dags/{ti.dag_id}/runs/")[0]
+    return base
+
+
+def place_of(topic: str, platform: Platform, context: Context) -> Place:
+    """Where this task is in the UI."""
+    dag_id, run_id = dag_id_of(topic, platform.dag_prefix), context["ti"].run_id
+    return Place(base_of(context), topic, dag_id, run_id, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def began_ms(context: Context) -> int:
@@ -116,7 +123,7 @@ def tell_now(topic: Topic, platform: Platform, context: Context, sight: Sight) -
             conditions, run_id = tuple(sight.found()), context["ti"].run_id
             look = Look(conditions, sight.is_over, sight.now_ms, began_ms(context), run_id)
             shelf.save(observed(shelf.load(), look))
-            return tell(topic, platform.home, shelf, sight.failures, context)
+            return tell(topic, platform, shelf, sight.failures, context)
     except Exception:
         logger.exception("what is wrong could not be told now; the task alert does it")
         return [channel(alert) for alert in topic.alerts]
@@ -146,19 +153,22 @@ def read_logs(topic: Topic, platform: Platform, now_ms: int) -> tuple[tuple[LogS
         return None, ()
 
 
-def tell(topic: Topic, home: Path, shelf: Shelf, failures: Iterable[Failure], context: Context) -> list[str]:
+def tell(topic: Topic, platform: Platform, shelf: Shelf, failures: Iterable[Failure], context: Context) -> list[str]:
     """Brings every channel up to date with the book. Returns the channels that could not be reached.
 
     The book says what is being told before a message goes out, and what was told when the channel has it: whenever the
     task dies, and whatever the channel had heard by then, the next one who tells knows that it has to be told again.
     """
-    place, unreached, seen = place_of(topic.topic, context), [], list(failures)
+    place, unreached, seen = place_of(topic.topic, platform, context), [], list(failures)
     channels = _channels(topic)
     for alert, listener in channels:
         for telling in tellings(shelf.load(), listener):
             by = uuid.uuid4().hex
             shelf.save(while_telling(shelf.load(), listener, telling, by))
-            if not _delivered(alert, message_of(_with_links(telling, place), seen, place), context, home):
+            message = message_of(_with_links(telling, place), seen, place)
+            if asks_for_values(topic, alert, telling.event):
+                message = with_values(message, topic, platform)
+            if not _delivered(alert, message, context, platform):
                 unreached.append(channel(alert))
                 shelf.save(without_answer(shelf.load(), listener, telling, by))
                 break
@@ -174,9 +184,9 @@ def _channels(topic: Topic) -> list[tuple[Alert, Listener]]:
     return [(alert, Listener(name, frozenset(events[name]))) for name, alert in alerts.items()]
 
 
-def _delivered(alert: Alert, message: Message, context: Context, home: Path) -> bool:
+def _delivered(alert: Alert, message: Message, context: Context, platform: Platform) -> bool:
     try:
-        deliver(alert, message, context, home)
+        deliver(alert, message, context, platform)
     except Exception as error:  # whatever a library raises must not silence the next channel
         logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
         return False

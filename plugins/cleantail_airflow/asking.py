@@ -21,7 +21,7 @@ def asking_tasks(dag_ids: Collection[str]) -> dict[str, str]:
         select(TaskInstance.dag_id, TaskInstance.task_id)
         .join(HITLDetail, HITLDetail.ti_id == TaskInstance.id)
         .where(
-            TaskInstance.dag_id.in_(dag_ids),
+            TaskInstance.dag_id.in_(list(dag_ids)),
             TaskInstance.state == TaskInstanceState.AWAITING_INPUT,
             HITLDetail.responded_at.is_(None),
         )

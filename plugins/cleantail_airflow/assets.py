@@ -11,6 +11,7 @@ is too long for a number of JavaScript.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def usable_topics(config_dir: Path) -> Iterator[tuple[Path, Topic | ConfigError]
 
     A provider may have rules for the URIs of its scheme; one that breaks them must not hide every other DAG.
     """
-    for file, topic in scan_topics(config_dir):
+    for file, topic in scan_topics(config_dir, os.environ):
         yield file, topic if isinstance(topic, ConfigError) else _judged(file, topic)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from html import escape, unescape
 from pathlib import Path
 
-_BODY = re.compile("<body[^>]*>")
-_COMMANDS = re.compile(r"<meta\b[^>]*http-equiv[^>]*>?", re.IGNORECASE)
+_BODY = re.compile("<body[^<>]*>")
+_COMMANDS = re.compile(r"<meta\b[^<>]*http-equiv[^<>]*>?", re.IGNORECASE)
 """What tells a browser to go elsewhere, or by which rules to read the page: only the server's headers do."""
-_TITLE = re.compile("<title>(.*?)</title>", re.DOTALL)
+_TITLE = re.compile("<title>([^<]*)</title>")
 _TITLE_WITHIN_CHARS = 2000
 
 TYPES = {

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 import psutil  # type: ignore[import-untyped]  # comes with Airflow
 
 from cleantail.errors import CleantailError
+from cleantail.own_home import open_to_others
 from cleantail_airflow.embedded_home import PASSWORDS, USER, airflow_home, environment, make_secrets
 from cleantail_airflow.places import ROOT
 
@@ -50,6 +51,8 @@ def up(home: Path, port: int) -> None:
         return
     _refuse_taken(port)
     make_secrets(home)
+    if warning := open_to_others(home.parent):
+        print(f"warning: {warning}", file=sys.stderr)
     env = {**os.environ, **environment(port, os.environ)}
     with (home / "airflow.log").open("w") as log:
         print("preparing Airflow's database ...", flush=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 
 from cleantail.config import load_platform
+from cleantail.own_home import make_folder
 from cleantail_airflow.places import CONFIG_VARIABLE, ROOT, config_dir
 
 SETTINGS_FILE = ROOT / "config" / "airflow.env"
@@ -49,7 +50,7 @@ def read_settings(file: Path, places: Mapping[str, str]) -> dict[str, str]:
 
 def make_secrets(home: Path) -> None:
     """Keys and the admin's password, once; only their owner can read them."""
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home.parent, home.name)
     home.chmod(0o700)
     _write_once(home / "jwt_secret", secrets.token_hex(64))
     _write_once(home / "api_secret_key", secrets.token_hex(32))

@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 from airflow.sdk.execution_time.xcom import XCom
 
-from cleantail.config import Topic
+from cleantail.clocks import require_present
+from cleantail.config import Platform, Topic
+from cleantail.errors import CleantailError
 from cleantail_airflow.failure_notes import noted
 from cleantail_airflow.idle import NOTE, idle_note, not_due
 from cleantail_airflow.operators import ALERT, OUTCOME, PLAN, topic_and_platform
@@ -48,7 +50,7 @@ class EvaluateOperator(BaseOperator):
         if wanted.get("rollback_to"):
             self.reason = "the run is a rollback: it does nothing else"
             self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
-        now_ms = wanted["now_ms"] if wanted["now_ms"] is not None else int(time.time() * 1000)
+        now_ms = _clock(platform, wanted["now_ms"])
         run = evaluate_topic(topic, platform, now_ms=now_ms, force=wanted["force"], partition=wanted["partition"])
         send_plan(topic, run)
         send_since_last_run(self.topic, context["ti"])
@@ -82,6 +84,18 @@ class EvaluateOperator(BaseOperator):
         for task_id in sorted(tasks):
             XCom.set("skipped", reasons[task_id], dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
         raise DownstreamTasksSkipped(tasks=sorted(tasks))  # type: ignore[no-untyped-call]
+
+
+def _clock(platform: Platform, asked_ms: int | None) -> int:
+    """Unix ms. Whoever may trigger a run sets another one only where the platform says so."""
+    clock_ms = int(time.time() * 1000)
+    if asked_ms is None:
+        return clock_ms
+    try:
+        require_present(platform, asked_ms, clock_ms)
+    except CleantailError as e:
+        raise AirflowFailException(str(e)) from None
+    return asked_ms
 
 
 def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:

@@ -18,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from sqlalchemy import func, select
 
+from cleantail.dag_ids import by_topic
 from cleantail.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, Metric, Sample, by_metric
 from cleantail_airflow.asking import asking_tasks
 from cleantail_airflow.dag_states import dag_states
@@ -28,11 +29,13 @@ COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
-def exposition(content: Content, readable: Collection[str], accept: str) -> tuple[bytes, str]:
-    """(body, content type) for the topics that the scraper may read. Raises CleantailError as the page does."""
-    now_ms = int(time.time() * 1000)
-    found = samples_of(content, readable, now_ms, asking_tasks(readable), dag_states(readable))
-    samples = [*found, *_since_last_run(last_runs_ms(readable), now_ms), _dead()]
+def exposition(content: Content, readable: Mapping[str, str], accept: str) -> tuple[bytes, str]:
+    """(body, content type) for the topics that the scraper may read, with the ids of their DAGs. Raises CleantailError
+    as the page does."""
+    now_ms, dag_ids = int(time.time() * 1000), readable.values()
+    asking, states = by_topic(asking_tasks(dag_ids), readable), by_topic(dag_states(dag_ids), readable)
+    found = samples_of(content, readable, now_ms, asking, states)
+    samples = [*found, *_since_last_run(by_topic(last_runs_ms(dag_ids), readable), now_ms), _dead()]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Samples(samples))
     encoder, content_type = choose_encoder(accept)
@@ -71,6 +74,6 @@ def _dead() -> Sample:
 def last_runs_ms(dag_ids: Collection[str]) -> dict[str, int]:
     """When each DAG last began a run, Unix ms; the scheduler's database is what knows it."""
     began = func.max(DagRun.start_date)
-    query = select(DagRun.dag_id, began).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
+    query = select(DagRun.dag_id, began).where(DagRun.dag_id.in_(list(dag_ids))).group_by(DagRun.dag_id)
     with create_session() as session:
         return {dag_id: int(at.timestamp() * 1000) for dag_id, at in session.execute(query) if at is not None}

@@ -1,6 +1,6 @@
 """Why a task failed, kept for the task that tells: its exception is gone when the run ends.
 
-The note is an XCom, which may hold values that a check observed: it is pulled inside `execute`, never rendered.
+The note is an XCom, which says where records are and not what they hold: it is pulled inside `execute`, never rendered.
 """
 
 from __future__ import annotations
@@ -52,4 +52,4 @@ def at_ms_in(note: Mapping[str, Any] | None) -> int:
 
 def red_in(note: Mapping[str, Any] | None) -> list[Failure]:
     """The failed expectations; none where something else failed."""
-    return [Failure(**row) for row in note["red"]] if note else []
+    return [Failure(**row | {"offsets": tuple(row.get("offsets", ()))}) for row in note["red"]] if note else []

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleantail.config import Platform, Topic
-from cleantail.source_files import matching_files
+from cleantail.source_paths import matching_files
+
+if TYPE_CHECKING:
+    from cleantail.digest_cache import DigestCache
 
 
 def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]:
@@ -13,19 +18,20 @@ def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]
 
     A file that cannot be read counts as new: the job then says what is wrong with it.
     """
+    from cleantail.digest_cache import DigestCache
     from cleantail.evaluate import read_facts
 
-    found = matching_files(platform.home, topic.source.path or "")
+    found = matching_files(platform, topic.source.path) if topic.source.path else []
     facts = read_facts(topic, platform) if found else None
     known = facts.ingested if facts else frozenset()
-    return found, [file for file in found if _digest(file) not in known]
+    with DigestCache(platform.home, platform.limits.of_input) as cache:
+        return found, [file for file in found if _digest(cache, file) not in known]
 
 
-def _digest(file: Path) -> str | None:
+def _digest(cache: DigestCache, file: Path) -> str | None:
     from cleantail.errors import CleantailError
-    from cleantail.source_files import content_digest
 
     try:
-        return content_digest(file)
+        return cache.digest(file, int(time.time() * 1000))
     except CleantailError:
         return None

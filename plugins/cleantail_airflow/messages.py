@@ -1,15 +1,18 @@
 """What is said of incidents: one message for all of one event, with what began, what is over and what lasts. Without
 Airflow.
 
-A message may hold values that a check observed in the data, so nothing of it is ever a template or markup.
+A message may hold names that others chose, and what records hold where the topic's YAML asks for it (`values: true`),
+so nothing of it is ever a template or markup.
 """
 
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from cleantail.events import Event
 from cleantail.incidents import Incident
@@ -23,22 +26,28 @@ FAILURES_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where messages lead to: the run that they were sent from, and the topic's page. `base` is the UI's address."""
+    """Where messages lead to: the run that they were sent from, and the topic's page, which is its DAG's. `base` is the
+    UI's address."""
 
     base: str
     topic: str
+    dag_id: str
     run_id: str
     at: str
 
     def page(self, partition: int | None = None) -> str:
         """The topic's page, at the log of the partition."""
         anchor = "" if partition is None else f"#log-{partition}"
-        return f"{self.base}/cleantail/topics/{self.topic}{anchor}"
+        return f"{self.base}/cleantail/topics/{self.dag_id}{anchor}"
+
+    def records(self, round_name: str, kind: str) -> str:
+        """The page that shows the records which a round would remove, or which failed its checks."""
+        return f"{self.page()}/records?{urlencode({'round': round_name, 'kind': kind})}"
 
     @property
     def data_docs(self) -> str:
         """The index of the topic's Data Docs."""
-        return f"{self.base}/cleantail/topics/{self.topic}/docs/index.html"
+        return f"{self.base}/cleantail/topics/{self.dag_id}/docs/index.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +89,8 @@ class Message:
         return f"{self.subject}\n{self.body}"
 
     def as_json(self) -> dict[str, Any]:
-        """`text` is what chat webhooks show; the rest is for machines."""
-        return {"text": self.text, **asdict(self)}
+        """`text` is what chat webhooks show; the rest is for machines, as it is."""
+        return {"text": plain_text(self.text), **asdict(self)}
 
 
 def message_of(telling: Telling, failures: Iterable[Failure], place: Place) -> Message:
@@ -123,18 +132,37 @@ def _reason(telling: Telling) -> str:
 
 def mail_body(message: Message) -> str:
     """The message as HTML; every value escaped."""
-    columns = ("partition", "expectation", "severity", "observed", "detail")
-    rows = [[str(getattr(failure, column)) for column in columns] for failure in message.failures]
-    said = f"<pre>{html.escape(message.reason)}</pre>{_html_table([list(columns), *rows]) if rows else ''}"
+    columns = ["partition", "expectation", "severity", "observed", "detail"]
+    columns += ["examples"] if any(failure.examples for failure in message.failures) else []
+    rows = [[_cell(getattr(failure, column)) for column in columns] for failure in message.failures]
+    said = f"<pre>{html.escape(message.reason)}</pre>{_html_table([columns, *rows]) if rows else ''}"
     names = {message.link: "Task log in Airflow"} | {message.page: "Topic in Airflow"}
     links = "".join(f'<p><a href="{html.escape(url, quote=True)}">{name}</a></p>' for url, name in names.items())
     about = f"<p>{html.escape(f'incident {message.incident}: {message.state}')}</p>"
     return f"<h3>{html.escape(message.subject)}</h3>{said}{about}{links}"
 
 
+def _cell(value: object) -> str:
+    return "; ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+_MARKUP = re.compile(r"([@＠]|\](?=[(\[:]))")
+"""Where a mention begins (@all), and where a Markdown link goes on."""
+_ANGLE = re.compile(r"<(?=\S)")
+"""Where a mention or a link in angle brackets begins (<users/all>, <!here>, <http://…|log in>)."""
+_BREAK = "\u200b"
+"""Takes no space, and ends whatever has begun."""
+
+
+def plain_text(text: str) -> str:
+    """A text in which no chat finds a mention of everybody or a link of somebody else's words; it looks the same."""
+    return _ANGLE.sub(f"<{_BREAK}", _MARKUP.sub(rf"\1{_BREAK}", text))
+
+
 def slack_text(message: Message) -> str:
-    """Slack's three escapes: what the data held is neither a link nor a mention of everybody."""
-    return message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Slack's three escapes besides, since others take the same body: what the data held is no link and no mention."""
+    text = _MARKUP.sub(rf"\1{_BREAK}", message.text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _html_table(rows: list[list[str]]) -> str:

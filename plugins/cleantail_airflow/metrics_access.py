@@ -16,7 +16,7 @@ from airflow.api_fastapi.core_api.security import bearer_scheme, get_user
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials
 
-TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
+from cleantail_airflow.places import TOKEN_VARIABLE
 
 
 async def scraper(

@@ -7,7 +7,6 @@ them raise when the message did not arrive.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -15,8 +14,11 @@ from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 from airflow.sdk.log import mask_secret
 
-from cleantail.config import Alert, AppriseAlert, FileAlert, MailAlert, SlackAlert, WebhookAlert
-from cleantail_airflow.messages import Message, mail_body, slack_text
+from cleantail.config import Alert, AppriseAlert, FileAlert, MailAlert, Platform, SlackAlert, WebhookAlert
+from cleantail.errors import CleantailError
+from cleantail.own_home import append_line
+from cleantail.platform_limits import connection_problem
+from cleantail_airflow.messages import Message, mail_body, plain_text, slack_text
 
 if TYPE_CHECKING:
     from airflow.providers.http.notifications.http import HttpNotifier
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 WEBHOOK_TIMEOUT_S = 30
 
 
-def deliver(alert: Alert, message: Message, context: Context, home: Path) -> None:
-    """Raises whatever the channel's library raises."""
+def deliver(alert: Alert, message: Message, context: Context, platform: Platform) -> None:
+    """Raises whatever the channel's library raises, and CleantailError for a connection that is not for alerts."""
+    if allowed := connection_problem(alert, platform):
+        raise CleantailError(f"{channel(alert)} is not allowed: {allowed}")
     if isinstance(alert, MailAlert):
         _mail(alert, message).notify(context)
     elif isinstance(alert, SlackAlert):
@@ -36,7 +40,7 @@ def deliver(alert: Alert, message: Message, context: Context, home: Path) -> Non
     elif isinstance(alert, AppriseAlert):
         _apprise(alert, message)
     else:
-        _append(home / alert.path, json.dumps(message.as_json()))
+        append_line(platform.home, alert.path, json.dumps(message.as_json()))
 
 
 def channel(alert: Alert) -> str:
@@ -84,12 +88,7 @@ def _apprise(alert: AppriseAlert, message: Message) -> None:
     hook = AppriseHook(alert.conn_id)
     services = apprise.Apprise()
     hook.set_config_from_conn(hook.get_connection(alert.conn_id), services)
-    if not services.notify(title=message.subject, body=message.body, body_format="text", tag=alert.tag):
+    if not services.notify(
+        title=plain_text(message.subject), body=plain_text(message.body), body_format="text", tag=alert.tag
+    ):
         raise AirflowException(f"no service of connection {alert.conn_id} with tag {alert.tag}, or one did not take it")
-
-
-def _append(file: Path, line: str) -> None:
-    """One write at the end of the file, so that lines of parallel tasks do not mix."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab", buffering=0) as stream:
-        stream.write(f"{line}\n".encode())

@@ -1,7 +1,8 @@
 """The base of all Spark tasks, and the leaf that makes a run red.
 
-Argv goes in, one JSON object comes back and is the task's XCom. What a job read in the data (observed values of a
-check) travels only through XComs that are pulled inside `execute`: nothing of it is ever rendered as a template.
+Argv goes in, one JSON object comes back and is the task's XCom. Neither holds keys or values of records: a job says
+where they are (snapshot, partition, offset). Documents go in by files that only this user can read, since everybody on
+the machine can list the arguments of a process, and Airflow keeps those of a task.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from airflow.sdk.exceptions import (
 )
 
 from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail_airflow.crashes import cause_of_crash
+from cleantail_airflow.driver_environment import DriverHook
 from cleantail_airflow.failure_notes import noted
 from cleantail_airflow.places import job_file, spark_environment
 from cleantail_airflow.red_check import Failure, RedCheck, failures_of, warnings_of
@@ -35,8 +38,8 @@ ALERT_EARLY = "alert_early"
 OUTCOME = "outcome"
 PLAN = "plan"
 """XCom of `evaluate`: the whole RunPlan. Its return value is the list of work units, over which compact is mapped."""
-ARGUMENT_CHARS = 100_000
-"""Linux takes no argument over 128 KiB: a longer one goes by a file, as argparse's @FILE."""
+NUMBERS = ("now_ms", "records")
+"""Of a plan: what of it goes onto command lines as it is."""
 FINAL = (2, 5)
 """Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
 
@@ -75,13 +78,16 @@ class CleantailSparkOperator(SparkSubmitOperator):
         self.env_vars = spark_environment(os.environ)
         with TemporaryDirectory(prefix="cleantail-") as folder:
             file = Path(folder) / "result.json"
-            own = [_by_file_if_long(argument, Path(folder)) for argument in own]
+            own = [_documents_by_file(argument, Path(folder)) for argument in own]
             self.application_args = [*(self.application_args or ()), *own, "--result", str(file)]
             try:
                 super().execute(context)
             except AirflowException as error:
                 return self.failed(context, self._result(file), error)
             return self.succeeded(self._result(file))
+
+    def _get_hook(self) -> DriverHook:
+        return DriverHook.of(super()._get_hook())
 
     def _result(self, file: Path) -> dict[str, Any]:
         """What the job said, which is also what is sent as metrics."""
@@ -106,7 +112,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
             self._tell(context, red)
             raise RedCheck(self.topic, red) from None
         if "error" not in result:
-            raise AirflowException(f"{self.job} crashed: {_without_command(error)}") from None
+            raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
         kind = AirflowFailException if self.exit_code in FINAL else AirflowException
         raise kind(result["error"]) from None
 
@@ -152,8 +158,11 @@ class OutcomeOperator(BaseOperator):
 
 
 def plan_of(context: Context) -> dict[str, Any] | None:
-    """The RunPlan of this run, None if evaluate did not come so far."""
+    """The RunPlan of this run, None if evaluate did not come so far. Raises AirflowFailException for an XCom that is
+    none: what stands in for a number on a job's command line could be the name of a file to read."""
     plan: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
+    if plan is not None and not (isinstance(plan, dict) and all(type(plan.get(n, 0)) is int for n in NUMBERS)):
+        raise AirflowFailException(f"the XCom {PLAN} of {EVALUATE} is not what the task wrote: clear the whole run")
     return plan
 
 
@@ -171,14 +180,9 @@ def _submit_conf(platform: Platform, master: str, plan: dict[str, Any] | None) -
     return {key: value for key, value in conf.items() if key != "spark.master"}
 
 
-def _without_command(error: AirflowException) -> str:
-    """The hook's message starts with the whole command line, which the log has already; the cause is at its end."""
-    _, mark, rest = str(error).partition("Error code is: ")
-    return f"{mark}{rest}" if mark else str(error)
-
-
-def _by_file_if_long(argument: str, folder: Path) -> str:
-    if len(argument) <= ARGUMENT_CHARS:
+def _documents_by_file(argument: str, folder: Path) -> str:
+    """A JSON document goes by a file, as argparse's @FILE; `folder` is open to nobody else."""
+    if not argument.startswith("{"):
         return argument
     file = folder / f"argument-{len(list(folder.iterdir()))}"
     file.write_text(argument)

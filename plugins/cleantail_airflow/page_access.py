@@ -43,6 +43,12 @@ def readable(dag_ids: Iterable[str], user: BaseUser) -> set[str]:
     return set().union(*allowed)
 
 
+def readable_topics(dag_ids: Mapping[str, str], user: BaseUser) -> dict[str, str]:
+    """Those of the topics, with the ids of their DAGs, whose DAGs the user may read."""
+    allowed = readable(dag_ids.values(), user)
+    return {topic: dag_id for topic, dag_id in dag_ids.items() if dag_id in allowed}
+
+
 def may_edit(dag_id: str, user: BaseUser) -> bool:
     """Whether the Release button is shown; the route itself asks again."""
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))

@@ -2,8 +2,10 @@
 
 GET  /topics                                      all topics that the user may read
 GET  /topics/TOPIC                                one topic
+GET  /topics/TOPIC/records?round=R&kind=K         records that a round would remove, or that failed its checks
 GET  /topics/TOPIC/docs/PATH                      its Data Docs
-POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine; who may edit the DAG
+POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine; who may edit the DAG, and of a topic
+                                                  with `publish: approve` its approvers
 GET  /static/FILE
 GET  /metrics                                     for Prometheus; also with a token of its own (metrics_access)
 """
@@ -15,21 +17,20 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Request, Response, status
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from cleantail import words
-from cleantail.errors import CleantailError
+from cleantail.approval import may_decide, require_approver
+from cleantail.dag_ids import by_topic, dag_id_of, dag_ids_of
+from cleantail.errors import CleantailError, HeldError
 from cleantail.outside import explained
 from cleantail.releasing import release
-from cleantail.round_work import clocks_differ
-from cleantail.run_schedule import schedule_words
+from cleantail.round_state import COMPACT
 from cleantail_airflow import data_docs
 from cleantail_airflow.asking import asking_tasks
 from cleantail_airflow.dag_states import dag_states
@@ -43,11 +44,13 @@ from cleantail_airflow.page_access import (
     login_url,
     may_edit,
     note_release,
-    readable,
+    readable_topics,
     require_same_origin,
     ui_root,
 )
 from cleantail_airflow.page_content import Content
+from cleantail_airflow.page_records import records_of_round, round_named
+from cleantail_airflow.page_templates import TEMPLATES
 from cleantail_airflow.places import config_dir
 
 HERE = Path(__file__).parent
@@ -78,6 +81,7 @@ def build_app() -> FastAPI:
     app.exception_handler(StarletteHTTPException)(_to_login)
     app.get("/topics", response_class=HTMLResponse)(all_topics)
     app.get("/topics/{dag_id}", response_class=HTMLResponse, dependencies=[MAY_READ])(one_topic)
+    app.get("/topics/{dag_id}/records", response_class=HTMLResponse, dependencies=[MAY_READ])(records)
     app.get("/topics/{dag_id}/docs/{path:path}", dependencies=[MAY_READ])(docs)
     app.post(
         "/topics/{dag_id}/partitions/{partition}/release",
@@ -108,10 +112,9 @@ def all_topics(request: Request, user: User) -> Response:
     """The page of all topics."""
     content = _content(request)
     try:
-        names = readable(content.topics(), user)
-        return _page(
-            request, "topics.html", content.all_topics(names, _now_ms(), asking_tasks(names), dag_states(names))
-        )
+        dags = readable_topics(dag_ids_of(content.topics(), content.dag_prefix), user)
+        asking, states = by_topic(asking_tasks(dags.values()), dags), by_topic(dag_states(dags.values()), dags)
+        return _page(request, "topics.html", content.all_topics(dags, _now_ms(), asking, states))
     except CleantailError as e:
         return _problem(request, "The topics cannot be shown", str(e))
 
@@ -120,7 +123,9 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
     """The page of one topic; also the tab of DAGs that are none."""
     try:
         asking = asking_tasks([dag_id]).get(dag_id, "")
-        shown = _content(request).one_topic(dag_id, _now_ms(), asking, dag_states([dag_id])[dag_id])
+        content = _content(request)
+        name = content.topic_of(dag_id)
+        shown = content.one_topic(name, _now_ms(), asking, dag_states([dag_id])[dag_id])
     except KeyError:
         text = f"{dag_id} is not a Cleantail topic: no file in config/topics names it."
         return _problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
@@ -129,18 +134,47 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
         if known is None:
             raise
         return _problem(request, dag_id, str(known))
-    more = {"released": released, "may_edit": may_edit(dag_id, user)}
+    topic = content.topic(name)
+    may_release = may_edit(dag_id, user) and may_decide(topic, user.get_id(), user.get_name())
+    more = {"released": released, "may_release": may_release}
     return _page(request, "topic.html", shown | more)
+
+
+def records(
+    request: Request,
+    dag_id: str,
+    round_name: Annotated[str, Query(alias="round", max_length=200)],
+    kind: Annotated[str, Query(max_length=20)] = COMPACT,
+    partition: int | None = None,
+) -> Response:
+    """What the records of a round hold: of those alone that the evidence names, and never by an offset of the URL."""
+    content, now_ms = _content(request), _now_ms()
+    try:
+        topic = content.topic(dag_id)
+        found = round_named(content.cache.rounds(topic), round_name, kind)
+        if found is None:
+            return _problem(request, "No such round", f"{dag_id} has no such round.", status.HTTP_404_NOT_FOUND)
+        logs = records_of_round(topic, content.platform, found, partition)
+    except KeyError:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
+    except CleantailError as e:
+        return _problem(request, "The records cannot be shown", str(e))
+    page = _page(request, "records.html", {"topic": topic, "round": found, "logs": logs, "now_ms": now_ms})
+    page.headers["Cache-Control"] = "private, no-store"
+    return page
 
 
 def release_log(request: Request, dag_id: str, partition: int, user: User) -> Response:
     """Takes the log out of quarantine, writes down who did it, and goes back to the topic."""
     content = _content(request)
     try:
-        topic = content.topic(dag_id)
+        topic = content.topic(content.topic_of(dag_id))
+        require_approver(topic, "a release", user.get_id(), user.get_name())
         lifted = release(topic, content.platform, partition, user.get_name(), _now_ms())
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
+    except HeldError as e:
+        return _problem(request, "Nothing was released", str(e), status.HTTP_403_FORBIDDEN)
     except CleantailError as e:
         return _problem(request, "Nothing was released", str(e), status.HTTP_409_CONFLICT)
     note_release(dag_id, partition, lifted.reason, user)
@@ -152,9 +186,11 @@ def release_log(request: Request, dag_id: str, partition: int, user: User) -> Re
 def docs(request: Request, dag_id: str, path: str) -> Response:
     """A file of the topic's Data Docs; without their scripts, which would run as the user."""
     content = _content(request)
-    if dag_id not in content.topics():
-        raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
-    file = data_docs.file_in(data_docs.site_of(content.platform.home, dag_id), path)
+    try:
+        site = data_docs.site_of(content.platform.home, content.topic_of(dag_id))
+    except KeyError:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file") from None
+    file = data_docs.file_in(site, path)
     if file is None:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
     kind = data_docs.TYPES[file.suffix]
@@ -169,8 +205,8 @@ def metrics(request: Request, user: Scraper) -> Response:
     """The metrics of all topics, or of those that the user may read."""
     content = _content(request)
     try:
-        names = content.topics()
-        body, kind = exposition(content, readable(names, user) if user else set(names), _accepted(request))
+        dags = dag_ids_of(content.topics(), content.dag_prefix)
+        body, kind = exposition(content, readable_topics(dags, user) if user else dags, _accepted(request))
     except CleantailError as e:
         raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(e)) from None
     return Response(body, headers={"Content-Type": kind})
@@ -202,32 +238,11 @@ def _problem(request: Request, title: str, text: str, code: int = status.HTTP_20
 
 
 def _page(request: Request, template: str, shown: dict[str, Any], code: int = status.HTTP_200_OK) -> Response:
-    text = _TEMPLATES.get_template(template).render(root=request.scope["root_path"], ui=ui_root(request), **shown)
-    return HTMLResponse(text, code)
+    places = {"root": request.scope["root_path"], "ui": ui_root(request), "dag_id_of": _dag_id_of(request)}
+    return HTMLResponse(TEMPLATES.get_template(template).render(**places, **shown), code)
 
 
-def _templates() -> Environment:
-    """Everything that is filled in is escaped, in every template; a name that is not there is an error."""
-    made = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {
-        "size": words.size,
-        "instant": words.instant,
-        "duration": words.duration,
-        "ago": words.ago,
-        "in_words": words.in_words,
-        "schedule_words": schedule_words,
-        "count": "{:,}".format,
-        "ratio": "{:.2f}".format,
-        "px": "{:.1f}".format,
-        "clocks_differ": clocks_differ,
-    }
-    return made
-
-
-_TEMPLATES = _templates()
+def _dag_id_of(request: Request) -> Callable[[str], str]:
+    """Topic -> the id of its DAG, for links."""
+    prefix = _content(request).dag_prefix
+    return lambda topic: dag_id_of(topic, prefix)

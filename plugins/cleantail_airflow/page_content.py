@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleantail.config import ConfigError, Platform, Topic, load_platform, scan_topics
+from cleantail.config import ConfigError, Platform, Topic, dag_prefix, load_platform, scan_topics
 from cleantail.config_origin import settings, written
+from cleantail.dag_ids import topic_of
 from cleantail.dag_state import DagState
 from cleantail.drawing import Bar, log_bar
 from cleantail.errors import CleantailError
@@ -73,6 +74,7 @@ class Content:
         self._lock = threading.RLock()
         self._seen: tuple[Any, ...] = ()
         self._found: Found = {}
+        self._dag_prefix = ""
         self._platform: Platform | None = None
         self._cache: MetadataCache | None = None
 
@@ -100,6 +102,20 @@ class Content:
         except Exception as e:  # whoever opens the page is told
             logger.info("metadata was not read ahead: %s", e)
 
+    @property
+    def dag_prefix(self) -> str:
+        """What the ids of the topics' DAGs begin with."""
+        with self._lock:
+            self._refresh()
+            return self._dag_prefix
+
+    def topic_of(self, dag_id: str) -> str:
+        """The topic of a DAG. Raises KeyError for a DAG that is no topic's."""
+        name = topic_of(dag_id, self.dag_prefix)
+        if name is None or name not in self.topics():
+            raise KeyError(dag_id)
+        return name
+
     def topics(self) -> Found:
         """Topic, or what is wrong with its file, by name; of a broken one the file's name."""
         with self._lock:
@@ -120,7 +136,8 @@ class Content:
             return
         if not self._seen or seen[0] != self._seen[0]:
             self._platform = self._cache = None
-        scanned = scan_topics(self._config_dir)
+        self._dag_prefix = dag_prefix(self._config_dir)
+        scanned = scan_topics(self._config_dir, self._env)
         self._found = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
         self._seen = seen
 

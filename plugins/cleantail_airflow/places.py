@@ -9,6 +9,8 @@ from pathlib import Path
 
 from cleantail.config import CONFIG_VARIABLE
 
+TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
+"""What opens the metrics, in the environment of the API server."""
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -9,9 +9,11 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from cleantail.approval import heads_of
+from cleantail.approval import require_approver
+from cleantail.checked_rounds import told_by
+from cleantail.errors import HeldError
 from cleantail.words import counted
-from cleantail_airflow.approvals import ROLLBACK_TO, checked_of
+from cleantail_airflow.approvals import ROLLBACK_TO, checked_of, kind_of
 from cleantail_airflow.assets import announce, asset_of
 from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform
 from cleantail_airflow.red_check import failures_of
@@ -19,7 +21,6 @@ from cleantail_airflow.run_params import require_known_params
 
 COMPACT = "compact"
 CHECK_QUALITY = "check_quality"
-EXPIRE_TOMBSTONES = "expire_tombstones"
 PUBLISH_EXPIRY = "publish_expiry"
 """Publishes what EXPIRE_TOMBSTONES left for a person to approve."""
 NO_PLAN = "evaluate made no plan"
@@ -77,7 +78,7 @@ class CheckQualityOperator(CleantailSparkOperator):
             self.skip(NO_PLAN)
         indexes = range(len(plan["units"]))
         units = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=indexes)
-        round_ = {"round": plan["round"], "units": [unit for unit in units if unit]}
+        round_ = {"round": plan["round"], "branches": [unit["branch"] for unit in units if unit and "branch" in unit]}
         return ["--round", json.dumps(round_), "--now", str(plan["now_ms"])]
 
 
@@ -106,45 +107,50 @@ class PublishingOperator(CleantailSparkOperator):
 
 
 class PublishOperator(PublishingOperator):
-    """Publishes the partitions of `source` that passed, also when others did not; where the round waited for a person,
-    as the answer of `approval` says."""
+    """Publishes the partitions of the round that `source` has checked, also when others did not pass. The job takes
+    from the evidence which passed, and from beside the table what was answered where the round waited for a person."""
 
     job = "publish"
 
-    def __init__(self, *, source: str = CHECK_QUALITY, approval: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, source: str = CHECK_QUALITY, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.source = source
-        self.approval = approval
-        self.operation = "expire" if source == EXPIRE_TOMBSTONES else "compact"
+        self.operation = kind_of(source)
 
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_of(context, self.source)
         if not (plan and checked):
             self.skip(f"{self.source} came to no verdict, so nothing is published")
-        return ["--checked", json.dumps(checked), "--now", str(plan["now_ms"]), *self._answer(context, checked)]
-
-    def _answer(self, context: Context, checked: dict[str, Any]) -> list[str]:
-        """Nobody's yes is for another round than the one that was shown."""
-        if not checked.get("holds"):
-            return []
-        answer = context["ti"].xcom_pull(task_ids=self.approval) if self.approval else None
-        if not answer or answer["heads"] != heads_of(checked):
-            raise AirflowFailException("nobody has approved this round: nothing is published. Clear the whole run")
-        if answer["approved"]:
-            return [f"--approved-by={answer['by']}"]  # one argument: a name may begin as an option or a file does
-        return ["--rejected", json.dumps({"by": answer["by"], "at_ms": answer["at_ms"]})]
+        return [
+            "--kind",
+            kind_of(self.source),
+            "--told",
+            _told(self.source, checked, plan),
+            "--now",
+            str(plan["now_ms"]),
+        ]
 
     def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
-        """Held back as check_quality said is not this task's failure; red anew, after the round started over, is."""
+        """Held back as its check said is not this task's failure; red anew, after the round started over, is."""
         if "published" not in result:
             return super().failed(context, result, error)
-        checked = checked_of(context, self.source) or {"verdicts": []}
-        known = {verdict["partition"] for verdict in checked["verdicts"] if not verdict["passed"]}
+        known = result.get("red_before", ())
         new = [verdict for verdict in result["verdicts"] if verdict["partition"] not in known]
         if failures_of(self.topic, {"verdicts": new}):
             return super().failed(context, {**result, "verdicts": new}, error)
         self.log.info("published partitions %s, held back %s", result["published"], result["held_back"])
         return result
+
+
+def _told(source: str, checked: Any, plan: dict[str, Any]) -> str:
+    """Raises AirflowFailException for an XCom that its task cannot have returned."""
+    try:
+        return json.dumps(told_by(checked, str(plan["round"])))
+    except (KeyError, TypeError, AttributeError):
+        raise AirflowFailException(
+            f"the XCom of {source} is not what the task returned, so nothing is published: somebody has changed it. "
+            f"Clear {source} and what follows it"
+        ) from None
 
 
 class ExpireTombstonesOperator(PublishingOperator):
@@ -163,7 +169,8 @@ class ExpireTombstonesOperator(PublishingOperator):
 
 
 class RollbackOperator(PublishingOperator):
-    """Undoes rounds where the run was triggered with `rollback_to`; the rest of such a run is skipped."""
+    """Undoes rounds where the run was triggered with `rollback_to`, of a topic with `publish: approve` by one of its
+    approvers; the rest of such a run is skipped."""
 
     job = "rollback"
     operation = "rollback"
@@ -173,9 +180,16 @@ class RollbackOperator(PublishingOperator):
         if not to:
             self.skip("the run was not triggered with rollback_to")
         run: Any = context["dag_run"]
-        by = getattr(run, "triggering_user_name", None) or run.run_id
+        user = getattr(run, "triggering_user_name", None)
+        topic, _ = topic_and_platform(self.topic, self.config_dir)
+        try:
+            require_approver(topic, "a rollback", user)
+        except HeldError as error:
+            raise AirflowFailException(f"{error}. One of them has to trigger the run") from None
+        by = user or run.run_id
         # a try that died may have done it: the next one must not go a round further
-        return ["--to", to, f"--by={by}", f"--request={run.run_id}"]
+        asked = [f"--asked-ms={int(run.run_after.timestamp() * 1000)}"] if run.run_after else []
+        return ["--to", to, f"--by={by}", f"--request={run.run_id}", *asked]
 
 
 class ReclaimOperator(CleantailSparkOperator):

@@ -87,12 +87,19 @@ def _answered(properties: Mapping[str, str], task: LogTask, ask: Callable[[LogTa
         return {"refused": "a file has columns without field ids"}
 
 
+CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
+"""Set to false, in this order, as nothing of it can be changed after the last. The database reads what it is handed,
+and opens no file and no address but what it spills into its own folder."""
+
+
 @contextmanager
 def _database(threads: int) -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="cleantail-") as place:
         settings = {"threads": threads, "memory_limit": MEMORY, "temp_directory": place}
         with duckdb.connect(config=settings) as database:
             # a stream's length is not known: the map is the small side, whatever is guessed
+            for name in CLOSED:
+                database.execute(f"SET {name} = false")
             database.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
             database.execute("SET preserve_insertion_order = false")
             yield database

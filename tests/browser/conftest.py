@@ -109,7 +109,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     customers: clean but for a little."""
     made = Office(tmp_path_factory.mktemp("office"), free_port())
     sink = _alert_sink(made)
-    alerts = [{"type": "webhook", "conn_id": "sink", "endpoint": "alerts"}]
+    alerts = [{"type": "webhook", "conn_id": "cleantail_sink", "endpoint": "alerts"}]
     made.topic("payments", alerts=alerts, checks=[no_digits_first()])
     made.topic("orders", publish="approve")
     made.topic("customers")
@@ -124,7 +124,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     home = made.place / "home" / "airflow"
     home.mkdir(parents=True, exist_ok=True)
     (home / "passwords.json").write_text(json.dumps(PASSWORDS))
-    os.environ["AIRFLOW_CONN_SINK"] = f"http://127.0.0.1:{sink.server_port}"
+    os.environ["AIRFLOW_CONN_CLEANTAIL_SINK"] = f"http://127.0.0.1:{sink.server_port}"
     try:
         _up(made, sink.server_port)
         yield made
@@ -140,7 +140,7 @@ def no_digits_first() -> dict[str, Any]:
 
 def _up(office: Office, sink_port: int) -> None:
     argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), "up", "--port", str(office.port)]
-    environment = office.environment | {"AIRFLOW_CONN_SINK": f"http://127.0.0.1:{sink_port}"}
+    environment = office.environment | {"AIRFLOW_CONN_CLEANTAIL_SINK": f"http://127.0.0.1:{sink_port}"}
     subprocess.run(argv, env=environment, check=True, capture_output=True)
     office.api = AirflowApi(office.port, PASSWORDS[ADMIN])
     for name in ("payments", "orders", "customers"):

@@ -69,7 +69,7 @@ def test_the_way_of_a_newcomer(office, visit):
     page.get_by_role("button", name="Release partition 1").click()
     page.wait_for_selector("text=Partition 1 is out of quarantine")
     assert "In quarantine" not in page.inner_text("body")
-    office.topic("payments", alerts=[{"type": "webhook", "conn_id": "sink", "endpoint": "alerts"}])
+    office.topic("payments", alerts=[{"type": "webhook", "conn_id": "cleantail_sink", "endpoint": "alerts"}])
     time.sleep(75)  # Airflow reads the files again every half minute
     trigger(office, page, "payments")
     assert office.wait("payments", ended) == "success"

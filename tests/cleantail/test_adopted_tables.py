@@ -309,13 +309,13 @@ def test_a_table_of_two_topics_is_refused(sinks):
 def test_a_topic_of_that_name_with_another_table_is_left_alone(sinks, project):
     make, run = sinks
     make(KAFKA, kafka(1))
-    file = project / "config" / "topics" / "mine.yaml"
+    file = project / "config" / "topics" / "orders.yaml"
     file.write_text("topic: orders\n")
     code, _, err = run("sinks.orders", "--upgrade")
-    assert (code, "mine.yaml has topic orders with another table; nothing was changed" in err) == (2, True)
+    assert (code, "orders.yaml has topic orders with another table; nothing was changed" in err) == (2, True)
     file.write_text("topic: orders\ntable: sinks.orders\n")
     assert (
-        "mine.yaml maps other columns; nothing was changed. Write into it:\ncolumns:\n"
+        "orders.yaml maps other columns; nothing was changed. Write into it:\ncolumns:\n"
         in run("sinks.orders", "--upgrade")[2]
     )
     assert "says that sinks.orders is the table of topic orders" in run("sinks.orders", "--topic", "x")[2]

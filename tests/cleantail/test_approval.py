@@ -6,8 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.approval import Rejection, after_rejection, can_be_held, heads_of, held_message, holds_of
+from cleantail.approval import (
+    Rejection,
+    after_rejection,
+    can_be_held,
+    heads_of,
+    held_message,
+    holds_of,
+    may_decide,
+    require_approver,
+)
 from cleantail.config_row import LONG_MAX
+from cleantail.errors import HeldError
 from cleantail.partition_state import PartitionState, Quarantine
 from cleantail.topic import Topic
 
@@ -101,3 +111,21 @@ def test_the_message_names_every_log_and_why():
     holds = [{"partition": 0, "reason": "publish: approve"}, {"partition": 3, "reason": "4 of 5 records would go"}]
     text = held_message("orders", holds)
     assert "waits for approval" in text and "partition 0: publish: approve; partition 3: 4 of 5" in text
+
+
+@pytest.mark.parametrize(
+    ("publish", "approvers", "users", "may"),
+    [
+        pytest.param("approve", ["anna"], ["7", "anna"], True, id="one of the names of an approver"),
+        pytest.param("approve", ["anna"], ["8", "eve"], False, id="somebody else"),
+        pytest.param("approve", ["anna"], [None], False, id="nobody that is known"),
+        pytest.param("approve", [], ["eve"], True, id="none is named"),
+        pytest.param("auto", ["anna"], ["eve"], True, id="nothing has to be approved"),
+    ],
+)
+def test_who_may_undo_a_round_and_release_a_log(publish, approvers, users, may):
+    judged = topic(publish=publish).model_copy(update={"approvers": tuple(approvers)})
+    assert may_decide(judged, *users) is may
+    if not may:
+        with pytest.raises(HeldError, match=r"a release was asked for by .*, who is not among .*approvers \(anna\)"):
+            require_approver(judged, "a release", *users)

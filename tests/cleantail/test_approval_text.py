@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cleantail.approval_text import (
-    KEY_CHARS,
-    LINE_CHARS,
-    VALUE_CHARS,
-    Question,
-    body,
-    count_lines,
-    sample_lines,
-    shown,
-    subject,
-)
+from cleantail.approval_text import LINE_CHARS, Question, body, count_lines, sample_lines, subject
+from cleantail.shown_records import KEY_CHARS, VALUE_CHARS, ShownRecord, headers_shown, shown
 
 
 def checked(sample=(), **more):
@@ -70,38 +61,47 @@ def test_data_is_one_printable_bounded_word(data, length, chars, text):
     assert shown(data, length, chars) == text
 
 
-def test_no_data_ends_the_block_it_stands_in():
-    hostile = shown(b"```\n# <script>alert(1)</script> {{ 7 * 7 }}\n```", 50, 100)
-    text = body(checked([{"partition": 1, "offset": 5, "key": hostile, "value": hostile}]))
+def test_the_body_says_which_records_would_go_and_where_to_see_them_and_not_what_they_hold():
+    """Airflow keeps it, and whoever may see the DAG's questions of all topics in one list reads it."""
+    going = {"partition": 1, "offset": 5, "kept_offset": 9, "key": "MARKER", "value": "MARKER"}
+    text = body(checked([going]), Question(0, "page", "docs", "https://airflow/records?round=r1"))
+    assert "partition 1, offset 5 goes; offset 9 of the same key stays" in text
+    assert "(1 record: [look at the records](https://airflow/records?round=r1))" in text
+    assert "MARKER" not in text
     fences = [line for line in text.splitlines() if line.lstrip().startswith("```")]
     assert fences == ["```text", "```"] * 3
-    assert sum("<script>" in line for line in text.splitlines()) == 2  # as the key, and as the value
 
 
 def test_the_sample_says_what_goes_and_what_stays_in_its_place():
-    goes = {"partition": 1, "offset": 5, "key": '"k"', "value": "null"}
-    assert sample_lines([goes | {"kept_offset": 9}, goes | {"kept_offset": None}, goes]) == [
-        "partition 1, offset 5 goes; offset 9 of the same key stays", '  key   "k"', "  value null",
-        "partition 1, offset 5 goes; nothing of its key stays", '  key   "k"', "  value null",
-        "partition 1, offset 5 goes", '  key   "k"', "  value null",
-    ]  # fmt: skip
+    goes = {"partition": 1, "offset": 5}
+    sample = [goes | {"kept_offset": 9}, goes | {"kept_offset": None}, goes]
+    places = [
+        "partition 1, offset 5 goes; offset 9 of the same key stays",
+        "partition 1, offset 5 goes; nothing of its key stays",
+        "partition 1, offset 5 goes",
+    ]
+    assert sample_lines(sample) == places
+    seen = ['  key   "k"', "  value null"]
+    records = {(1, 5): ShownRecord(1, 5, '"k"', "null")}
+    assert sample_lines(sample, records) == [line for place in places for line in (place, *seen)]
 
 
 def test_no_line_of_the_sample_is_so_wide_that_a_box_would_cut_it():
-    longest = {
-        "partition": 1,
-        "offset": 5,
-        "key": shown(b"k" * 90, 90, KEY_CHARS),
-        "value": shown(b"v" * 900, 900, VALUE_CHARS),
-    }
-    lines = sample_lines([longest | {"kept_offset": 10**12}])
+    key, value = shown(b"k" * 90, 90, KEY_CHARS), shown(b"v" * 900, 900, VALUE_CHARS)
+    going = {"partition": 1, "offset": 5, "kept_offset": 10**12}
+    lines = sample_lines([going], {(1, 5): ShownRecord(1, 5, key, value)})
     assert max(map(len, lines)) <= LINE_CHARS
     assert "".join(line.strip() for line in lines).count("v") == VALUE_CHARS + 1  # and the word value
 
 
+def test_headers_are_words_too_and_the_first_few():
+    assert headers_shown([("h", b"1"), ("\n", None), ("b", b"\xff")]) == ('"h": "1"', '"\\n": null', '"b": 0xff')
+    assert headers_shown([("h", b"1")] * 10)[-1] == "and 2 more"
+
+
 def test_the_body_says_until_when_an_answer_is_awaited_and_where_to_look():
     text = body(
-        checked(), Question(1_700_000_000_000, "https://airflow/cleantail/topics/orders", "https://airflow/docs")
+        checked(), Question(1_700_000_000_000, "https://airflow/cleantail/topics/orders", "https://airflow/docs", "")
     )
     assert "**Answer until 2023-11-14 22:13:20 UTC.** No answer by then is a Reject" in text
     assert "[The topic's page](https://airflow/cleantail/topics/orders)" in text

@@ -115,7 +115,7 @@ def _told(expectation, arguments):
         pytest.param(
             QUANTILES,
             {"column": "offset", "quantile_ranges": {"quantiles": [0.5, 0.9], "value_ranges": [[2, 1]]}},
-            "kwargs.quantile_ranges.value_ranges: [[2, 1]] is not allowed: one pair for each of the 2 quantiles\n"
+            "kwargs.quantile_ranges.value_ranges: a list of 1 entry is not allowed: one pair for each of the 2 quantiles\n"
             "kwargs.quantile_ranges.value_ranges[0]: [2, 1] is not allowed: a pair of lower and upper bound",
             id="quantiles",
         ),
@@ -148,6 +148,16 @@ def test_an_argument_that_cannot_work_is_named_with_what_can(expectation, argume
         pytest.param(REGEX, {"column": "key", "regex": r"(?<year>\p{L}+)[a-z&&[^b]]\Q(\E"}, id="Java's patterns"),
         pytest.param(REGEX, {"column": "value", "regex": "' or 1=1; select java_method()"}, id="a pattern is data"),
         pytest.param(IN_SCHEMA, {"column": "value", "json_schema": {"$ref": "#/$defs/a", "$defs": {}}}, id="own $ref"),
+        pytest.param(
+            IN_SCHEMA,
+            {"column": "value", "json_schema": {"$id": "http://example.org/a", "properties": {"id": {}}}},
+            id="own $id",
+        ),
+        pytest.param(
+            IN_SCHEMA,
+            {"column": "value", "json_schema": {"$id": "http://example.org/a", "properties": {"id": {}}}},
+            id="own $id",
+        ),
         pytest.param(
             QUANTILES,
             {"column": "offset", "quantile_ranges": {"quantiles": [0.5], "value_ranges": [[None, 9]]}},
@@ -219,6 +229,11 @@ def test_a_suite_parameter_is_refused_at_every_depth(expectation):
     [
         pytest.param({"$ref": "http://example.org/schema.json"}, id="fetched"),
         pytest.param({"properties": {"a": {"$ref": "file:///etc/hostname"}}}, id="read from disk"),
+        pytest.param(
+            {"$ref": "#/x/y", "x": {"y": {"properties": {"a": {"$id": "file:///etc/hosts", "$ref": "#/admin"}}}}},
+            id="read from disk by its $id",
+        ),
+        pytest.param({"items": [{"id": "http://example.org/schema.json"}]}, id="fetched by its id"),
         pytest.param({"allOf": [{"$dynamicRef": "other.json"}]}, id="in a list"),
         pytest.param({"properties": {"a": {"const": {"$PARAMETER": "now()"}}}}, id="a parameter deep inside"),
     ],

@@ -1,7 +1,9 @@
 """Loading the configuration: defaults, merging, and errors that say what to do."""
 
+import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from cleantail.config import (
     scan_topics,
 )
 from cleantail.platform_config import DefaultsFile
+from cleantail.secret_filter import is_secret_value
 
 REPOSITORY = Path(__file__).parents[2]
 FOUR_LINES = """\
@@ -95,11 +98,11 @@ def test_the_topics_of_the_repository_load_and_differ_in_policy():
 
 def test_a_topic_lies_over_the_defaults(load):
     topic = load(
-        "topic: a\nconfig: {segment.ms: 2}\nalerts: [{type: file, path: b}]\n",
-        "topic: {owner: me, config: {segment.ms: 1, segment.bytes: 99}, alerts: [{type: file, path: a}]}",
+        "topic: a\nconfig: {segment.ms: 2}\nalerts: [{type: file, path: alerts/b}]\n",
+        "topic: {owner: me, config: {segment.ms: 1, segment.bytes: 99}, alerts: [{type: file, path: alerts/a}]}",
     )
     assert (topic.owner, topic.config.segment_ms, topic.config.segment_bytes) == ("me", 2, 99)
-    assert topic.alerts == (FileAlert(type="file", path="b"),)
+    assert topic.alerts == (FileAlert(type="file", path="alerts/b"),)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "topic:\n", "platform:\n", "topic: {config: }\n"], ids=repr)
@@ -152,12 +155,12 @@ def test_a_check_of_an_adopted_table_names_a_column_of_the_mapping(problems, loa
 def test_alerts_are_told_apart_by_their_type(load):
     topic = load(
         "topic: a\nalerts:\n"
-        "- {type: mail, to: [a@b.c], from: x@y.z}\n- {type: webhook, conn_id: chat}\n- {type: file, path: a/b}\n"
+        "- {type: mail, to: [a@b.c], from: x@y.z}\n- {type: webhook, conn_id: cleantail_chat}\n- {type: file, path: alerts/a/b}\n"
     )
     assert topic.alerts == (
         MailAlert(type="mail", to=("a@b.c",), conn_id="smtp_default", sender="x@y.z"),
-        WebhookAlert(type="webhook", conn_id="chat", endpoint=""),
-        FileAlert(type="file", path="a/b"),
+        WebhookAlert(type="webhook", conn_id="cleantail_chat", endpoint=""),
+        FileAlert(type="file", path="alerts/a/b"),
     )
 
 
@@ -262,7 +265,10 @@ def test_settings_of_the_platform_are_texts(config_dir):
             id="no threads",
         ),
         pytest.param(
-            "home: /tmp", 'platform.home: unknown key, with the value "/tmp": known: catalog, cleaner, spark', id="home"
+            "home: /tmp",
+            "platform.home: unknown key, with a text of 4 characters: known: catalog, sources, cleaner, spark, limits, "
+            "allow_clock, dag_prefix, alert_connections",
+            id="home",
         ),
     ],
 )
@@ -324,14 +330,14 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "config: {min.compaction.lags.ms: 5}",
-            "config.min.compaction.lags.ms: unknown key, with the value 5: known: min.compaction.lag.ms, "
+            "config.min.compaction.lags.ms: unknown key, with a number: known: min.compaction.lag.ms, "
             "max.compaction.lag.ms, compaction.strategy, compaction.strategy.header, cleantail.tombstone.lateness.ms and "
             "22 more (did you mean min.compaction.lag.ms?)",
             id="unknown config",
         ),
         pytest.param(
             "segment.ms: 5",
-            "segment.ms: unknown key, with the value 5: known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
+            "segment.ms: unknown key, with a number: known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
             "(did you mean config.segment.ms?)",
             id="config in the wrong place",
         ),
@@ -373,9 +379,9 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
             id="no receivers",
         ),
         pytest.param(
-            "alerts: [{type: webhook, url: 'https://x.y'}, {type: file, path: a}]",
+            "alerts: [{type: webhook, url: 'https://x.y'}, {type: file, path: alerts/a}]",
             "alerts[0].conn_id: missing: the id of an Airflow connection: characters a-z A-Z 0-9 . _ -\n"
-            "alerts[0].url: unknown key: known: events, type, conn_id, endpoint",
+            "alerts[0].url: unknown key, with a text of 11 characters: known: events, type, conn_id, endpoint",
             id="webhook by address",
         ),
         pytest.param(
@@ -390,11 +396,16 @@ def test_an_error_says_key_value_and_what_is_allowed(problems, line, expected):
     assert "\n".join(problems(f"topic: a\n{line}")) == expected
 
 
-@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a\\b", "", ".", "a\0b", "~/\n"], ids=repr)
-def test_an_alert_file_is_inside_the_home(problems, path):
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/x", "../x", "a/../../x", "a\\b", "", ".", "a\0b", "~/\n", "alerts", "alerts/", "alerts/../x", "alerts/x/"]
+    + ["airflow/passwords.json", "landing/victim/alert.jsonl", "jars/.complete-embedded", "Alerts/x", "alerts.jsonl"],
+    ids=repr,
+)
+def test_an_alert_file_is_below_alerts_in_the_home(problems, path):
     quoted = path.encode("unicode_escape").decode().replace("\\x00", "\\0")
     (line,) = problems(f'topic: a\nalerts: [{{type: file, path: "{quoted}"}}]')
-    assert line.endswith("is not allowed: a path inside CLEANTAIL_HOME, without ..")
+    assert line.endswith("is not allowed: a file below alerts/ in CLEANTAIL_HOME, without .., as alerts/orders.jsonl")
 
 
 @pytest.mark.parametrize("name", ["''", ".", "..", "a/b", "a b", "'a\n\n'", "é", "5", "x" * 250], ids=repr)
@@ -415,7 +426,7 @@ def test_all_problems_of_a_file_come_at_once(load, config_dir):
     file = config_dir / "topics" / "t.yaml"
     assert str(caught.value).splitlines() == [
         f"{file}:3: config.segment.ms: 0 is not allowed: a whole number in [1, 9223372036854775807]",
-        f'{file}:2: scedule: unknown key, with the value "x": known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns '
+        f"{file}:2: scedule: unknown key, with a text of 1 character: known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
         "(did you mean schedule?)",
         f"{file}:3: config.min.compaction.lag.ms: 6 is not allowed: at most max.compaction.lag.ms, which is 5",
     ]
@@ -445,7 +456,7 @@ def test_a_long_or_unprintable_value_stays_on_one_short_line(problems):
         pytest.param("topic: a\nschedule: */5 * * * *", "quote a text that starts with * or @", id="bare cron"),
         pytest.param("topic: a\nschedule: @daily", "quote a text that starts with * or @", id="bare preset"),
         pytest.param("topic: [", "line 2: did not find expected", id="open bracket"),
-        pytest.param("[" * 100_000, "nested more than 20 levels deep", id="stack overflow"),
+        pytest.param("[" * 60_000, "nested more than 20 levels deep", id="stack overflow"),
         pytest.param("topic: !!python/name:os.system a", "could not determine a constructor", id="python object"),
         pytest.param("- a", "not a mapping", id="list"),
         pytest.param("a", "not a mapping", id="text"),
@@ -539,26 +550,11 @@ def test_broken_defaults_are_an_error_of_every_topic(config_dir):
     (config_dir / "defaults.yaml").write_text("topik: {}")
     (config_dir / "topics" / "a.yaml").write_text("topic: a")
     ((_, error),) = scan_topics(config_dir)
-    assert "topik: unknown key, with the value {}: known: platform, topic (did you mean topic?)" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("second", "expected"),
-    [
-        pytest.param("topic: a.b", 'topic: "a.b" is not allowed: already used by 1.yaml', id="one name"),
-        pytest.param("topic: a_b", 'table: "cleantail.a_b" is not allowed: already used by 1.yaml', id="one table"),
-    ],
-)
-def test_two_topics_cannot_share_a_name_or_a_table(config_dir, second, expected):
-    (config_dir / "topics" / "1.yaml").write_text("topic: a.b")
-    (config_dir / "topics" / "2.yaml").write_text(second)
-    first, (_, error) = scan_topics(config_dir)
-    assert isinstance(first[1], Topic)
-    assert str(error).endswith(f"2.yaml: {expected}")
+    assert "topik: unknown key, with a mapping of 0 keys: known: platform, topic (did you mean topic?)" in str(error)
 
 
 def test_loading_all_topics_stops_at_the_first_error(config_dir):
-    (config_dir / "topics" / "1.yaml").write_text("topic: a")
+    (config_dir / "topics" / "1.yaml").write_text("topic: '1'")
     (config_dir / "topics" / "2.yaml").write_text("topic: 5")
     with pytest.raises(ConfigError, match=r"2\.yaml:1: topic: 5 is not allowed"):
         load_topics(config_dir, {})
@@ -572,7 +568,7 @@ def test_only_yaml_files_are_topics(config_dir):
 
 def test_a_topic_is_found_by_its_name_although_others_are_broken(config_dir):
     (config_dir / "topics" / "1.yaml").write_text("topic: [")
-    (config_dir / "topics" / "2.yaml").write_text("topic: orders")
+    (config_dir / "topics" / "orders.yaml").write_text("topic: orders")
     assert find_topic("orders", config_dir, {}).topic == "orders"
 
 
@@ -583,7 +579,7 @@ def test_a_broken_topic_is_found_with_its_error(config_dir):
 
 
 def test_an_unknown_topic_is_an_error_with_the_nearest_name(config_dir):
-    (config_dir / "topics" / "2.yaml").write_text("topic: orders")
+    (config_dir / "topics" / "orders.yaml").write_text("topic: orders")
     with pytest.raises(ConfigError, match=r"no topic order: topics: orders \(did you mean orders\?\)"):
         find_topic("order", config_dir, {})
 
@@ -596,3 +592,96 @@ def test_the_configuration_imports_nothing_heavy():
     code = f"import sys, cleantail.config; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert done.stdout.strip() == "[]"
+
+
+# ---- a file that would hold up the scheduler
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("# " + "x" * 70_000, r"too long: a file of at most 65536 bytes", id="a long file"),
+        pytest.param(
+            f"topic: a\ndescription: '{'x' * 5000}'", r"description: a text of 5000 characters", id="a long text"
+        ),
+        pytest.param(f"topic: a\n? {'x' * 5000}\n: 1", r"a key of 5000 characters", id="a long key"),
+        pytest.param(f"topic: a\napprovers: ['://{':' * 4000}']", r"approvers\[0\]", id="many colons"),
+        pytest.param(
+            "topic: a\nconfig:\n" + "".join(f" s{i}.ms: 1\n" for i in range(4000)),
+            r"more problems than these: correct the first 50",
+            id="thousands of unknown keys",
+        ),
+    ],
+)
+def test_no_file_takes_long_to_be_refused(config_dir, text, reason):
+    """The DAG processor reads every file at each parse: one that takes minutes would stop all topics."""
+    (config_dir / "topics").mkdir(exist_ok=True)
+    file = config_dir / "topics" / "a.yaml"
+    file.write_text(text)
+    began_s = time.process_time()
+    with pytest.raises(ConfigError, match=reason) as caught:
+        load_topic(file, config_dir)
+    assert time.process_time() - began_s < 5
+    assert len(str(caught.value)) < 60_000
+
+
+def test_the_search_for_secrets_takes_time_by_the_length_of_a_text():
+    """A text of the longest file took minutes by its square."""
+    began_s = time.process_time()
+    for text in ("://" + ":" * 65_000, "://:" * 16_000, "eyJ" * 1365, "eyJ-" * 1000, "basic " * 680, "bearer" * 680):
+        assert not is_secret_value(text)
+    assert is_secret_value("https://user:pass:word@host")
+    assert time.process_time() - began_s < 1
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("compaction.strategy.header", "v\n\n![b](http://evil.example/beacon.png)"),
+        ("compaction.strategy.header", "v\u202e"),
+        ("owner", "me\n# Log in again"),
+    ],
+)
+def test_what_airflow_shows_is_on_one_printable_line(problems, key, text):
+    lines = {"owner": f"owner: {json.dumps(text)}"}.get(key, f"config: {{{key}: {json.dumps(text)}}}")
+    assert any(
+        "one printable line of up to 250 characters" in str(problem) for problem in problems(f"topic: a\n{lines}\n")
+    )
+
+
+@pytest.mark.parametrize("text", ["%d%d", "%Y" * 1000, "%99999999d"], ids=["twice", "often", "wide"])
+def test_a_time_format_that_python_cannot_take_is_a_problem_of_its_file_alone(tmp_path, text):
+    """strptime makes a regular expression of it, whose errors are of another kind."""
+    kwargs = {"column": "value", "strftime_format": text}
+    check = {"expectation": "expect_column_values_to_match_strftime_format", "kwargs": kwargs}
+    (tmp_path / "topics").mkdir()
+    (tmp_path / "topics" / "a.yaml").write_text(json.dumps({"topic": "a", "checks": [check]}))
+    (tmp_path / "topics" / "b.yaml").write_text("topic: b\n")
+    [(_, wrong), (_, right)] = scan_topics(tmp_path)
+    assert isinstance(wrong, ConfigError) and "checks[0].kwargs.strftime_format" in str(wrong)
+    assert right.topic == "b"
+
+
+def test_a_defect_in_reading_one_file_hides_no_other_topic(tmp_path, monkeypatch):
+    from cleantail import config
+
+    real = config._topic
+    monkeypatch.setattr(config, "_topic", lambda file, *more: 1 // 0 if file.stem == "a" else real(file, *more))
+    (tmp_path / "topics").mkdir()
+    for name in "ab":
+        (tmp_path / "topics" / f"{name}.yaml").write_text(f"topic: {name}\n")
+    [(_, wrong), (_, right)] = scan_topics(tmp_path)
+    assert isinstance(wrong, ConfigError) and "cannot be understood: ZeroDivisionError" in str(wrong)
+    assert right.topic == "b"
+
+
+@pytest.mark.parametrize("column", [{}, [], {"a": []}, 1, None], ids=["mapping", "list", "nested", "number", "null"])
+def test_a_column_that_is_no_text_is_a_problem_of_its_file_alone(tmp_path, column):
+    kwargs = {"column": column, "min_value": 1, "max_value": "2026-01-01"}
+    (tmp_path / "topics").mkdir()
+    check = {"expectation": "expect_column_values_to_be_between", "kwargs": kwargs}
+    (tmp_path / "topics" / "a.yaml").write_text(json.dumps({"topic": "a", "checks": [check]}))
+    (tmp_path / "topics" / "b.yaml").write_text("topic: b\n")
+    [(_, wrong), (_, right)] = scan_topics(tmp_path)
+    assert isinstance(wrong, ConfigError) and "checks[0].kwargs.column" in str(wrong)
+    assert right.topic == "b"

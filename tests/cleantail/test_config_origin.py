@@ -11,7 +11,7 @@ topic:
   schedule: "@daily"
   publish: approve
   owner: team-a
-  alerts: [{type: file, path: alerts.jsonl}]
+  alerts: [{type: file, path: alerts/all.jsonl}]
 """
 OWN = """
 topic: orders
@@ -24,8 +24,8 @@ columns: {partition: p, offset: o, key: "r.key"}
 checks: [{expectation: expect_column_values_to_not_be_null, kwargs: {column: key}, severity: warning}]
 alerts:
   - {type: mail, to: [oncall@example.org], conn_id: smtp_default}
-  - {type: slack, conn_id: chat, endpoint: services/T0/B0/hidden}
-  - {type: webhook, conn_id: hook, endpoint: in/hidden, events: [check_failed]}
+  - {type: slack, conn_id: cleantail_chat, endpoint: services/T0/B0/hidden}
+  - {type: webhook, conn_id: cleantail_hook, endpoint: in/hidden, events: [check_failed]}
   - {type: apprise, tag: ops}
 """
 CONFIGS = {field.alias or name for name, field in KafkaConfigs.model_fields.items()}
@@ -62,7 +62,7 @@ def found(project):
         ),
         pytest.param(
             "alerts",
-            "mail by connection smtp_default; slack by connection chat; webhook by connection hook of check_failed; "
+            "mail by connection smtp_default; slack by connection cleantail_chat; webhook by connection cleantail_hook of check_failed; "
             "apprise by connection apprise_default",
             "",
             Origin.TOPIC,

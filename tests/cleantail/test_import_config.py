@@ -90,10 +90,32 @@ def test_an_existing_file_is_left_as_it_is_unless_forced(empty, run):
     assert imported(empty).config.segment_ms == 600_000
 
 
-def test_a_topic_is_found_in_whatever_file_it_is(empty, run):
-    (empty / "topics" / "mine.yml").write_text("topic: orders.v2\n")
+def test_a_topic_is_found_whatever_suffix_its_file_has(empty, run):
+    (empty / "topics" / "orders.v2.yml").write_text("topic: orders.v2\n")
     code, out, _ = run("import-config", DESCRIBE, "--topic", "orders.v2")
-    assert (code, "topics/mine.yml exists already" in out) == (2, True)
+    assert (code, "topics/orders.v2.yml exists already" in out) == (2, True)
+
+
+def described(project, *names):
+    file = project / "described.txt"
+    lines = [
+        f"Dynamic configs for topic {n} are:\n  cleanup.policy=compact sensitive=false synonyms={{}}\n" for n in names
+    ]
+    file.write_text("".join(lines))
+    return file
+
+
+def test_an_imported_topic_takes_no_name_that_another_topic_has(empty, run, project):
+    assert run("import-config", described(project, "prices", "prices_latest", "prices-latest"))[0] == 0
+    tables = [load_topic(file, empty).table for file in sorted((empty / "topics").iterdir())]
+    assert tables == ["cleantail.prices_latest_3", "cleantail.prices", "cleantail.prices_latest_2"]
+    assert run("check-config")[0] == 0
+
+
+def test_a_topic_that_differs_from_another_in_its_case_alone_is_not_imported(empty, run, project):
+    code, _, err = run("import-config", described(project, "prices", "Prices"))
+    assert (code, 'Prices.yaml: topic: "Prices" is not allowed: also the topic of prices.yaml' in err) == (2, True)
+    assert list((empty / "topics").iterdir()) == []
 
 
 def test_machines_get_the_same(empty, run):

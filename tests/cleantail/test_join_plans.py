@@ -57,7 +57,7 @@ def test_with_more_cores_than_logs_no_core_waits():
 )
 def test_keys_are_matched_by_columns_where_that_is_known_to_work(master, choice, strategy, adopted, dirty, columnar):
     cleaner = {"log.cleaner.dedupe.buffer.size": 32 * 100, "log.cleaner.io.buffer.load.factor": 1.0}
-    spark = {"master": master, "columnar": choice}
+    spark = {"master": master, "columnar": choice, "insecure": True}
     platform = Platform(cleaner=CleanerConfigs(**cleaner), spark=spark, home=Path("/x"), config_dir=Path("/x"))
     unit = WorkUnit("r", 0, 0, 1, "b", (PartitionWork(0, 0, dirty, 0, dirty, dirty_records=dirty * 4 // 3),))
     configs = KafkaConfigs(**{"compaction.strategy": strategy})

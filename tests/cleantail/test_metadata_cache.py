@@ -114,7 +114,7 @@ def test_positions_of_readers_are_those_of_now(orders_table):
 
 def test_a_position_that_is_none_makes_the_topics_of_its_namespace_unreadable(orders_table):
     orders_table.append((0, 0, 0, b"a", b"x"))
-    orders_table.catalog.update_namespace_properties("cleantail", updates={"cleantail.reader.x": "{"})
+    orders_table.catalog.update_namespace_properties("cleantail", updates={"cleantail.reader.x": '{"topic": "orders"}'})
     cache, topics = MetadataCache(orders_table.platform), [orders_table.topic]
     found = cache.with_readers(topics, cache.observe(topics, 20))
     assert "namespace property cleantail.reader.x is not a reader's position" in found["orders"].error

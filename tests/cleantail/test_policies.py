@@ -201,7 +201,7 @@ def test_a_table_that_cannot_be_read_is_told_where_its_topic_is(history, project
 
 
 def test_text_of_a_proposal_is_no_markup_in_the_comment(project, run):
-    evil = "`<img src=x onerror=alert(1)>`|@everyone [click](https://evil.example)\n# head"
+    evil = "`<img src=x onerror=alert(1)>`|@everyone [click](https://evil.example) # head"
     for name in ("base", "config"):
         header = json.dumps(evil if name == "config" else "version")
         text = f"topic: orders\nconfig: {{compaction.strategy: header, compaction.strategy.header: {header}}}\n"
@@ -213,3 +213,8 @@ def test_text_of_a_proposal_is_no_markup_in_the_comment(project, run):
         assert piece not in line
     assert line.replace("\\|", "").count("|") == 4
     assert plain("a|b\nc") == "a\\|b c"
+
+
+def test_nothing_that_is_not_seen_gets_into_the_comment_and_nothing_is_escaped_twice():
+    line = plain("a\u202eb\u200b\u2066 @daily & <b>")
+    assert line == r"a\\u202eb\\u200b\\u2066 &#64;<wbr>daily &amp; &lt;b&gt;"

@@ -119,10 +119,9 @@ def test_a_reader_is_forgotten_in_one_log_or_in_all(catalog):
     assert [r.name for r in registered(catalog, ORDERS)] == ["b"]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"topic": "orders"}', "1"])
-def test_a_property_that_is_no_position_is_named(catalog, text):
+def test_a_property_of_the_topic_that_is_no_position_is_named(catalog):
     catalog.create_namespace_if_not_exists("cleantail")
-    catalog.update_namespace_properties("cleantail", updates={f"{PROPERTY_READER}x": text})
+    catalog.update_namespace_properties("cleantail", updates={f"{PROPERTY_READER}x": '{"topic": "orders"}'})
     with pytest.raises(TableError, match=r"cleantail\.reader\.x"):
         registered(catalog, ORDERS)
 
@@ -150,3 +149,32 @@ def test_the_slowest_reader_of_a_log_holds(partition, expected):
 )
 def test_a_reader_is_left_behind_by_what_it_had_not_read(last_gone, expected):
     assert [r.name for r in left_behind(READERS, last_gone)] == expected
+
+
+BROKEN = {
+    "no JSON": "not json",
+    "a list": "[1, 2]",
+    "of another topic, a text for a number": '{"topic": "x", "name": "a", "partition": "0", "offset": 1, "at_ms": 1}',
+    "of another topic, a key too many": '{"topic": "x", "name": "a", "partition": 0, "offset": 1, "at_ms": 1, "z": 1}',
+    "of another topic, below zero": '{"topic": "x", "name": "a", "partition": 0, "offset": -1, "at_ms": 1}',
+    "of another topic, true for a number": '{"topic": "x", "name": "a", "partition": true, "offset": 1, "at_ms": 1}',
+    "nested deeply": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_what_others_wrote_wrongly_into_the_namespace_hides_no_reader(catalog, caplog, text):
+    put(catalog, ORDERS, "a", 0, 5, now_ms=1)
+    catalog.update_namespace_properties("cleantail", updates={f"{PROPERTY_READER}foreign": text})
+    assert [r.offset for r in registered(catalog, ORDERS)] == [5]
+    assert "cleantail.reader.foreign is not a reader's position" in caplog.text
+    assert "passed over" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", ['"offset": "7"', '"offset": -7', '"offset": null', '"offset": 7, "more": 1'])
+def test_a_broken_position_of_the_topic_itself_is_no_hold_that_is_silently_gone(catalog, wrong):
+    put(catalog, ORDERS, "a", 0, 5, now_ms=1)
+    text = f'{{"topic": "orders", "name": "b", "partition": 0, "at_ms": 1, {wrong}}}'
+    catalog.update_namespace_properties("cleantail", updates={f"{PROPERTY_READER}own": text})
+    with pytest.raises(TableError, match=r"cleantail.reader.own is not a reader's position"):
+        registered(catalog, ORDERS)

@@ -6,6 +6,7 @@ import pytest
 
 from cleantail import spark_settings
 from cleantail.config import Catalog, Platform, Spark
+from cleantail.jar_list import listed
 from cleantail.spark_settings import SMALL_RECORDS, jars, pyiceberg_properties, spark_conf, spark_secrets
 
 SECRETS = {
@@ -23,6 +24,16 @@ def platform(tmp_path):
         return Platform(catalog=Catalog(**catalog), spark=Spark(**spark or {}), home=tmp_path, config_dir=tmp_path)
 
     return build
+
+
+def fetched_jars(directory):
+    """Files of the names and sizes of Spark's jars; returns the names in order."""
+    directory.mkdir()
+    found = [jar for jar in listed() if jar.kind == "spark"]
+    for jar in found:
+        with (directory / jar.name).open("wb") as file:
+            file.truncate(jar.bytes)
+    return sorted(jar.name for jar in found)
 
 
 def catalog_part(platform, env=None):
@@ -74,7 +85,7 @@ def test_the_platforms_own_spark_settings_win(platform):
     [("local[*]", "127.0.0.1", "127.0.0.1"), ("spark://m:7077", "0.0.0.0", None)],
 )
 def test_a_local_driver_is_not_reachable_from_outside(platform, master, bind, host):
-    conf = spark_conf(platform(spark={"master": master}), {})
+    conf = spark_conf(platform(spark={"master": master, "insecure": True}), {})
     assert (conf["spark.driver.bindAddress"], conf.get("spark.driver.host")) == (bind, host)
 
 
@@ -89,16 +100,16 @@ def test_times_are_utc(platform):
 
 
 def test_the_jars_are_those_of_the_home(platform, tmp_path):
-    (tmp_path / "jars").mkdir()
-    for name in ("b.jar", "a.jar", "notes.txt"):
-        (tmp_path / "jars" / name).touch()
-    assert [j.name for j in jars(platform(), {})] == ["a.jar", "b.jar"]
-    assert spark_conf(platform(), {})["spark.driver.extraClassPath"] == f"{tmp_path}/jars/a.jar:{tmp_path}/jars/b.jar"
+    names = fetched_jars(tmp_path / "jars")
+    (tmp_path / "jars" / "another.jar").touch()
+    assert [j.name for j in jars(platform(), {})] == names
+    path = spark_conf(platform(), {})["spark.driver.extraClassPath"]
+    assert path == ":".join(f"{tmp_path}/jars/{name}" for name in names)
 
 
 @pytest.mark.parametrize(("master", "fetched"), [("local[2]", False), ("spark://m:7077", True)])
 def test_only_executors_of_a_cluster_fetch_the_jars(platform, tmp_path, master, fetched):
-    assert ("spark.jars" in spark_conf(platform(spark={"master": master}), {})) is fetched
+    assert ("spark.jars" in spark_conf(platform(spark={"master": master, "insecure": True}), {})) is fetched
 
 
 # ---- the JVM
@@ -147,8 +158,8 @@ def test_the_platforms_own_settings_win_over_those_of_a_small_run(platform):
 
 
 def test_the_environment_may_name_another_place_of_the_jars(platform, tmp_path):
-    (tmp_path / "c.jar").touch()
-    assert [j.name for j in jars(platform(), {"CLEANTAIL_JARS": str(tmp_path)})] == ["c.jar"]
+    names = fetched_jars(tmp_path / "elsewhere")
+    assert [j.name for j in jars(platform(), {"CLEANTAIL_JARS": str(tmp_path / "elsewhere")})] == names
 
 
 # ---- secrets

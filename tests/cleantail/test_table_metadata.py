@@ -137,12 +137,13 @@ class History:
         )
         monkeypatch.setattr(table_metadata, "data_files_of", lambda table, entry, deleted: [entry.data_file.file])
 
-    def current_snapshot(self):
+    @property
+    def last(self):
         return self.metadata.snapshots[-1]
 
     def arrived(self, files, **known):
         states = {int(p[1:]): PartitionState(known_sequence_number=n) for p, n in known.items()}
-        return sorted(f.path for f in table_metadata._arrived(self, tuple(files), states))
+        return sorted(f.path for f in table_metadata._arrived(self, self.last, tuple(files), states))
 
 
 def added(sequence, partition=0, **changes):
@@ -216,7 +217,7 @@ def test_a_merge_in_one_log_hides_nothing_that_arrived_in_another(monkeypatch):
 
 def test_without_a_merge_the_history_is_not_read(monkeypatch):
     table = History(monkeypatch, ("append", [added(1)]), ("append", [added(2)]))
-    table.current_snapshot = None
+    table.last.manifests = None
     assert table.arrived([added(1), added(2)], p0=1) == ["p0s2"]
 
 

@@ -141,8 +141,8 @@ def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, 
     assert (states(finished)["publish"], xcom(finished, "publish", "return_value")) == ("skipped", published)
     assert rendered(finished, "publish")["reason"] == "nothing was published, so the topic's asset is not updated"
     assert jobs.argument("compact", "--unit") == json.dumps(unit())
-    assert json.loads(jobs.argument("check_quality", "--round")) == {"round": "r1", "units": [compacted]}
-    assert json.loads(jobs.argument("publish", "--checked")) == checked
+    assert json.loads(jobs.argument("check_quality", "--round")) == {"round": "r1", "branches": ["ct_r1_u0"]}
+    assert json.loads(jobs.argument("publish", "--told")) == {"round": "r1", "heads": [], "passed": [0]}
     assert json.loads(jobs.argument("expire_tombstones", "--round")) == plan(sweep=True)["sweep"]
     for job in ("check_quality", "publish", "expire_tombstones", "reclaim"):
         assert jobs.argument(job, "--now") == str(NOW_MS)
@@ -167,7 +167,8 @@ def test_a_red_check_says_what_failed_and_the_green_partitions_are_published(
 ) -> None:
     checked = {"ok": False, "verdicts": [verdict(0), verdict(1, failure())]}
     jobs.answer("check_quality", checked, code=1)
-    jobs.answer("publish", {"ok": False, "published": [0], "held_back": [1], "verdicts": checked["verdicts"]}, code=1)
+    published = {"ok": False, "published": [0], "held_back": [1], "verdicts": checked["verdicts"], "red_before": [1]}
+    jobs.answer("publish", published, code=1)
     finished = run(plan(units=2))
     assert str(finished.state) == "failed"
     assert states(finished)["check_quality"] == "failed"
@@ -304,7 +305,7 @@ def test_data_in_a_check_result_is_never_rendered_as_a_template(run: Run, jobs: 
     checked = {"ok": False, "verdicts": [verdict(0, failure(observed=hostile))]}
     jobs.answer("check_quality", checked, code=1)
     run(plan(units=1))
-    assert json.loads(jobs.argument("publish", "--checked")) == checked
+    assert json.loads(jobs.argument("publish", "--told")) == {"round": "r1", "heads": [], "passed": []}
     assert alerts(site)[0]["failures"][0]["observed"] == hostile
 
 
@@ -333,6 +334,7 @@ def test_what_is_asked_by_hand_reaches_evaluate(
 
     monkeypatch.setattr("cleantail.evaluate.evaluate_topic", evaluate)
     site.topic("orders")
+    (site.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
     site.dag("orders").test(run_conf={**conf, "now_ms": NOW_MS})
     assert asked == [{"now_ms": NOW_MS, **expected}]
 
@@ -361,6 +363,25 @@ def test_no_new_file_is_no_reason_to_start_spark_or_to_stop(run: Run, jobs: Stub
     finished = run(plan(sweep=True), source={"path": "landing/*.jsonl"})
     assert jobs.names == ["expire_tombstones"]
     assert "nothing new" in rendered(finished, "ingest")["reason"]
+
+
+@pytest.mark.parametrize("other_ms", [4_102_444_800_000, NOW_MS], ids=["ahead", "behind"])
+def test_a_run_that_is_triggered_with_another_clock_does_nothing(
+    site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch, other_ms: int
+) -> None:
+    asked: list[int] = []
+
+    def evaluate(*_: Any, **wanted: Any) -> FixedPlan:
+        asked.append(wanted["now_ms"])
+        return FixedPlan(plan())
+
+    monkeypatch.setattr("cleantail.evaluate.evaluate_topic", evaluate)
+    site.topic("orders")
+    finished = site.dag("orders").test(run_conf={"now_ms": other_ms})
+    assert (finished.state, asked, jobs.names) == ("failed", [], [])
+    (site.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
+    site.dag("orders").test(run_conf={"now_ms": other_ms})
+    assert asked == [other_ms]
 
 
 @pytest.mark.parametrize("source", [None, "landing/*.jsonl"], ids=["evaluate is first", "ingest is first"])

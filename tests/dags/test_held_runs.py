@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,16 +14,23 @@ from typing import Any
 
 import pytest
 
-from tests.airflow_site import FixedPlan, Site, StubbedJobs, forget_incidents, plan, verdict
+from cleantail.answers import decided, read_answer
+from cleantail.approval import Rejection
+from cleantail.catalogs import open_catalog
+from cleantail.config import find_topic, load_platform
+from cleantail.errors import HeldError
+from tests.airflow_site import FixedPlan, Site, StubbedJobs, forget_incidents, plan, unit, verdict
 
 pytestmark = pytest.mark.airflow
 HOSTILE = "```\n{{ 7 * 7 }} <script>alert(1)</script>"
 HELD = {
     "ok": True, "topic": "orders", "round": "r1", "kind": "compact",
-    "units": [{"now_ms": 1_700_000_000_000, "head_snapshot_id": 41}],
+    "units": [unit() | {"head_snapshot_id": 41, "counts": {}}],
     "verdicts": [verdict(0)],
-    "measures": [{"partition": 0, "records_in": 9, "records_out": 1, "deleted": {"superseded": 8}, "tombstones_out": 1}],
-    "checks_passed": 10, "checks_total": 10,
+    "measures": [
+        {"partition": 0, "records_in": 9, "records_out": 1, "deleted": {"superseded": 8}, "tombstones_in": 1,
+         "tombstones_out": 1}
+    ],
     "holds": [{"partition": 0, "reason": "8 of 9 records would go, above cleantail.max.drop.ratio 0.5"}],
     "sample": [{"partition": 0, "offset": 3, "key": json.dumps(HOSTILE), "value": "null"}],
 }  # fmt: skip
@@ -36,27 +44,48 @@ def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.Mon
     """Runs the DAG `orders`, whose rounds can be held, where evaluate finds the given plan; gives the states."""
     forget_incidents("orders")
 
-    def run_with(found: dict[str, Any], conf: dict[str, Any] | None = None, silent: bool = False) -> dict[str, str]:
+    def run_with(
+        found: dict[str, Any], conf: dict[str, Any] | None = None, silent: bool = False, **evidence: Any
+    ) -> dict[str, str]:
         monkeypatch.setattr("cleantail.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
         site.without_pauses()
-        alerts = [] if silent else [{"type": "file", "path": "alerts.jsonl"}]
+        alerts = [] if silent else [{"type": "file", "path": "alerts/all.jsonl"}]
         (site.home / "landing").mkdir(exist_ok=True)
         (site.home / "landing" / "a.jsonl").write_text("{}\n")
         config = {"segment.ms": 1, "cleantail.max.drop.ratio": 0.5}
         source = {"source": {"path": "landing/*.jsonl"}} if conf else {}
         site.topic("orders", config=config, approvers=["anna"], alerts=alerts, **source)
+        wrote_evidence(site, HELD | evidence)
         finished = site.dag("orders").test(run_conf=conf)
         return {i.task_id: str(i.state) for i in finished.get_task_instances()}
 
     return run_with
 
 
+def wrote_evidence(site: Site, checked: dict[str, Any]) -> None:
+    """As the check does whose task is a stub here."""
+    from types import SimpleNamespace
+
+    from spark_jobs.evidence import append_rows, checked_rows, evidence_table
+
+    table: Any = SimpleNamespace(topic=SimpleNamespace(topic="orders"))
+    platform = load_platform(site.config, os.environ)
+    append_rows(evidence_table(platform), table, checked_rows(checked, []))
+
+
+def decision(site: Site, kind: str = "compact", checked: dict[str, Any] = HELD) -> Any:
+    """What publish reads beside the table of the answer to a round."""
+    topic, platform = find_topic("orders", site.config), load_platform(site.config, os.environ)
+    answer = read_answer(open_catalog(platform, os.environ), topic, kind)
+    return decided(topic, checked | {"kind": kind}, answer)
+
+
 @contextmanager
-def answers(option: str | None) -> Iterator[list[Any]]:
+def answers(option: str | None, after_s: float = 0.0) -> Iterator[list[Any]]:
     """Answers every request of a task as anna; None is the scheduler's answer when the time is over."""
     asked: list[Any] = []
     over = threading.Event()
-    thread = threading.Thread(target=_answer_all, args=(option, asked, over))
+    thread = threading.Thread(target=_answer_all, args=(option, asked, over, after_s))
     thread.start()
     try:
         yield asked
@@ -65,7 +94,7 @@ def answers(option: str | None) -> Iterator[list[Any]]:
         thread.join()
 
 
-def _answer_all(option: str | None, asked: list[Any], over: threading.Event) -> None:
+def _answer_all(option: str | None, asked: list[Any], over: threading.Event, after_s: float) -> None:
     from airflow.models.hitl import HITLDetail
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.trigger import handle_event_submit
@@ -76,10 +105,13 @@ def _answer_all(option: str | None, asked: list[Any], over: threading.Event) -> 
     while not over.is_set():
         with create_session() as session:
             waiting = session.query(TaskInstance).filter_by(state=TaskInstanceState.AWAITING_INPUT).all()
+            if waiting and after_s:
+                after_s = max(after_s - 0.2, 0.0)
+                waiting = []
             for instance in waiting:
                 detail = session.get(HITLDetail, instance.id)
                 asked.append((instance.task_id, instance.pool, detail.subject, detail.body, detail.assigned_users))
-                detail.responded_by = {"id": "@anna", "name": "@anna"} if option else None
+                detail.responded_by = {"id": "anna", "name": "Anna"} if option else None
                 detail.responded_at = datetime(2026, 1, 1, tzinfo=UTC)
                 detail.chosen_options = [option] if option else list(detail.defaults)
                 payload = detail.as_resume_event_payload(timedout=option is None)
@@ -90,14 +122,14 @@ def _answer_all(option: str | None, asked: list[Any], over: threading.Event) -> 
 @pytest.mark.parametrize(
     ("option", "said", "result"),
     [
-        ("Approve", ["--approved-by=@anna"], PUBLISHED),
-        ("Reject", ["--rejected", '{"by": "@anna", "at_ms": 1767225600000}'], DROPPED),
-        (None, ["--rejected", '{"by": null, "at_ms": 1767225600000}'], DROPPED),
+        ("Approve", "Anna", PUBLISHED),
+        ("Reject", Rejection("Anna", 1767225600000), DROPPED),
+        (None, Rejection(None, 1767225600000), DROPPED),
     ],
     ids=["approved", "rejected", "not answered in time"],
 )
 def test_a_held_round_is_published_or_dropped_as_the_answer_says(
-    run: Run, jobs: StubbedJobs, site: Site, option: str | None, said: list[str], result: dict[str, Any]
+    run: Run, jobs: StubbedJobs, site: Site, option: str | None, said: Any, result: dict[str, Any]
 ) -> None:
     jobs.answer("check_quality", HELD)
     jobs.answer("publish", result)
@@ -106,16 +138,16 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     ended = "success" if result["published"] else "skipped"
     assert (states["approve"], states["publish"], states["publish_expiry"]) == ("success", ended, "skipped")
     assert jobs.names == ["compact", "check_quality", "publish"]
-    arguments = jobs.calls[-1]["arguments"]
-    assert [word for word in said if word not in arguments] == []
-    assert json.loads(jobs.argument("publish", "--checked")) == HELD
+    assert decision(site) == said
+    assert json.loads(jobs.argument("publish", "--told")) == {"round": "r1", "heads": [41], "passed": [0]}
     [(task, pool, subject, body, users)] = asked
     assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would go from 1 partition")
     assert [user["id"] for user in users] == ["anna"]
-    assert "script>alert" in body and "49" not in body
+    assert "partition 0, offset 3 goes" in body and "script" not in body and "49" not in body
+    assert "/cleantail/topics/orders/records?round=r1&kind=compact)" in body
     assert "**Answer until 20" in body and "No answer by then is a Reject" in body
     assert "/cleantail/topics/orders)" in body and "/cleantail/topics/orders/docs/index.html)" in body
-    alert, end = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    alert, end = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert "waits for approval" in alert["text"] and "8 of 9 records" in alert["text"]
     assert [(a["event"], a["state"]) for a in (alert, end)] == [("approval_waits", "open"), ("approval_waits", "over")]
     assert end["reason"].startswith("the round does not wait any more (it was from ")
@@ -132,23 +164,24 @@ def test_a_topic_without_alerts_is_asked_for_all_the_same(run: Run, jobs: Stubbe
 
 
 def test_a_round_within_the_limit_is_published_without_a_question(run: Run, jobs: StubbedJobs) -> None:
-    jobs.answer("check_quality", HELD | {"holds": [], "sample": []})
+    within = {"holds": [], "measures": [HELD["measures"][0] | {"deleted": {"superseded": 1}}]}
+    jobs.answer("check_quality", HELD | within)
     jobs.answer("publish", PUBLISHED)
-    states = run(plan(units=1))
+    states = run(plan(units=1), **within)
     assert (states["approve"], states["publish"], states["approve_expiry"]) == ("skipped", "success", "skipped")
-    assert not [a for a in jobs.calls[-1]["arguments"] if a.startswith(("--approved-by", "--rejected"))]
 
 
-def test_an_expiry_waits_too_and_is_published_by_a_task_of_its_own(run: Run, jobs: StubbedJobs) -> None:
+def test_an_expiry_waits_too_and_is_published_by_a_task_of_its_own(run: Run, jobs: StubbedJobs, site: Site) -> None:
     expiry = HELD | {"kind": "expire"}
     jobs.answer("expire_tombstones", {"ok": True, "published": [], "checked": expiry})
     jobs.answer("publish", PUBLISHED)
     with answers("Approve") as asked:
-        states = run(plan(sweep=True))
+        states = run(plan(sweep=True), kind="expire")
     assert [task for task, *_ in asked] == ["approve_expiry"]
     assert (states["publish_expiry"], states["reclaim"]) == ("success", "skipped")
     assert jobs.names == ["expire_tombstones", "publish"]
-    assert json.loads(jobs.argument("publish", "--checked")) == expiry
+    assert jobs.argument("publish", "--kind") == "expire"
+    assert decision(site, "expire") == "Anna"
 
 
 def test_readers_that_an_approved_expiry_left_behind_are_told_of(run: Run, jobs: StubbedJobs, site: Site) -> None:
@@ -158,8 +191,8 @@ def test_readers_that_an_approved_expiry_left_behind_are_told_of(run: Run, jobs:
     jobs.answer("expire_tombstones", waits)
     jobs.answer("publish", PUBLISHED | {"left_behind": behind})
     with answers("Approve"):
-        run(plan(sweep=True))
-    told = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+        run(plan(sweep=True), kind="expire")
+    told = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert [alert["event"] for alert in told] == ["approval_waits", "approval_waits", "hold_cap_reached"]
     assert "reader cache is at offset 3 of partition 0, and tombstones up to 7 are gone" in told[2]["text"]
 
@@ -196,7 +229,7 @@ def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
     jobs.answer("publish", DROPPED)
     with answers("Reject"):
         run(plan(units=1))
-    texts = [json.loads(line)["text"] for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    texts = [json.loads(line)["text"] for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert ["late" in text for text in texts] == [True, False, False]  # once, then that the round waits, and its end
 
 
@@ -206,14 +239,14 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
     """The run's last task is far away then."""
     from cleantail_airflow import waiting_round
 
-    (site.home / "alerts.jsonl").mkdir()
+    (site.home / "alerts" / "all.jsonl").mkdir(parents=True)
     monkeypatch.setattr(waiting_round, "PAUSES_S", (0.1, 0.2, 0.3))
     pauses: list[float] = []
 
     def mended(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 2:
-            (site.home / "alerts.jsonl").rmdir()
+            (site.home / "alerts" / "all.jsonl").rmdir()
 
     monkeypatch.setattr(waiting_round.tell_that_it_waits, "__defaults__", (mended,))
     jobs.answer("check_quality", HELD)
@@ -221,20 +254,52 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
     with answers("Approve"):
         run(plan(units=1))
     assert pauses == [0.1, 0.2]
-    lines = [json.loads(line) for line in (site.home / "alerts.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert [line["state"] for line in lines] == ["open", "over"]
 
 
-@pytest.mark.parametrize("answer", [None, {"approved": True, "by": "anna", "at_ms": 1, "heads": [40]}])
-def test_a_yes_to_another_round_publishes_nothing(site: Site, answer: Any) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
+@pytest.mark.parametrize(
+    ("heads", "state", "means"),
+    [
+        pytest.param(41, "success", "Anna", id="the same round is asked for again"),
+        pytest.param(42, "failed", None, id="another one cannot be, since Airflow goes on showing the first"),
+    ],
+)
+def test_a_cleared_question_is_asked_again_and_never_for_what_nobody_is_shown(
+    run: Run, jobs: StubbedJobs, site: Site, heads: int, state: str, means: str | None
+) -> None:
+    jobs.answer("check_quality", HELD)
+    jobs.answer("publish", PUBLISHED)
+    anew = HELD | {"units": [HELD["units"][0] | {"head_snapshot_id": heads}]}
+    with cleared_once(lambda: wrote_evidence(site, anew)), answers("Approve", after_s=3.0):
+        states = run(plan(units=1))
+    assert states["approve"] == state
+    if means:
+        assert decision(site) == means
+    else:
+        with pytest.raises(HeldError, match="nobody who may has approved round r1"):
+            decision(site, checked=anew)
 
-    from cleantail_airflow.stations import PublishOperator
 
-    class Pulled:
-        def xcom_pull(self, task_ids: str, key: str = "return_value") -> Any:
-            return {"check_quality": HELD, "evaluate": plan(units=1), "approve": answer}[task_ids]
+@contextmanager
+def cleared_once(before: Callable[[], None]) -> Iterator[None]:
+    """Clears the task that waits as the UI does, once; `before` is done first."""
+    thread = threading.Thread(target=_clear_once, args=(before,))
+    thread.start()
+    yield
+    thread.join()
 
-    task = PublishOperator(task_id="publish", topic="orders", config_dir=str(site.config), approval="approve")
-    with pytest.raises(AirflowFailException, match="nobody has approved this round"):
-        task.arguments({"ti": Pulled()})  # type: ignore[typeddict-item]
+
+def _clear_once(before: Callable[[], None]) -> None:
+    from airflow.models.taskinstance import TaskInstance, clear_task_instances
+    from airflow.utils.session import create_session
+    from airflow.utils.state import TaskInstanceState
+
+    for _ in range(600):
+        time.sleep(0.2)
+        with create_session() as session:
+            waiting = session.query(TaskInstance).filter_by(state=TaskInstanceState.AWAITING_INPUT).all()
+            if waiting:
+                before()
+                clear_task_instances(waiting, session)
+                return

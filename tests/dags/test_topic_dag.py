@@ -158,3 +158,11 @@ def test_a_topic_that_can_be_held_asks_before_each_publish_without_a_slot_of_the
         assert task.response_timeout.total_seconds() == 86_400
         assert [user["id"] for user in task.assigned_users] == ["anna", "b@example.org"]
         assert f"`{name}`" in dag.doc_md
+
+
+def test_free_text_is_one_line_of_plain_text_in_airflow(site: Site) -> None:
+    text = "All orders.\n\n# Log in\u202e again\n![x](http://evil.example/b.png)"
+    site.topic("orders", description=text)
+    dag = site.dag("orders")
+    assert dag.description == "All orders. # Log in again ![x](http://evil.example/b.png)"
+    assert "evil.example" not in dag.doc_md

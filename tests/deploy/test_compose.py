@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,18 @@ def test_a_named_volume_is_declared(name: str) -> None:
     assert named <= set(COMPOSE["volumes"])
 
 
+def test_the_passwords_are_where_only_the_one_that_writes_and_the_one_that_reads_them_see_them() -> None:
+    mounted = {
+        name for name, s in SERVICES.items() if any("/var/lib/airflow-passwords" in v for v in s.get("volumes", []))
+    }
+    assert mounted == {"airflow-init", "airflow-apiserver"}
+    for name in mounted:
+        others = set(SERVICES["airflow-scheduler"]["volumes"])
+        assert {*SERVICES[name]["volumes"]} == others | {"airflow-passwords:/var/lib/airflow-passwords"}
+    file = SERVICES["airflow-apiserver"]["environment"]["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
+    assert file == "/var/lib/airflow-passwords/passwords.json"
+
+
 @every_service
 def test_a_mounted_path_of_the_repository_exists(name: str) -> None:
     paths = [v.split(":")[0] for v in SERVICES[name].get("volumes", []) if v.startswith("./")]
@@ -146,3 +159,66 @@ def test_the_databases_are_those_of_the_configuration() -> None:
     owners = dict(re.findall(r"CREATE DATABASE (\w+) OWNER (\w+)", script))
     assert owners == {"airflow": "airflow", "iceberg": COMPOSE["x-platform-environment"]["CLEANTAIL_CATALOG_USER"]}
     assert connection.startswith("postgresql+psycopg2://airflow:") and connection.endswith("@postgres:5432/airflow")
+
+
+def networks(name: str) -> set[str]:
+    return set(SERVICES[name]["networks"])
+
+
+@every_service
+def test_a_service_says_whom_it_reaches(name: str) -> None:
+    assert networks(name) and networks(name) <= set(COMPOSE["networks"])
+
+
+@pytest.mark.parametrize(
+    ("network", "members"),
+    [
+        (
+            "database",
+            "postgres airflow-init airflow-apiserver airflow-scheduler airflow-dag-processor airflow-triggerer cleantail",
+        ),
+        ("store", "rustfs bucket-init airflow-apiserver airflow-scheduler spark-worker cleantail"),
+        ("broker", "kafka"),
+        ("store-host", "rustfs"),
+        ("spark", "spark-master spark-worker airflow-scheduler cleantail"),
+        ("airflow", "airflow-apiserver airflow-scheduler airflow-dag-processor airflow-triggerer"),
+    ],
+)
+def test_only_who_needs_a_store_reaches_it(network: str, members: str) -> None:
+    assert {name for name in SERVICES if network in networks(name)} == set(members.split())
+
+
+def test_data_is_on_networks_without_a_way_out() -> None:
+    inside = {name for name, network in COMPOSE["networks"].items() if (network or {}).get("internal")}
+    assert inside == {"database", "store", "broker"}
+    assert networks("postgres") <= inside and networks("kafka") <= inside
+
+
+@every_service
+def test_a_published_port_needs_a_network_that_is_not_internal(name: str) -> None:
+    outside = {name for name, network in COMPOSE["networks"].items() if not (network or {}).get("internal")}
+    assert not SERVICES[name].get("ports") or networks(name) & outside
+
+
+@pytest.mark.parametrize("name", ["spark-worker", "airflow-scheduler", "cleantail"])
+def test_of_several_addresses_spark_takes_that_which_its_master_sees(name: str) -> None:
+    command = SERVICES[name].get("entrypoint") or SERVICES[name]["command"]
+    assert command[:3] == ["python", "deploy/seen_by.py", "spark-master:7077"]
+    assert len(networks(name)) > 1 and networks("spark-master") == {"spark"}
+
+
+def test_the_address_that_another_host_sees_is_that_of_the_way_to_it() -> None:
+    """A machine has several addresses of its own, as a container on several networks has."""
+    program = [sys.executable, "-c", "import os; print(os.environ['SPARK_LOCAL_IP'])"]
+    for peer in ("127.0.0.1:7077", "127.8.7.6:7077"):
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "deploy/seen_by.py"), peer, *program], capture_output=True, text=True
+        )
+        assert done.stdout.strip() == "127.0.0.1", done.stderr
+    wrong = subprocess.run(
+        [sys.executable, str(ROOT / "deploy/seen_by.py"), "nobody.invalid:1", *program],
+        capture_output=True,
+        text=True,
+        env={"SEEN_BY_SECONDS": "0"},
+    )
+    assert wrong.returncode == 1 and "nobody.invalid" in wrong.stderr

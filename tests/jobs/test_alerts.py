@@ -36,7 +36,10 @@ class Operations:
         self.runs: list[str] = []
 
     def topic(self, name: str, config: dict[str, Any], *events: Event, **more: Any) -> str:
-        hooks = [{"type": "webhook", "conn_id": "ops_hook", "endpoint": e.value, "events": [e.value]} for e in events]
+        hooks = [
+            {"type": "webhook", "conn_id": "cleantail_ops_hook", "endpoint": e.value, "events": [e.value]}
+            for e in events
+        ]
         return self.workshop.topic(name, NO_RECLAIM | config, alerts=hooks, **more)
 
     def ingest(self, topic: str, *records: dict[str, Any]) -> None:
@@ -74,8 +77,9 @@ def operations(
 
     monkeypatch.setattr(SparkSubmitOperator, "execute", in_this_process)
     monkeypatch.setenv("CLEANTAIL_CONFIG", str(workshop.config))
+    (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")  # NOW is ahead of the clock
     connection = {"conn_type": "http", "host": "http://127.0.0.1", "port": hook.port}
-    monkeypatch.setenv("AIRFLOW_CONN_OPS_HOOK", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_CLEANTAIL_OPS_HOOK", json.dumps(connection))
     return Operations(workshop, hook, home)
 
 

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from cleantail.own_home import make_folder
 from spark_jobs import ingest as job
 from tests.jobs.test_rounds import offsets, record
 
@@ -29,7 +30,7 @@ def test_the_same_content_again_adds_nothing_whatever_the_file_is_called(worksho
         ("{not json", "not JSON"),
         (json.dumps({"partition": 0, "key": "a", "payload": "x"}), '"offset" is missing'),
         (json.dumps(record(-1, "a", "x")), '"offset" is -1'),
-        (json.dumps(record(1, "a", "x", partition="p")), '"partition" is "p"'),
+        (json.dumps(record(1, "a", "x", partition="p")), '"partition" is a string'),
     ],
     ids=["not JSON", "no offset", "negative offset", "partition not a number"],
 )
@@ -86,13 +87,18 @@ def test_the_yaml_says_what_the_lines_call_the_topic(workshop):
 
 def test_the_job_of_the_dag_goes_by_the_yaml_as_well(workshop, tmp_path):
     topic, result = workshop.topic("own-job"), tmp_path / "result.json"
-    file = workshop.file("a.jsonl", [record(0, "a", "x", topic="other")])
+    outside = workshop.file("a.jsonl", [record(0, "a", "x", topic="other")])
+    file = make_folder(workshop.platform().home, "landing") / "own-job.jsonl"
+    file.write_bytes(outside.read_bytes())
     arguments = ["--config", str(workshop.config), "--topic", topic, "--file", str(file), "--result", str(result)]
     assert job.main(arguments) == 2
     assert "set source.topic: other in the topic's YAML" in json.loads(result.read_text())["error"]
     workshop.topic("own-job", source={"topic": "other"})
     assert job.main(arguments) == 0
     assert offsets(workshop.read(topic)) == [0]
+    arguments[arguments.index(str(file))] = str(outside)
+    assert job.main(arguments) == 2
+    assert "it is not in one of the folders that platform.sources" in json.loads(result.read_text())["error"]
 
 
 def test_a_missing_file_and_a_cut_off_gzip_are_clear_errors(workshop):

@@ -7,6 +7,9 @@ import re
 import shlex
 from pathlib import Path
 
+import pyarrow.parquet as pq
+from pyiceberg.avro.codecs import KNOWN_CODECS
+
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 BLOCKS, QUERIES = (
     dict(re.findall(rf"<!-- run: ([a-z-]+) -->\n *```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL))
@@ -136,12 +139,94 @@ def test_every_command_of_the_guide_does_what_its_section_says(workshop, tmp_pat
     guide.run("reload")
     assert json.loads((tmp_path / "positions.json").read_text())
     guide.run("reader-gone")
-    assert guide.left == set()
+    assert guide.left == OF_ERASURE
+
+
+OF_ERASURE = {"forget-versions", "forget-keyless", "forget-evidence", "forget-evidence-history", "forget-rest"}
+"""Run by the test of what an erasure leaves."""
+GONE = "a-name-to-be-forgotten"
+
+
+def test_after_the_section_on_erasure_no_file_holds_the_key_or_its_values(workshop, tmp_path, spark):
+    """Of a key that was in the topic's table, in a failed branch, in both side tables and in a red check's evidence."""
+    kept = {"cleantail.tombstone.lateness.ms": 10**12, "cleantail.keyless.policy": "quarantine"}
+    topic = workshop.topic("erased", kept, checks=[SHORT_KEYS])
+    lines = [record(0, GONE, GONE), record(1, "other"), record(2, None, GONE), record(3, GONE, None)]
+    lines[0]["headers"] = ["h", GONE]
+    workshop.ok("ingest", topic, "--file", workshop.file("erased.jsonl", lines))
+    assert workshop.run("compact", topic)[0] == 1
+    forgotten = {"cleantail.reclaim.deleted.ratio": 0, "cleantail.snapshot.retention.ms": 0}
+    workshop.topic("erased", kept | {"cleantail.failed.branch.retention.ms": 0, "delete.retention.ms": 86_400_000})
+    guide = Guide(workshop, topic, tmp_path)
+    workshop.ok("release", topic, 0)
+    guide.run("forget")
+    guide.run("forget-tombstone", HORIZON=workshop.json("status", topic)["topics"][topic][0]["next_horizon_ms"])
+    assert with_text(workshop, GONE)
+    workshop.topic("erased", kept | forgotten | {"cleantail.failed.branch.retention.ms": 0})
+    guide.run("forget-bytes")
+    beside = {place.split("/")[0] for place in with_text(workshop, GONE)}
+    assert {"erased_deleted_versions", "erased_keyless"} <= beside
+    guide.query(spark, "forget-versions", KEY=GONE)
+    guide.query(spark, "forget-keyless", OFFSET=2)
+    guide.query(spark, "forget-evidence", MOMENT=10**13)
+    guide.query(spark, "forget-evidence-history", MOMENT=10**12)
+    guide.run("forget-rest")
+    assert with_text(workshop, GONE) == []
+    assert workshop.read(topic) and not [row for row in workshop.evidence(topic) if row["checks"] != "[]"]
+
+
+def with_text(workshop, text):
+    """Files below CLEANTAIL_HOME that hold a text, also in Parquet and Avro, by their place in the warehouse."""
+    home = workshop.platform().home
+    found = [file for file in home.rglob("*") if file.is_file() and text.encode() in decoded(file)]
+    return sorted(str(file.relative_to(home)).removeprefix("warehouse/cleantail/") for file in found)
+
+
+def decoded(file):
+    """Its bytes; of Parquet all values, of Avro all blocks, which are compressed in both."""
+    if file.suffix == ".parquet":
+        return str(pq.read_table(file).to_pylist()).encode()
+    data = file.read_bytes()
+    if file.suffix != ".avro":
+        return data
+    return b"".join(avro_blocks(data))
+
+
+def avro_blocks(data):
+    """Of a manifest or a list of them: as the Avro specification has object container files."""
+    at = 4
+
+    def number():
+        nonlocal at
+        value = shift = 0
+        while data[at] & 0x80:
+            value, shift, at = value | (data[at] & 0x7F) << shift, shift + 7, at + 1
+        value, at = value | data[at] << shift, at + 1
+        return value >> 1 ^ -(value & 1)
+
+    def piece():
+        nonlocal at
+        length = number()
+        at += length
+        return data[at - length : at]
+
+    codec = b"null"
+    while pairs := number():
+        for _ in range(pairs):
+            name, value = piece(), piece()
+            codec = value if name == b"avro.codec" else codec
+    at += 16
+    while at < len(data):
+        number()
+        block = piece()
+        at += 16
+        decompress = KNOWN_CODECS[codec.decode()]
+        yield decompress.decompress(block) if decompress else block
 
 
 def _keyless(workshop, folder):
     """The section of records without a key, on a topic of its own."""
-    topic = workshop.topic("guide-keyless")
+    topic = workshop.topic("guide-without-key")
     guide = Guide(workshop, topic, folder)
     lines = [record(0, "a"), record(1, None), record(2, "a")]
     workshop.ok("ingest", topic, "--file", workshop.file("keyless.jsonl", lines))

@@ -41,7 +41,7 @@ def _two_logs(workshop, topic, values):
     ],
 )
 def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(workshop, tmp_path, check, reason):
-    alerts = [{"type": "file", "path": "alerts.jsonl"}]
+    alerts = [{"type": "file", "path": "alerts/all.jsonl"}]
     topic = workshop.topic(f"data-{check['expectation'][-8:]}", checks=[FINE, check], alerts=alerts)
     good = ("1", "2") if check is SUM else ("{}", "{}")
     lines = [record(i, "k", v, partition=p) for p, vs in enumerate((good, (good[0], SECRET))) for i, v in enumerate(vs)]

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.catalogs import open_catalog
+from cleantail.checked_rounds import told_by
 from cleantail.errors import ConflictError
 from cleantail.evaluate import evaluate_topic
 from cleantail.failed_branches import kept_branch, kept_until_ms
@@ -76,7 +77,9 @@ def test_a_tombstone_goes_at_its_horizon_and_not_a_millisecond_before(workshop):
 
 
 def test_the_active_segment_and_young_records_are_not_touched_even_when_forced(workshop):
-    topic = workshop.topic("bounds", {"segment.ms": HOUR, "segment.bytes": 14, "min.compaction.lag.ms": 2 * HOUR})
+    topic = workshop.topic(
+        "bounds-of-rounds", {"segment.ms": HOUR, "segment.bytes": 14, "min.compaction.lag.ms": 2 * HOUR}
+    )
     for n, age in enumerate((5 * HOUR, HOUR, 1000)):
         lines = [record(2 * n + i, "a", f"v{n}{i}", ts=NOW - age) for i in (0, 1)]
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
@@ -183,6 +186,9 @@ def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop,
     workshop.ok("compact", topic, "--now", NOW + 1000)
     assert [(r["partition"], r["offset"]) for r in workshop.read(topic)] == [(0, 1), (1, 1)]
     end = kept_until_ms(kept[0], workshop.find(topic).config.cleantail_failed_branch_retention_ms)
+    workshop.ok("reclaim", topic, "--now", end)
+    assert branches(table_of(topic)) == kept  # branches go by the real clock
+    (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}")
     for now_ms, left in ((end - 1, kept), (end, [])):
         workshop.ok("reclaim", topic, "--now", now_ms)
         assert branches(table_of(topic)) == left
@@ -297,12 +303,14 @@ def test_a_broken_file_leaves_no_table_behind(workshop, table_of):
 def test_a_side_table_is_never_another_topics(workshop, table_of):
     other = workshop.topic("orders-keyless")
     workshop.ok("ingest", other, "--file", workshop.file("o.jsonl", [record(0, "a", "x")]))
+    (workshop.config / "topics" / f"{other}.yaml").unlink()  # with both of them neither has its table
     topic = workshop.topic("orders", {"cleantail.keyless.policy": "quarantine"})
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, None, "x"), record(1, "a", "y")]))
     code, _, err = workshop.run("compact", topic, "--now", NOW)
     assert code == 2 and "is not of topic orders" in err
-    assert offsets(workshop.read(other)) == [0]
     assert offsets(workshop.read(topic)) == [0, 1]
+    (workshop.config / "topics" / f"{topic}.yaml").unlink()
+    assert offsets(workshop.read(workshop.topic(other))) == [0]
 
 
 def test_a_check_whose_column_does_not_exist_is_told_before_anything_is_done(workshop):
@@ -343,7 +351,8 @@ def test_publish_and_expiry_write_back_a_misplaced_checkpoint_of_a_log_that_no_u
     plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True, partition=0)
     checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
     misplace(200)
-    assert publish.main(["--config", str(workshop.config), "--topic", topic, "--checked", json.dumps(checked)]) == 0
+    told = json.dumps(told_by(checked, plan.round))
+    assert publish.main(["--config", str(workshop.config), "--topic", topic, "--told", told]) == 0
     assert (stored(), offsets(workshop.read(topic))) == (5, [6, 5, 6])
     misplace(3)
     rounds.expire_round(table, platform, NOW, [0], lambda _: None)

@@ -51,7 +51,7 @@ def test_what_the_environment_already_sets_wins_but_never_the_place_of_the_state
 
 
 def test_the_spark_connection_is_the_master_of_the_platform(site: Site) -> None:
-    (site.config / "defaults.yaml").write_text("platform: {spark: {master: 'spark://m:7077'}}\n")
+    (site.config / "defaults.yaml").write_text("platform: {spark: {master: 'spark://m:7077', insecure: true}}\n")
     env = environment(8081, {"CLEANTAIL_CONFIG": str(site.config), "CLEANTAIL_HOME": str(site.home)})
     assert json.loads(env["AIRFLOW_CONN_SPARK_DEFAULT"]) == {"conn_type": "spark", "host": "spark://m:7077"}
 
@@ -172,7 +172,7 @@ def test_up_serves_the_dags_of_good_topics_and_the_error_of_the_broken_one_and_d
     dags, errors = parsed(port, token)
     assert dags == ["orders"]
     assert [error["filename"] for error in errors] == ["cleantail_broken_topics.py"]
-    assert "config.segment.sm: unknown key" in errors[0]["stack_trace"]
+    assert "broken.yaml:1: config.segment.sm" in errors[0]["stack_trace"]
     assert ask(port, "/api/v2/pools/cleantail_spark", token)["slots"] == 1
     leader = psutil.Process(json.loads((site.home / "airflow" / "up.json").read_text())["pid"])
     family = [leader, *leader.children(recursive=True)]

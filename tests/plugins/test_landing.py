@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from cleantail.config import find_topic, load_platform
+from cleantail.source_files import content_digest
 from cleantail_airflow.landing import new_files
-from spark_jobs.ingest import content_digest
 from tests.airflow_site import Site
 
 
@@ -47,7 +47,8 @@ def test_a_file_that_cannot_be_read_is_left_for_the_job_to_name(site: Site, land
     assert "c.jsonl.gz" in found(site, "landing/*")[1]
 
 
-def test_an_absolute_pattern_is_taken_as_it_is(site: Site, tmp_path: Path) -> None:
+def test_an_absolute_pattern_is_taken_as_it_is_in_a_folder_that_the_platform_names(site: Site, tmp_path: Path) -> None:
+    (site.config / "defaults.yaml").write_text(f"platform: {{sources: [{tmp_path}/drop]}}\n")
     (tmp_path / "drop").mkdir()
     (tmp_path / "drop" / "x.jsonl").write_text("{}\n")
     assert found(site, f"{tmp_path}/drop/*.jsonl")[0] == ["x.jsonl"]

@@ -14,7 +14,7 @@ from cleantail_airflow.messages import LINES_SHOWN, Place, mail_body, message_of
 from cleantail_airflow.red_check import failures_of
 from tests.airflow_site import failure, verdict
 
-PLACE = Place("http://ui", "orders", "manual__1", "2026-01-01T00:00:00+00:00")
+PLACE = Place("http://ui", "orders", "orders", "manual__1", "2026-01-01T00:00:00+00:00")
 LINK = "http://ui/dags/orders/runs/manual__1/tasks/check_quality?try_number=1"
 HOSTILE = "{{ 7 * 7 }}<script>alert(1)</script><!channel> &"
 
@@ -151,6 +151,15 @@ def test_a_message_without_a_task_leads_to_the_page_once() -> None:
     assert (message.task, message.link) == ("", "http://ui/cleantail/topics/orders#log-3")
     assert message.text.count("http") == 1
     assert mail_body(message).count("<a href=") == 1
+
+
+def test_examples_of_records_are_neither_markup_nor_a_mention() -> None:
+    message = said([check(4)], red=[replace(f, examples=(HOSTILE, "second")) for f in red(4)])
+    assert message.text.count(HOSTILE) == 1
+    body = mail_body(message)
+    assert "<td>examples</td>" in body and "&lt;!channel&gt; &amp;" in body and "; second</td>" in body
+    assert "<script>" not in body and "<" not in slack_text(message)
+    assert "examples" not in mail_body(said([check(4)], red=red(4)))
 
 
 def test_observed_data_is_neither_markup_nor_a_mention() -> None:

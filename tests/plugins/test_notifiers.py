@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cleantail.config import find_topic
+from cleantail.config import find_topic, load_platform
 from cleantail.events import Event
 from cleantail.incidents import Book, Condition, Look, observed
 from cleantail_airflow import alerting
@@ -18,6 +21,7 @@ from cleantail_airflow.red_check import failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, verdict
 from tests.alert_sinks import Hook, Mailbox
+from tests.cleantail.lake import OrdersTable
 
 HOSTILE = "{{ 7 * 7 }}<script>alert(1)</script>"
 
@@ -35,14 +39,17 @@ class Channels:
         self.site, self.topic = site, find_topic("orders", site.config)
         self.book, self.runs = Book(), 0
 
-    def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = ()) -> list[str]:
-        """Tells what has changed since the last call; returns the channels that were not reached."""
-        failures = failures_of("orders", {"verdicts": [verdict(4, *red)]}) if red else []
+    def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = (), head: int = 0) -> list[str]:
+        """Tells what has changed since the last call; returns the channels that were not reached. `head`: the snapshot
+        that was checked."""
+        units = [{"head_snapshot_id": head, "partitions": [{"partition": 4}]}]
+        failures = failures_of("orders", {"verdicts": [verdict(4, *red)], "units": units}) if red else []
         conditions = (*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 0))
         self.runs += 1
         look = Look(conditions, lambda _: True, NOW_MS, self.runs, f"run {self.runs}", whole=True)
         self.book = observed(self.book, look)
-        return tell(self.topic, self.site.home, self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
+        platform = load_platform(self.site.config, os.environ)
+        return tell(self.topic, platform, self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
 
     def load(self) -> Book:
         return self.book
@@ -57,12 +64,14 @@ def lost(reason: str = "the catalog cannot be reached") -> Condition:
 
 def connect(monkeypatch: pytest.MonkeyPatch, port: int, **more: Any) -> None:
     connection = {"conn_type": "http", "host": "http://127.0.0.1", "port": port, **more}
-    monkeypatch.setenv("AIRFLOW_CONN_OPS_HOOK", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_CLEANTAIL_OPS_HOOK", json.dumps(connection))
 
 
 def test_a_webhook_gets_the_failure_as_json(site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, hook.port)
-    Channels(site, {"type": "webhook", "conn_id": "ops_hook", "endpoint": "services/lake"}).tell(red=(failure(),))
+    Channels(site, {"type": "webhook", "conn_id": "cleantail_ops_hook", "endpoint": "services/lake"}).tell(
+        red=(failure(),)
+    )
     ((path, posted),) = hook.posts
     assert path == "/services/lake"
     assert (posted["topic"], posted["event"], posted["state"]) == ("orders", "check_failed", "open")
@@ -82,8 +91,8 @@ def test_slack_gets_a_body_that_its_incoming_webhooks_take(
     site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = f"http://127.0.0.1:{hook.port}/services/T0/B0/x"  # whole, as Slack gives it: its path is the secret
-    monkeypatch.setenv("AIRFLOW_CONN_OPS_HOOK", json.dumps({"conn_type": "http", "host": address}))
-    channels = Channels(site, {"type": "slack", "conn_id": "ops_hook"})
+    monkeypatch.setenv("AIRFLOW_CONN_CLEANTAIL_OPS_HOOK", json.dumps({"conn_type": "http", "host": address}))
+    channels = Channels(site, {"type": "slack", "conn_id": "cleantail_ops_hook"})
     channels.tell(red=(failure(observed="<!channel>"),))
     ((path, posted),) = hook.posts
     assert (path, list(posted)) == ("/services/T0/B0/x", ["text"])
@@ -101,7 +110,8 @@ def test_apprise_gets_title_and_body_by_the_urls_of_the_connection(
     assert channels.tell(red=(failure(observed=HOSTILE),)) == []
     ((path, posted),) = hook.posts
     assert (path, posted["title"]) == ("/lake", "[cleantail] orders: check failed, partition 4 held back")
-    assert HOSTILE in posted["message"]
+    assert HOSTILE in posted["message"].replace("\u200b", "")
+    assert "<script" not in posted["message"]
     hook.status = 500  # the provider's own notifier does not say so
     assert channels.tell() == ["apprise over connection apprise_default"]
 
@@ -155,14 +165,14 @@ def test_a_broken_channel_does_not_silence_the_others_and_is_told_later(
     hook.status = 500
     channels = Channels(
         site,
-        {"type": "webhook", "conn_id": "no_such_connection"},
-        {"type": "webhook", "conn_id": "ops_hook"},
+        {"type": "webhook", "conn_id": "cleantail_no_such"},
+        {"type": "webhook", "conn_id": "cleantail_ops_hook"},
         {"type": "mail", "to": ["ops@lake.example"]},
-        {"type": "file", "path": "alerts.jsonl"},
+        {"type": "file", "path": "alerts/all.jsonl"},
     )
-    missed = ["webhook over connection no_such_connection", "webhook over connection ops_hook"]
+    missed = ["webhook over connection cleantail_no_such", "webhook over connection cleantail_ops_hook"]
     assert channels.tell(lost()) == missed
-    assert (len(mailbox.mails), (site.home / "alerts.jsonl").exists()) == (1, True)
+    assert (len(mailbox.mails), (site.home / "alerts" / "all.jsonl").exists()) == (1, True)
     hook.status = 200
     assert channels.tell(lost()) == missed[:1]
     assert [posted["headline"] for _, posted in hook.posts] == ["evaluate failed"] * 2  # refused, then taken
@@ -172,12 +182,12 @@ def test_a_broken_channel_does_not_silence_the_others_and_is_told_later(
 def test_a_channel_hears_only_of_the_events_of_its_yaml(site: Site) -> None:
     channels = Channels(
         site,
-        {"type": "file", "path": "runs.jsonl", "events": ["run_failed"]},
-        {"type": "file", "path": "checks.jsonl", "events": ["check_failed"]},
+        {"type": "file", "path": "alerts/runs.jsonl", "events": ["run_failed"]},
+        {"type": "file", "path": "alerts/checks.jsonl", "events": ["check_failed"]},
     )
     channels.tell(lost(), red=(failure(),))
     for name, event in (("runs", "run_failed"), ("checks", "check_failed")):
-        (line,) = (site.home / f"{name}.jsonl").read_text().splitlines()
+        (line,) = (site.home / "alerts" / f"{name}.jsonl").read_text().splitlines()
         assert json.loads(line)["event"] == event
 
 
@@ -211,7 +221,7 @@ def test_on_a_random_walk_the_last_word_on_a_real_server_is_the_truth(
     """The server has what it refuses with 500 all the same: who told it does not know."""
     walk = random.Random(seed)
     connect(monkeypatch, hook.port)
-    channels = Mortal(site, {"type": "webhook", "conn_id": "ops_hook"})
+    channels = Mortal(site, {"type": "webhook", "conn_id": "cleantail_ops_hook"})
     everything = [(e, f"partition {p}", p) for e in Event if e is not Event.QUARANTINED for p in (0, 1)]
     wrong: set[tuple[Event, str, int]] = set()
     for _ in range(25):
@@ -229,10 +239,10 @@ def test_on_a_random_walk_the_last_word_on_a_real_server_is_the_truth(
 
 def test_a_channel_that_stands_twice_in_the_yaml_hears_once_by_all_its_events(site: Site) -> None:
     events = (["run_failed"], ["check_failed", "partition_quarantined"], ["partition_quarantined"])
-    channels = Channels(site, *({"type": "file", "path": "alerts.jsonl", "events": e} for e in events))
+    channels = Channels(site, *({"type": "file", "path": "alerts/all.jsonl", "events": e} for e in events))
     held = Condition(Event.QUARANTINED, "partition 4", "partition 4 is in quarantine", partition=4)
     channels.tell(lost(), held, red=(failure(),))
-    lines = (site.home / "alerts.jsonl").read_text().splitlines()
+    lines = (site.home / "alerts" / "all.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["check_failed", "run_failed"]
 
 
@@ -240,8 +250,8 @@ def test_a_channel_that_fails_is_logged_without_its_secrets(site: Site, monkeypa
     log = Recorder()
     monkeypatch.setattr(alerting, "logger", log)
     connect(monkeypatch, free_port(), host="http://127.0.0.1/services/T0/hunter2", login="me", password="hunter3")
-    Channels(site, {"type": "webhook", "conn_id": "ops_hook"}).tell(lost())
-    assert log.lines == ["alert by webhook over connection ops_hook failed: ConnectionError"]
+    Channels(site, {"type": "webhook", "conn_id": "cleantail_ops_hook"}).tell(lost())
+    assert log.lines == ["alert by webhook over connection cleantail_ops_hook failed: ConnectionError"]
 
 
 def test_the_secret_path_of_a_chat_webhook_is_masked_in_the_log_of_the_task(
@@ -250,7 +260,7 @@ def test_the_secret_path_of_a_chat_webhook_is_masked_in_the_log_of_the_task(
     from airflow.sdk._shared.secrets_masker import redact
 
     connect(monkeypatch, free_port(), host="http://127.0.0.1/services/T0/hunter2")
-    Channels(site, {"type": "slack", "conn_id": "ops_hook"}).tell(lost())
+    Channels(site, {"type": "slack", "conn_id": "cleantail_ops_hook"}).tell(lost())
     assert redact("Max retries exceeded with url: /services/T0/hunter2/x") == "Max retries exceeded with url: ***/x"
 
 
@@ -258,10 +268,122 @@ def test_observed_data_is_neither_a_template_nor_markup(
     site: Site, hook: Hook, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(monkeypatch, hook.port)
-    channels = [{"type": "webhook", "conn_id": "ops_hook"}, {"type": "mail", "to": ["ops@lake.example"]}]
+    channels = [{"type": "webhook", "conn_id": "cleantail_ops_hook"}, {"type": "mail", "to": ["ops@lake.example"]}]
     Channels(site, *channels).tell(red=(failure(observed=HOSTILE),))
     assert hook.posts[0][1]["failures"][0]["observed"] == HOSTILE
     (part,) = [part for part in mailbox.mails[0].walk() if part.get_content_type() == "text/html"]
     body = part.get_payload(decode=True).decode()  # type: ignore[union-attr]
     assert "{{ 7 * 7 }}&lt;script&gt;" in body
     assert "<script>" not in body
+
+
+MENTIONS = (
+    "@all @channel <users/all> <!here> [log in](http://evil.example) ![x](http://evil.example/b.png) [a][b] a@b.c"
+)
+
+
+def mentions(text: str) -> list[str]:
+    """What a chat would take for a mention or a link of somebody else's words."""
+    return re.findall(r"@\w+|<[!@#a-z][^>\s]*>|\]\(|\]\[", text)
+
+
+@pytest.mark.parametrize("kind", ["webhook", "slack"])
+def test_what_data_says_in_a_chat_mentions_nobody_and_links_nothing(
+    site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    connect(monkeypatch, hook.port)
+    Channels(site, {"type": kind, "conn_id": "cleantail_ops_hook"}).tell(red=(failure(observed=MENTIONS),))
+    ((_, posted),) = hook.posts
+    assert len(mentions(MENTIONS)) == 8
+    assert mentions(posted["text"]) == []
+    assert "@\u200ball" in posted["text"]
+    assert FakeTask.log_url in posted["text"]  # our own links are as they were
+    if kind == "webhook":
+        assert MENTIONS in posted["text"].replace("\u200b", "")
+        assert posted["failures"][0]["observed"] == MENTIONS
+
+
+def test_what_data_says_in_an_apprise_message_mentions_nobody(
+    site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = {
+        "conn_type": "apprise",
+        "extra": {"config": [{"path": f"json://127.0.0.1:{hook.port}/x", "tag": "all"}]},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_APPRISE_DEFAULT", json.dumps(connection))
+    assert Channels(site, {"type": "apprise"}).tell(red=(failure(observed=MENTIONS),)) == []
+    assert mentions(hook.posts[0][1]["message"]) == []
+
+
+def test_a_connection_that_is_not_for_alerts_is_not_used_even_where_the_topic_got_past_the_configuration(
+    site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, hook.port)
+    channels = Channels(site, {"type": "webhook", "conn_id": "cleantail_ops_hook"})
+    (site.config / "defaults.yaml").write_text("platform: {alert_connections: [smtp_default]}\n")
+    assert channels.tell(lost()) == ["webhook over connection cleantail_ops_hook"]
+    assert hook.posts == []
+    (site.config / "defaults.yaml").write_text("platform: {alert_connections: [cleantail_ops_*]}\n")
+    assert channels.tell(lost()) == []
+    assert len(hook.posts) == 1
+
+
+def test_an_alert_file_is_its_owners_alone_and_no_link_is_followed_to_it(site: Site) -> None:
+    channels = Channels(site, {"type": "file", "path": "alerts/orders.jsonl"})
+    assert channels.tell(lost()) == []
+    file = site.home / "alerts" / "orders.jsonl"
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.unlink()
+    (site.home / "passwords.json").write_text("{}")
+    file.symlink_to(site.home / "passwords.json")
+    assert channels.tell() == ["file alerts/orders.jsonl"]
+    assert (site.home / "passwords.json").read_text() == "{}"
+
+
+# ---- records
+
+
+@pytest.fixture
+def red_at_7(site: Site, tmp_path: Path) -> Any:
+    """Tells that a check failed at offset 7 of partition 4, through two files of which one asks for values."""
+    files = [
+        {"type": "file", "path": "alerts/plain.jsonl"},
+        {"type": "file", "path": "alerts/quoting.jsonl", "values": True},
+    ]
+    channels = Channels(site, *files)
+    table = OrdersTable(tmp_path).append((4, 7, 1, b"Ada", b"<b>4711</b>"), headers=[{"key": "h", "value": b"\xff"}])
+    head = table.table.current_snapshot().snapshot_id
+    table.table.manage_snapshots().create_branch(head, "ct_r_u0").commit()
+    row = failure(offsets=[7], observed="1 of 1 record, at offset 7")
+
+    def told(branch: bool = True) -> list[dict[str, Any]]:
+        if not branch:
+            table.append((4, 8, 1, b"b", b""))
+            table.catalog.load_table("cleantail.orders").manage_snapshots().remove_branch("ct_r_u0").commit()
+        assert channels.tell(red=(row,), head=head) == []
+        return [json.loads((site.home / file["path"]).read_text()) for file in files]
+
+    return told
+
+
+def test_only_a_channel_that_asks_for_values_gets_what_the_records_hold(red_at_7: Any) -> None:
+    plain, quoting = red_at_7()
+    assert (plain["failures"][0]["offsets"], plain["failures"][0]["examples"]) == ([7], [])
+    assert "Ada" not in json.dumps(plain) and "4711" not in json.dumps(plain)
+    example = 'offset 7: key "Ada", value "<b>4711</b>", headers "h": 0xff'
+    assert quoting["failures"][0]["examples"] == [example]
+    assert example in quoting["text"]
+
+
+def test_when_the_branch_has_gone_an_alert_says_the_offsets_alone(red_at_7: Any) -> None:
+    for alert in red_at_7(branch=False):
+        assert (alert["failures"][0]["offsets"], alert["failures"][0]["examples"]) == ([7], [])
+
+
+def test_values_make_no_other_channel_of_it(site: Site) -> None:
+    """Who has heard of an incident does not hear of it again since the YAML has changed."""
+    names = set()
+    for asks in (False, True):
+        site.topic("orders", alerts=[{"type": "file", "path": "alerts/a.jsonl", "values": asks}])
+        names.add(find_topic("orders", site.config).alerts[0].name)
+    assert len(names) == 1

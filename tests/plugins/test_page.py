@@ -39,6 +39,7 @@ PATHS = [
     "/cleantail/topics",
     "/cleantail/topics/orders",
     "/cleantail/topics/orders/docs/index.html",
+    "/cleantail/topics/orders/records?round=r",
     "/cleantail/static/cleantail.css",
 ]
 
@@ -120,6 +121,8 @@ def evidence_row(**changes: Any) -> dict[str, Any]:
         "now_ms": 1,
         "checked_at_ms": 2,
         "base_snapshot_id": 1,
+        "head_snapshot_id": 1,
+        "sample": "[]",
         "first_dirty_offset": 0,
         "end_offset": 1,
         "records_in": 9,
@@ -431,13 +434,13 @@ def test_what_a_partition_says_of_its_work_is_what_the_run_would_do(
 def test_the_whole_configuration_is_shown_with_its_origin_and_without_addresses(
     browser: Any, orders: OrdersTable, site: Site
 ) -> None:
-    hook = {"type": "webhook", "conn_id": "hook", "endpoint": "in/hidden"}
+    hook = {"type": "webhook", "conn_id": "cleantail_hook", "endpoint": "in/hidden"}
     site.topic("orders", publish="approve", alerts=[hook])
     (site.config / "defaults.yaml").write_text("topic: {approvers: [anna]}\n")
     shown = shown_of(browser, orders)
     for key, value, origin in (
         ("publish", "approve", "topic YAML"),
-        ("alerts", "webhook by connection hook", "topic YAML"),
+        ("alerts", "webhook by connection cleantail_hook", "topic YAML"),
         ("approvers", "anna", "defaults.yaml"),
         ("checks", "none", "built-in default"),
         ("segment.ms", "1", "topic YAML"),
@@ -490,6 +493,20 @@ def test_who_may_edit_the_dag_releases_and_the_audit_log_has_the_name(
     again = opened.release()
     assert again.status_code == 409
     assert "partition 0 of topic orders is not in quarantine" in again.text
+
+
+def test_a_topic_whose_rounds_are_approved_is_released_by_an_approver_alone(
+    browser: Any, orders: OrdersTable, site: Site
+) -> None:
+    site.topic("orders", publish="approve", approvers=["ann"])
+    assert f'action="{RELEASE}"' not in browser("uma").get("/cleantail/topics/orders").text
+    refused = browser("uma").release()
+    assert refused.status_code == 403
+    assert "a release was asked for by uma, who is not among the topic&#39;s approvers (ann)" in refused.text
+    assert quarantine_of(orders) == HELD.quarantine
+    assert f'action="{RELEASE}"' in browser("ann").get("/cleantail/topics/orders").text
+    assert browser("ann").release().status_code == 303
+    assert quarantine_of(orders) is None
 
 
 @pytest.mark.parametrize(
@@ -716,3 +733,113 @@ def test_the_plugin_imports_no_engine_and_builds_no_page() -> None:
     )
     modules = set(done.stdout.split())
     assert not {"pyiceberg", "pandas", "pyarrow", "pyspark", "cleantail_airflow.page_app"} & modules
+
+
+# ---- records
+
+RECORDS = "/cleantail/topics/orders/records?round=r9&kind=compact"
+SALARY, IN_KEY, IN_HEADER = b"4711 <b>EUR</b>", b"Ada", b"from payroll"
+
+
+@pytest.fixture
+def looked_at(orders: OrdersTable) -> Any:
+    """Evidence of the round r9, whose check failed at offset 7 and which would remove offset 7 for 8; the branch is
+    there."""
+    from cleantail.check_results import HIDDEN
+
+    headers = [{"key": "source", "value": IN_HEADER}]
+    orders.append((0, 7, 1, IN_KEY, SALARY), (0, 8, 1, IN_KEY, b"later"), headers=headers)
+    head = orders.table.current_snapshot().snapshot_id
+    orders.table.manage_snapshots().create_branch(head, "ct_r9_u0").commit()
+    orders.append((0, 9, 1, b"other", b"not asked about"))
+    failed = {
+        "partition": 0,
+        "expectation": "expect_x",
+        "rule": "column=value",
+        "severity": "critical",
+        "passed": False,
+    }
+    some = failed | {"observed": "1 of 4 records, at offset 7", "offsets": [7]}
+    hidden = failed | {"expectation": "expect_y", "observed": HIDDEN, "offsets": []}
+
+    def told(**changes: Any) -> None:
+        places = {"base_snapshot_id": head, "head_snapshot_id": head, "sample": "[[7, 8]]"}
+        tell(orders, evidence_row(**{"round": "r9", "checks": json.dumps([some, hidden]), **places, **changes}))
+
+    return told
+
+
+def sections_of(shown: str) -> list[str]:
+    return shown.split("<h3>")[1:]
+
+
+def test_the_records_that_a_check_found_are_read_when_the_page_is_opened(browser: Any, looked_at: Any) -> None:
+    looked_at()
+    topic = browser("vic").get("/cleantail/topics/orders").text
+    assert '/cleantail/topics/orders/records?round=r9&amp;kind=compact&amp;partition=0"' in topic
+    assert "4711" not in topic and "Ada" not in topic
+    answer = browser("vic").get(RECORDS)
+    found, hidden = sections_of(answer.text)
+    for text in ("4711 &lt;b&gt;EUR&lt;/b&gt;", "Ada", "from payroll", "source"):
+        assert text in found
+    assert "It names no single records" in hidden and "4711" not in hidden
+    assert "not asked about" not in answer.text
+    assert answer.headers["cache-control"] == "private, no-store"
+
+
+def test_a_round_that_waits_shows_what_would_go_and_what_stays(browser: Any, looked_at: Any) -> None:
+    looked_at(outcome="checked", passed=True, checks="[]")
+    (going,) = sections_of(browser("vic").get(RECORDS).text)
+    assert "What would go, and what stays in its place" in going
+    assert "4711 &lt;b&gt;" in going and "later" in going
+
+
+@pytest.mark.parametrize("outcome", ["held_back", "checked"])
+def test_when_the_branch_has_gone_no_value_is_shown_any_more(
+    browser: Any, looked_at: Any, orders: OrdersTable, outcome: str
+) -> None:
+    """What an erasure has removed is not brought back by a look: the snapshot is still there."""
+    looked_at(outcome=outcome)
+    orders.catalog.load_table("cleantail.orders").manage_snapshots().remove_branch("ct_r9_u0").commit()
+    shown = browser("vic").get(RECORDS).text
+    assert "The branch with what was checked has gone" in shown
+    assert "Offsets 7." in shown
+    assert "4711" not in shown and "Ada" not in shown
+
+
+def test_records_of_a_published_round_are_those_that_are_still_there(
+    browser: Any, looked_at: Any, orders: OrdersTable
+) -> None:
+    looked_at(outcome="published", passed=True)
+    orders.catalog.load_table("cleantail.orders").manage_snapshots().remove_branch("ct_r9_u0").commit()
+    shown = browser("vic").get(RECORDS).text
+    assert "4711" in shown and "What would go" not in shown
+
+
+def test_records_are_for_those_who_may_read_the_topic(
+    browser: Any, looked_at: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+
+    looked_at()
+    assert browser().get(RECORDS).status_code == 401
+    monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", lambda *_, **__: False)
+    refused = browser("vic").get(RECORDS)
+    assert refused.status_code == 403 and "4711" not in refused.text
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [("round=r8", 404), ("round=r9&kind=expire", 404), ("", 422), ("round=r9&partition=x", 422)],
+)
+def test_only_records_that_the_evidence_names_can_be_looked_at(
+    browser: Any, looked_at: Any, query: str, code: int
+) -> None:
+    looked_at()
+    answer = browser("vic").get(f"/cleantail/topics/orders/records?{query}")
+    assert (answer.status_code, "4711" in answer.text) == (code, False)
+
+
+def test_a_log_without_failures_has_no_records_to_show(browser: Any, looked_at: Any) -> None:
+    looked_at()
+    assert "Nothing of it is to be looked at" in browser("vic").get(f"{RECORDS}&partition=5").text

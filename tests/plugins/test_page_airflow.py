@@ -250,7 +250,7 @@ def test_a_position_that_cannot_be_read_is_told_where_a_run_would_fail_by_it(
     browser: Any,  # noqa: F811
     clean: OrdersTable,
 ) -> None:
-    clean.catalog.update_namespace_properties("cleantail", updates={"cleantail.reader.x": "{"})
+    clean.catalog.update_namespace_properties("cleantail", updates={"cleantail.reader.x": '{"topic": "orders"}'})
     everything = shown_of(browser, clean, TOPICS)
     assert 'data-state="unreadable"' in everything
     assert "cleantail.reader.x is not a reader" in everything

@@ -12,7 +12,7 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from cleantail_airflow.operators import ARGUMENT_CHARS, CleantailSparkOperator
+from cleantail_airflow.operators import CleantailSparkOperator
 from cleantail_airflow.places import ROOT, config_dir, spark_environment
 from cleantail_airflow.red_check import RedCheck
 from cleantail_airflow.stations import CompactOperator
@@ -92,6 +92,14 @@ def test_a_run_over_few_records_is_set_up_for_few(
     assert ("spark.sql.codegen.wholeStage=false" in jobs.calls[0]["submit"]) is small
 
 
+@pytest.mark.parametrize("plan", [{"now_ms": "@/etc/hostname"}, {"records": "many"}, ["now_ms"]], ids=str)
+def test_a_plan_that_evaluate_did_not_write_starts_no_job(operator: Publish, jobs: StubbedJobs, plan: Any) -> None:
+    """An argument that begins with @ names a file of more arguments."""
+    with pytest.raises(AirflowFailException, match="the XCom plan of evaluate is not what the task wrote"):
+        execute(operator, FakeTask(plan))
+    assert jobs.calls == []
+
+
 def test_bad_input_fails_at_once_with_the_words_of_the_job(operator: Publish, jobs: StubbedJobs) -> None:
     jobs.answer("publish", {"ok": False, "error": "no table cleantail.orders"}, code=2)
     with pytest.raises(AirflowFailException, match="^no table cleantail.orders$"):
@@ -145,18 +153,62 @@ def test_expectations_that_only_warn_are_logged(
     assert [text for text in log.lines if "orders partition 2: expect_column_values_to_not_be_null (warning)" in text]
 
 
-def test_an_argument_too_long_for_linux_goes_by_a_file(
+def test_documents_never_stand_on_a_command_line(operator: Publish, jobs: StubbedJobs) -> None:
+    """Everybody on the machine can list the arguments of a process, and Airflow keeps and logs those of a task."""
+    operator.given = ["--checked", json.dumps({"topic": "MARKER"}), "--now", "5", "--approved-by=anna"]
+    execute(operator)
+    (call,) = jobs.calls
+    assert "MARKER" in jobs.argument("publish", "--checked")
+    assert "MARKER" not in json.dumps([call["argv"], call["submit"], list(operator.application_args or ())])
+    assert call["argv"][-5:-2] == ["--now", "5", "--approved-by=anna"]
+
+
+def test_documents_go_by_files_that_nobody_else_can_open(
     operator: Publish, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written: dict[str, str] = {}
-    real = Path.write_text
-    monkeypatch.setattr(Path, "write_text", lambda p, text, *a: (written.update({str(p): text}), real(p, text, *a))[1])
-    long = json.dumps(["x" * ARGUMENT_CHARS])
+    modes: list[int] = []
+    real = SparkSubmitHook.submit
+
+    def looking(hook: SparkSubmitHook, application: str, **more: Any) -> None:
+        file = next(a[1:] for a in operator.application_args or () if a.startswith("@"))
+        modes.append(Path(file).parent.stat().st_mode & 0o777)
+        real(hook, application, **more)
+
+    monkeypatch.setattr(SparkSubmitHook, "submit", looking)
+    operator.given = ["--checked", "{}"]
+    execute(operator)
+    assert modes == [0o700]
+    assert not Path(jobs.calls[0]["argv"][5][1:]).exists()
+
+
+def test_a_document_of_any_length_arrives_whole(operator: Publish, jobs: StubbedJobs) -> None:
+    """Linux takes no argument over 128 KiB."""
+    long = json.dumps({"names": ["x" * 200_000]})
     operator.given = ["--checked", long]
     execute(operator)
-    argument = jobs.argument("publish", "--checked")
-    assert argument.startswith("@")
-    assert written[argument[1:]] == long
+    assert jobs.argument("publish", "--checked") == long
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ('java.lang.NumberFormatException: For input string: "MARKER"', "1, NumberFormatException"),
+        (
+            "pyspark.errors.exceptions.NumberFormatException: [CAST_INVALID_INPUT] The value 'MARKER' of the type",
+            "1, NumberFormatException, CAST_INVALID_INPUT",
+        ),
+        ("ValueError: MARKER", "1, ValueError"),
+        ("MARKER", "1"),
+    ],
+)
+def test_what_is_told_of_a_crash_quotes_nothing_of_the_output(
+    operator: Publish, jobs: StubbedJobs, output: str, said: str
+) -> None:
+    jobs.answer("publish", None, code=1, output=output)
+    task = FakeTask()
+    with pytest.raises(AirflowException, match=f"^publish crashed: Error code is: {said}; the task's log has more$"):
+        execute(operator, task)
+    assert "MARKER" not in json.dumps(task.pushed)
 
 
 def test_without_a_connection_nothing_is_sent_to_a_cluster_that_nobody_named(

@@ -1,0 +1,68 @@
+"""How much one file of a source may hold: what keeps a broken or hostile one from costing a worker. Pure.
+
+Nothing but the standard library is imported: tasks on workers load it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+LINE_BYTES = "line.max.bytes"
+FILE_BYTES = "file.max.bytes"
+FILE_RATIO = "file.max.ratio"
+HEADERS = "record.max.headers"
+YAML_BYTES = "yaml.max.bytes"
+CHECKS_MS = "checks.max.ms"
+FREE_BYTES = 64 << 20
+"""So much a file may unpack to whatever its ratio: small files of a few words repeated are common."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputLimits:
+    """Bounds of one file; each is the highest that is allowed. The settings are those of `platform.limits`.
+
+    line_bytes  of a line, with its end
+    file_bytes  of a file's content, unpacked
+    file_ratio  unpacked bytes to those of a .gz file, beyond FREE_BYTES
+    headers     of a record
+    """
+
+    line_bytes: int = 64 << 20
+    file_bytes: int = 64 << 30
+    file_ratio: int = 250
+    headers: int = 1000
+
+    def unpacked_bytes(self, packed_bytes: int) -> int:
+        """How far a .gz file of that size is read."""
+        return min(self.file_bytes, max(FREE_BYTES, packed_bytes * self.file_ratio))
+
+
+DEFAULT_LIMITS = InputLimits()
+LONG_LINE_BYTES = 1 << 20
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""Also one that the line ends in: it is looked at once."""
+
+
+def limit_text(setting: str) -> str:
+    """Where a limit is set, for the end of an error."""
+    return f"the limit is {setting} under `platform: limits:` in defaults.yaml"
+
+
+def line_problem(line: bytes, limits: InputLimits = DEFAULT_LIMITS) -> str | None:
+    """What is wrong with a long line before it is parsed; None where nothing is.
+
+    What is long in a record are its strings. Lists, objects and numbers become objects of up to 30 times their text: a
+    line of them, which packs to nothing, would take gigabytes.
+    """
+    if len(line) <= LONG_LINE_BYTES:
+        return None
+    most, strings = LONG_LINE_BYTES + 8 * limits.headers, 0
+    for string in _STRING.finditer(line):
+        if string.start() - strings > most:
+            break
+        strings += string.end() - string.start()
+    else:
+        if len(line) - strings <= most:
+            return None
+    return f"more than {most} bytes outside of strings: a record is an object of strings and a few numbers"

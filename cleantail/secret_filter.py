@@ -1,0 +1,85 @@
+"""What looks like a secret in YAML, by the key or by the value. Pure.
+
+Settings of the catalog and of Spark have free names and go onto command lines, which every user of the machine may
+read; and who reads a repository reads its YAML. So a key whose name says that its value opens something is refused, and
+a value that is written as such. What only switches, or says where a secret is, is none: true and false, the path of a
+file, the name of a class.
+"""
+
+from __future__ import annotations
+
+import re
+
+SECRET_FACT = "a secret has no place in YAML"
+SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; write its id here"
+
+_SURE = re.compile(
+    r"passw|passphrase|secret|token|credential(?!s?[._-]?provider)|jaas|conn(ection)?[._-]?str(ing)?\b"
+    r"|(access|private|api|account|shared|signing|encryption|subscription|functions?|master|hmac|ssh)"
+    r"[._-]?key(?![._-]?(store|size|length))",
+    re.IGNORECASE,
+)
+"""Parts of names that are of a secret wherever they stand."""
+# fmt: off
+_WORDS = frozenset({
+    "apikey", "auth", "authorization", "bearer", "cookie", "credentials", "creds", "jwt", "keypass", "pass", "passcode",
+    "pat", "private", "pw", "pwd", "sas", "sig", "signature", "storepass", "userpass", "userpwd",
+})
+"""Words of names that are of a secret unless the name goes on to say what about it: auth.type, sas.provider."""
+_ABOUT = frozenset({
+    "algorithm", "class", "enabled", "endpoint", "engine", "expiration", "file", "id", "impl", "interval", "issuer",
+    "location", "mechanism", "method", "mode", "ms", "name", "path", "port", "principal", "protocol", "provider",
+    "realm", "region", "scope", "server", "source", "timeout", "ttl", "type", "uri", "url", "user", "username",
+    "version",
+})
+_MODES = frozenset({
+    "basic", "custom", "digest", "entra", "entraid", "google", "kerberos", "key", "none", "ntlm", "oauth", "oauth2",
+    "sas", "sharedkey", "sigv4", "simple", "ssl", "tls",
+})
+# fmt: on
+"""Values that name a way to log in, as fs.azure.account.auth.type.ACCOUNT has them."""
+_PASSING = re.compile(r"pass[_-]?through", re.IGNORECASE)
+"""A pass that opens nothing."""
+_PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
+_CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*){2,}")
+_SECRET_VALUE = re.compile(
+    # a password may have a / in it, where a port has none before it
+    r"://[^/\s@:]*:(?!\d{1,5}(?:[/?#,]|$))[^\s@]{1,1024}@"
+    r"|https?://[^/\s@:]{1,1024}@"
+    r"|(?:password|passphrase|passcode|passwd|pwd|secret|token|accountkey|accesskey|access_key|apikey|api_key|api-key"
+    r"|sharedaccesssignature|credential)\s?="
+    r"|sharedaccesssignature |(?:^|[?&;,\s])(?:sig|signature)="
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY"
+    r"|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20}|\bxox[abeprs]-[0-9A-Za-z]|\beyJ[\w-]{8,4096}\.eyJ"
+    r"|hooks\.slack\.com/services/T",
+    re.IGNORECASE,
+)
+_LOGIN = re.compile(r"(?:authorization:\s*)?(?:bearer|basic|digest|negotiate)\s+[A-Za-z0-9._~+/=,:\"-]+", re.IGNORECASE)
+"""A header's value, and nothing else: `Basic customer data` is prose."""
+
+
+def is_secret(key: str, value: object) -> bool:
+    """Whether the key says that the value is a secret. True and false are none, whatever they switch."""
+    if value is None or isinstance(value, bool) or str(value).lower() in ("true", "false"):
+        return False
+    words = [part.lower() for part in _PART.findall(_PASSING.sub("", key))]
+    if _SURE.search(key):
+        return not _says_where(words, value)
+    if not _WORDS.intersection(words):
+        return False
+    return words[-1] not in _ABOUT and str(value).lower() not in _MODES and not _says_where(words, value)
+
+
+def _says_where(words: list[str], value: object) -> bool:
+    """Of a secret: the file that it is in, the class that gives it, or how long it lasts."""
+    if words[-1:] == ["ms"] and str(value).isdecimal():
+        return True
+    if not isinstance(value, str) or not words:
+        return False
+    of_file = words[-1] in ("file", "path", "location") and re.match(r"(file:)?/[^\s=?&]*$", value)
+    return bool(of_file or ("provider" in words and _CLASS.fullmatch(value)))
+
+
+def is_secret_value(value: str) -> bool:
+    """Whether a text is written as a secret is: an address with a login, password=…, Bearer …"""
+    return bool(_SECRET_VALUE.search(value) or _LOGIN.fullmatch(value.strip()))

@@ -1,0 +1,65 @@
+"""A clock that is given decides; what cannot be undone goes by the real one, unless the platform allows more."""
+
+import time
+
+import pytest
+
+from cleantail.clocks import SKEW_MS, expiry_ms, require_past, require_present
+from cleantail.config import Platform
+from cleantail.errors import CleantailError
+from cleantail.evaluate import evaluate_topic
+
+DAY = 86_400_000
+
+
+def platform(tmp_path, allowed):
+    return Platform(home=tmp_path, config_dir=tmp_path, allow_clock=allowed)
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "allowed", "expected"),
+    [
+        pytest.param(90, False, 90, id="back"),
+        pytest.param(110, False, 100, id="ahead: the real one"),
+        pytest.param(110, True, 110, id="ahead, and allowed"),
+    ],
+)
+def test_expiry_goes_by_the_earlier_clock(tmp_path, now_ms, allowed, expected):
+    assert expiry_ms(platform(tmp_path, allowed), now_ms, 100) == expected
+
+
+def test_a_run_is_not_ahead_of_the_clock(tmp_path):
+    require_past(platform(tmp_path, False), 100, 100)
+    require_past(platform(tmp_path, False), 110, 100, skew_ms=10)
+    require_past(platform(tmp_path, True), 110, 100)
+    with pytest.raises(CleantailError, match=r"now_ms 101 is 1 ms ahead of the clock.*allow_clock: true"):
+        require_past(platform(tmp_path, False), 101, 100)
+
+
+def test_a_run_that_is_triggered_is_not_behind_the_clock_either(tmp_path):
+    clock_ms = 10 * SKEW_MS
+    require_present(platform(tmp_path, False), clock_ms - SKEW_MS, clock_ms)
+    require_present(platform(tmp_path, True), 0, clock_ms)
+    with pytest.raises(CleantailError, match=r"now_ms 0 is 600000 ms behind the clock.*allow_clock: true"):
+        require_present(platform(tmp_path, False), 0, clock_ms)
+    with pytest.raises(CleantailError, match="ahead of the clock"):
+        require_present(platform(tmp_path, False), clock_ms + 1, clock_ms)
+
+
+def test_no_clock_ahead_makes_snapshots_expire(orders_table):
+    for offset in range(3):
+        orders_table.append((0, offset, 1, b"a", b"x"))
+    ahead = int(time.time() * 1000) + 100 * DAY
+    plan = evaluate_topic(orders_table.topic, orders_table.platform, now_ms=ahead)
+    assert (plan.now_ms, plan.reclaim.expired_snapshots) == (ahead, 0)
+    trial = orders_table.platform.model_copy(update={"allow_clock": True})
+    assert evaluate_topic(orders_table.topic, trial, now_ms=ahead).reclaim.expired_snapshots == 2
+
+
+def test_gc_enabled_false_keeps_all_snapshots(orders_table):
+    for offset in range(3):
+        orders_table.append((0, offset, 1, b"a", b"x"))
+    orders_table.set_properties(**{"gc.enabled": "false"})
+    trial = orders_table.platform.model_copy(update={"allow_clock": True})
+    ahead = int(time.time() * 1000) + 100 * DAY
+    assert evaluate_topic(orders_table.topic, trial, now_ms=ahead).reclaim.expired_snapshots == 0

@@ -1,0 +1,143 @@
+"""CLEANTAIL_HOME is made for its owner alone, and nothing is appended through a link in it."""
+
+import os
+import stat
+import threading
+
+import pytest
+
+from cleantail.catalogs import open_catalog
+from cleantail.cli import main
+from cleantail.config import load_platform
+from cleantail.errors import CleantailError
+from cleantail.locks import exclusive
+from cleantail.own_home import append_line, make_folder, make_home, open_resolved, open_to_others
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(autouse=True)
+def usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path / "above" / "home"
+
+
+def by_lock(home):
+    with exclusive(home, "x"):
+        pass
+
+
+def by_catalog(home):
+    config = home.parent.parent / "config"
+    config.mkdir()
+    open_catalog(load_platform(config, {"CLEANTAIL_HOME": str(home)}), {})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [make_home, lambda home: make_folder(home, "data_docs", "orders"), by_lock, by_catalog]
+    + [lambda home: append_line(home, "alerts/x.jsonl", "{}")],
+    ids=["home", "folder", "lock", "catalog", "alert"],
+)
+def test_whoever_makes_the_home_makes_it_for_its_owner_alone(home, make):
+    make(home)
+    assert (mode(home), mode(home.parent)) == (0o700, 0o755)
+    assert open_to_others(home) is None
+
+
+def test_a_home_that_was_there_stays_as_it_is_and_is_warned_of(home):
+    home.mkdir(parents=True)
+    make_folder(home, "locks")
+    assert mode(home) == 0o755
+    assert open_to_others(home) == (
+        f"CLEANTAIL_HOME {home} is open to others than its owner (mode 0755), and with it tables, landed files and "
+        f"alerts: chmod 700 {home}"
+    )
+
+
+@pytest.mark.parametrize(("bits", "warned"), [(0o700, False), (0o750, True), (0o701, True), (0o770, True)])
+def test_whatever_group_or_others_may_do_is_warned_of(home, bits, warned):
+    make_home(home)
+    home.chmod(bits)
+    assert bool(open_to_others(home)) is warned
+
+
+def test_a_home_that_is_not_there_yet_is_not_warned_of(home):
+    assert open_to_others(home) is None
+
+
+@pytest.mark.parametrize("command", ["status", "check-config"])
+def test_commands_warn_once_of_an_open_home(project, monkeypatch, capsys, command):
+    home = project / "open"
+    home.mkdir()
+    monkeypatch.setenv("CLEANTAIL_HOME", str(home))
+    monkeypatch.setenv("CLEANTAIL_CONFIG", str(project / "config"))
+    assert main([command]) == 0
+    said = "".join(capsys.readouterr())
+    assert said.count("is open to others than its owner (mode 0755)") == 1
+    home.chmod(0o700)
+    assert main([command]) == 0
+    assert "open to others" not in "".join(capsys.readouterr())
+
+
+def test_a_file_of_alerts_is_its_owners_and_gets_a_line_each_time(home):
+    for number in range(3):
+        append_line(home, "alerts/team/orders.jsonl", f"{number}")
+    file = home / "alerts" / "team" / "orders.jsonl"
+    assert file.read_text() == "0\n1\n2\n"
+    assert (mode(file), mode(file.parent), mode(file.parent.parent)) == (0o600, 0o700, 0o700)
+
+
+def test_lines_of_parallel_tasks_do_not_mix(home):
+    lines = [f"{number}" * 2000 for number in range(8)]
+    threads = [threading.Thread(target=append_line, args=(home, "alerts/x.jsonl", line)) for line in lines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted((home / "alerts" / "x.jsonl").read_text().splitlines()) == sorted(lines)
+
+
+@pytest.mark.parametrize("link", ["alerts", "alerts/team", "alerts/team/x.jsonl"])
+def test_no_link_is_followed_on_the_way_to_a_file_of_alerts(home, link):
+    victim = home / "airflow" / "passwords.json"
+    make_folder(home, "airflow")
+    victim.write_text("{}")
+    (home / "airflow" / "x.jsonl").write_text("")
+    (home / link).parent.mkdir(parents=True, exist_ok=True)
+    (home / link).symlink_to(victim if link.endswith("jsonl") else victim.parent)
+    with pytest.raises(CleantailError, match=r"x\.jsonl cannot be written without following links"):
+        append_line(home, "alerts/team/x.jsonl", "{}")
+    assert [victim.read_text(), (home / "airflow" / "x.jsonl").read_text()] == ["{}", ""]
+    assert sorted(path.name for path in victim.parent.iterdir()) == ["passwords.json", "x.jsonl"]
+
+
+def test_another_name_of_a_file_and_a_pipe_are_no_files_of_alerts(home):
+    folder, victim = make_folder(home, "alerts"), home / "secret"
+    victim.write_text("")
+    os.link(victim, folder / "hard.jsonl")
+    os.mkfifo(folder / "pipe.jsonl")
+    with pytest.raises(CleantailError, match=r"hard\.jsonl is not an ordinary file of this name alone"):
+        append_line(home, "alerts/hard.jsonl", "{}")
+    with pytest.raises(CleantailError, match=r"pipe\.jsonl cannot be written"):
+        append_line(home, "alerts/pipe.jsonl", "{}")
+    assert victim.read_text() == ""
+
+
+def test_a_path_that_was_resolved_is_opened_without_links(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_text("x")
+    os.close(open_resolved(tmp_path / "a" / "x"))
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    (tmp_path / "a" / "y").symlink_to(tmp_path / "a" / "x")
+    for path in (tmp_path / "b" / "x", tmp_path / "a" / "y"):
+        with pytest.raises(OSError, match=r"Not a directory|Too many levels of symbolic links"):
+            open_resolved(path)

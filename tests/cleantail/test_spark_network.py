@@ -1,0 +1,67 @@
+"""Who may connect to a Spark application, and who can read along."""
+
+import pytest
+
+from cleantail.config import ConfigError, load_platform
+from cleantail.errors import CleantailError
+from cleantail.spark_settings import spark_conf
+
+CLOSED = {"spark.authenticate": True, "spark.network.crypto.enabled": True}
+
+
+def written(tmp_path, text):
+    (tmp_path / "topics").mkdir(exist_ok=True)
+    (tmp_path / "defaults.yaml").write_text(text)
+    return load_platform(tmp_path, {"CLEANTAIL_HOME": str(tmp_path / "home")})
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,3]"])
+def test_other_users_of_the_machine_cannot_speak_to_a_local_driver(tmp_path, master):
+    assert (
+        spark_conf(written(tmp_path, f"platform: {{spark: {{master: '{master}'}}}}"), {})["spark.authenticate"]
+        == "true"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spark", "missing"),
+    [
+        pytest.param("master: 'spark://m:7077'", "spark.authenticate: true and spark.network.crypto", id="nothing"),
+        pytest.param("master: yarn", "spark.authenticate: true and", id="yarn"),
+        pytest.param("master: 'k8s://https://h'", "spark.authenticate: true and", id="kubernetes"),
+        pytest.param(
+            "master: 'local-cluster[2,1,1024]'", "spark.authenticate: true and", id="a cluster in one machine"
+        ),
+        pytest.param("conf: {spark.master: 'spark://m:7077'}", "spark.authenticate: true and", id="by a setting"),
+        pytest.param(
+            "master: yarn, conf: {spark.authenticate: true}", "spark.network.crypto.enabled: true", id="clear"
+        ),
+        pytest.param(
+            "master: yarn, conf: {spark.network.crypto.enabled: true}", "spark.authenticate: true", id="anybody"
+        ),
+        pytest.param(
+            "master: yarn, conf: {spark.authenticate: false, spark.ssl.rpc.enabled: true}",
+            "spark.authenticate: true",
+            id="switched off",
+        ),
+    ],
+)
+def test_a_cluster_master_on_an_open_network_is_refused(tmp_path, spark, missing):
+    with pytest.raises(ConfigError, match=missing):
+        written(tmp_path, f"platform: {{spark: {{{spark}}}}}")
+    assert written(tmp_path, f"platform: {{spark: {{{spark}, insecure: true}}}}").spark.insecure
+
+
+@pytest.mark.parametrize("encryption", ["spark.network.crypto.enabled", "spark.ssl.rpc.enabled"])
+def test_a_cluster_with_both_is_allowed(tmp_path, encryption):
+    text = f"platform: {{spark: {{master: yarn, conf: {{spark.authenticate: true, {encryption}: true}}}}}}"
+    assert written(tmp_path, text).spark.master == "yarn"
+
+
+def test_a_master_that_airflow_names_is_looked_at_as_well(tmp_path):
+    platform = written(tmp_path, "platform: {}")
+    cluster = platform.model_copy(update={"spark": platform.spark.model_copy(update={"master": "spark://m:7077"})})
+    with pytest.raises(
+        CleantailError, match=r"platform.spark.master spark://m:7077 is not allowed: a local master, or"
+    ):
+        spark_conf(cluster, {})

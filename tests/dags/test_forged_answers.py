@@ -1,0 +1,215 @@
+"""What an editor of a DAG writes into Airflow publishes nothing, and an approver's answer does: Airflow's real API, with
+users of its auth manager, the real jobs on real Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleantail.config import find_topic, load_platform
+from cleantail.evaluate import read_facts
+from cleantail.rolling_back import history_of
+from tests.airflow_environment import ROOT
+from tests.airflow_site import Site, StubbedJobs, forget_incidents
+from tests.dags.test_whole_run import KEYS, QUICK, RECORDS, record
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.gx,
+    pytest.mark.filterwarnings("ignore:Using `httpx` with"),
+]
+USERS = ("an-editor", "the-approver")
+FORGED = {"approved": True, "by": "the-approver", "at_ms": 1, "heads": [1]}
+
+
+@pytest.fixture
+def api(airflow_db: Path, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Asks the API server of a real Airflow as one of its users, who may both edit DAGs and no more."""
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+    from fastapi.testclient import TestClient
+
+    passwords = tmp_path / "passwords.json"
+    passwords.write_text(json.dumps(dict.fromkeys(USERS, "password")))
+    settings = {
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:user" for name in USERS),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+    }
+    with pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, value in settings.items():
+            patched.setenv(name, value)
+        purge_cached_app()
+        client = TestClient(create_app(), base_url="http://testserver")
+        logins = {user: client.post("/auth/token", json={"username": user, "password": "password"}) for user in USERS}
+
+        def ask(user: str, method: str, path: str, body: Any = None) -> Any:
+            token = logins[user].json()["access_token"]
+            return client.request(method, f"/api/v2{path}", json=body, headers={"Authorization": f"Bearer {token}"})
+
+        yield ask
+        purge_cached_app()
+
+
+@pytest.fixture
+def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any:
+    """A topic whose rounds only the-approver may approve, with one file to land."""
+    forget_incidents("orders")
+    monkeypatch.setenv("CLEANTAIL_JARS", os.environ.get("CLEANTAIL_JARS", str(ROOT / ".cleantail" / "jars")))
+    (site.home / "landing").mkdir()
+    lines = [record(0, offset) for offset in range(RECORDS)]
+    (site.home / "landing" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    cleaner = {"log.cleaner.backoff.ms": 0}
+    defaults = {"platform": {"cleaner": cleaner, "spark": {"master": "local[2]", "conf": QUICK}}}
+    (site.config / "defaults.yaml").write_text(json.dumps(defaults))
+    site.topic("orders", source={"path": "landing/*.jsonl"}, publish="approve", approvers=["the-approver"])
+    return site.dag("orders")
+
+
+class Person(threading.Thread):
+    """Does something as soon as the task `approve` waits; what goes wrong in it is raised at the end."""
+
+    def __init__(self, act: Callable[[str], None]) -> None:
+        super().__init__()
+        self._act = act
+        self._over = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._over.wait(0.3):
+                if run_id := _waiting_run():
+                    self._act(run_id)
+                    return
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Person:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+        if self.error:
+            raise self.error
+
+
+def _waiting_run() -> str | None:
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from airflow.utils.state import TaskInstanceState
+
+    with create_session() as session:
+        waiting = session.query(TaskInstance).filter_by(state=TaskInstanceState.AWAITING_INPUT, dag_id="orders")
+        return waiting.one().run_id if waiting.count() else None
+
+
+def published(site: Site) -> tuple[int, dict[int, int]]:
+    """How many records readers see, and the clean points."""
+    facts = read_facts(find_topic("orders", site.config), load_platform(site.config, os.environ))
+    assert facts is not None
+    live = sum(file.live_records for file in facts.files)
+    return live, {p: state.checkpoint for p, state in facts.states.items() if state.checkpoint is not None}
+
+
+def note_of(finished: Any, task_id: str) -> str:
+    """Why a task failed, as it noted it."""
+    from airflow.models.xcom import XComModel
+    from airflow.sdk.execution_time.xcom import XCom  # noqa: F401
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        query = XComModel.get_many(run_id=finished.run_id, key="failure", task_ids=task_id, dag_ids="orders")
+        row = session.execute(query.with_only_columns(XComModel.value)).first()
+    assert row is not None
+    text: str = json.loads(row.value)["reason"] if isinstance(row.value, str) else row.value["reason"]
+    return text
+
+
+def states(finished: Any) -> dict[str, str]:
+    return {instance.task_id: str(instance.state) for instance in finished.get_task_instances()}
+
+
+def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_does(
+    orders: Any, site: Site, api: Callable[..., Any]
+) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def task(run_id: str, name: str) -> str:
+        return f"/dags/orders/dagRuns/{run_id}/taskInstances/{name}"
+
+    def forge(run_id: str) -> None:
+        answer = {"chosen_options": ["Approve"], "params_input": {}}
+        front = api("an-editor", "PATCH", f"{task(run_id, 'approve')}/-1/hitlDetails", answer)
+        entry = {"key": "return_value", "value": FORGED, "map_index": -1}
+        write = api("an-editor", "POST", f"{task(run_id, 'approve')}/xcomEntries", entry)
+        checked = api("an-editor", "GET", f"{task(run_id, 'check_quality')}/xcomEntries/return_value?deserialize=true")
+        passed = checked.json()["value"] | {"holds": [], "ok": True}
+        verdict = {"value": passed, "map_index": -1}
+        change = api("an-editor", "PATCH", f"{task(run_id, 'check_quality')}/xcomEntries/return_value", verdict)
+        done = api("an-editor", "PATCH", task(run_id, "approve"), {"new_state": "success"})
+        names = ("front door", "write", "change", "done")
+        seen.extend(zip(names, [a.status_code for a in (front, write, change, done)], strict=True))
+
+    def say_yes(run_id: str) -> None:
+        answer = {"chosen_options": ["Approve"], "params_input": {}}
+        told = api("the-approver", "PATCH", f"{task(run_id, 'approve')}/-1/hitlDetails", answer)
+        seen.append(("approver", told.status_code))
+
+    with Person(forge):
+        finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + 3_600_000})
+    assert seen == [("front door", 403), ("write", 201), ("change", 200), ("done", 200)]
+    assert (states(finished)["approve"], states(finished)["publish"]) == ("success", "failed")
+    assert "nobody who may has approved round" in note_of(finished, "publish")
+    assert "it was asked for, and nobody has answered, whatever an XCom" in note_of(finished, "publish")
+    assert published(site) == (RECORDS, {})
+
+    with Person(say_yes):
+        finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + 3_700_000, "force": True})
+    assert seen[-1] == ("approver", 200)
+    assert (states(finished)["approve"], states(finished)["publish"]) == ("success", "success")
+    assert published(site) == (KEYS, {0: RECORDS})
+    assert approved_by(site) == "the-approver"
+
+
+def approved_by(site: Site) -> str | None:
+    from cleantail.catalogs import load_table, open_catalog
+
+    platform, topic = load_platform(site.config, os.environ), find_topic("orders", site.config)
+    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    assert table is not None
+    return next(c.summary["cleantail.approved-by"] for c in history_of(table) if c.is_round)
+
+
+@pytest.mark.parametrize(("user", "said"), [("an-editor", "who is not among the topic's approvers"), ("anna", "")])
+def test_a_rollback_of_a_topic_with_approvers_is_triggered_by_one_of_them(
+    site: Site, jobs: StubbedJobs, user: str, said: str
+) -> None:
+    from types import SimpleNamespace
+
+    from airflow.sdk.exceptions import AirflowFailException
+    from airflow.sdk.timezone import utcnow
+
+    from cleantail_airflow.stations import RollbackOperator
+
+    site.topic("orders", publish="approve", approvers=["anna"])
+    task = RollbackOperator(task_id="rollback", topic="orders", config_dir=str(site.config))
+    run = SimpleNamespace(triggering_user_name=user, run_id="anna", run_after=utcnow())
+    context: Any = {"params": {"rollback_to": "last"}, "dag_run": run}
+    if said:
+        with pytest.raises(AirflowFailException, match=f"a rollback was asked for by {user}, {said}"):
+            task.arguments(context)
+        run.triggering_user_name = None
+        with pytest.raises(AirflowFailException, match=f"nobody that Airflow knows, {said}"):
+            task.arguments(context)
+    else:
+        assert task.arguments(context)[:3] == ["--to", "last", "--by=anna"]

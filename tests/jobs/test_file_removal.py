@@ -1,0 +1,150 @@
+"""What Cleantail deletes is the table's own, whatever the table's metadata says: with real tables, files and Spark."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.changes import each
+from spark_jobs.file_removal import expire_snapshots, remove_orphans
+
+DAY_MS = 86_400_000
+AHEAD = int(time.time() * 1000) + 100 * DAY_MS
+
+
+def record(offset, key="k", value="v"):
+    return {"partition": 0, "offset": offset, "ts": 1, "key": key, "payload": value}
+
+
+@pytest.fixture
+def filled(workshop):
+    """filled(name): a topic with three appends, in a trial where snapshots expire by the clock that is given."""
+    (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}")
+
+    def make(name, **config):
+        topic = workshop.topic(name, config)
+        for n in range(3):
+            workshop.ok("ingest", topic, "--file", workshop.file(f"{name}-{n}.jsonl", [record(n)]))
+        return topic
+
+    return make
+
+
+def folder(table):
+    return Path(str(table.load().location()).removeprefix("file:"))
+
+
+def old_file(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    os.utime(path, (1, 1))
+    return path
+
+
+def files_below(place):
+    return {file for file in place.rglob("*") if file.is_file()}
+
+
+def test_reclaim_of_a_table_around_another_deletes_nothing(workshop, spark, filled, table_of):
+    victim, attacker = filled("rm-victim"), filled("rm-attacker")
+    place = folder(table_of(victim))
+    for file in files_below(place):
+        os.utime(file, (1, 1))
+    before = files_below(place)
+    for location in (place.parent, place, f"{place}/data"):
+        spark.sql(f"ALTER TABLE {table_of(attacker).name} SET LOCATION 'file://{location}'")
+        code, _, err = workshop.run("reclaim", attacker, "--now", AHEAD)
+        assert code == 2 and "table cleantail.rm_attacker lies at" in err and "and table cleantail." in err
+    assert "table cleantail.rm_victim at" in err
+    assert before <= files_below(place)  # ALTER TABLE has written metadata there
+    assert [r["offset"] for r in workshop.read(victim)] == [0, 1, 2]
+    # out of the way again, for the tests that share the catalog
+    spark.sql(f"DROP TABLE {table_of(attacker).name}")
+
+
+def test_a_table_that_moves_after_it_was_looked_at_takes_no_file_of_another_with_it(workshop, spark, filled, table_of):
+    """Its owner may move it at any time, as between the look and the deletion."""
+    victim, attacker = filled("moved-victim"), filled("moved-attacker")
+    table, place = table_of(attacker), folder(table_of(victim))
+    looked_at = str(table.load().location())
+    for file in files_below(place):
+        os.utime(file, (1, 1))
+    before = files_below(place)
+    spark.sql(f"ALTER TABLE {table.name} SET LOCATION 'file://{place}'")
+    moved = table.load()
+    assert remove_orphans(spark, moved, AHEAD - 200 * DAY_MS, looked_at) == 0
+    expire_snapshots(spark, moved, AHEAD, looked_at)
+    assert before <= files_below(place)
+    assert [r["offset"] for r in workshop.read(victim)] == [0, 1, 2]
+    spark.sql(f"DROP TABLE {table.name}")
+
+
+def test_a_file_of_another_table_never_goes_with_a_snapshot(workshop, spark, filled, table_of):
+    """add_files takes a file in without a copy, and a delete leaves it to the snapshots that expire."""
+    victim, attacker = filled("add-victim"), filled("add-attacker")
+    [foreign, *_] = [r.file_path for r in spark.sql(f"SELECT file_path FROM {table_of(victim).name}.files").collect()]
+    held = spark.sql(f"SELECT * FROM {table_of(attacker).name}").count()
+    name = table_of(attacker).name
+    java = table_of(attacker).load()
+    victims = table_of(victim).load().newScan().includeColumnStats().planFiles()
+    [file] = [t.file() for t in each(victims) if str(t.file().location()) == foreign]
+    append = java.newAppend()
+    append.appendFile(file)
+    append.commit()
+    assert spark.sql(f"SELECT * FROM {name}").count() == held + 1
+    delete = java.newDelete()
+    delete.deleteFile(foreign)
+    delete.commit()
+
+    there = files_below(folder(table_of(victim)))
+    code, _, err = workshop.run("reclaim", attacker, "--now", AHEAD)
+    assert (code, "names files outside its location" in err, foreign in err) == (2, True, True), err
+    assert files_below(folder(table_of(victim))) == there
+    snapshots = spark.sql(f"SELECT * FROM {name}.snapshots").count()
+
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('gc.enabled'='false')")
+    workshop.ok("reclaim", attacker, "--now", AHEAD)
+    assert spark.sql(f"SELECT * FROM {name}.snapshots").count() == snapshots
+    assert files_below(folder(table_of(victim))) == there
+
+
+def test_snapshots_expire_with_their_files_and_only_orphans_of_the_tables_own_folders_go(workshop, filled, table_of):
+    topic = filled("own-files", **{"cleantail.reclaim.min.merge.files": 2})
+    place = folder(table_of(topic))
+    orphans = [
+        old_file(place / "data" / "partition=0" / "orphan.parquet"),
+        old_file(place / "metadata" / "orphan.avro"),
+    ]
+    others = [old_file(place / "notes.txt"), old_file(place / "exports" / "x.parquet")]
+    workshop.ok("compact", topic, "--force")
+    before = {file for file in files_below(place / "data") if file.suffix == ".parquet"}
+    done = workshop.json("reclaim", topic, "--now", AHEAD)
+    assert (done["rewritten_files"], done["orphans_removed"]) == (3, 2)
+    assert done["expired_snapshots"] > 3
+    assert not any(file.exists() for file in orphans) and all(file.exists() for file in others)
+    assert len(before & files_below(place)) == 0
+    assert [r["offset"] for r in workshop.read(topic)] == [2]
+
+
+def test_by_a_clock_ahead_nothing_expires_where_the_platform_does_not_say_so(workshop, filled, table_of):
+    topic = filled("clock-ahead")
+    (workshop.config / "defaults.yaml").unlink()
+    done = workshop.json("reclaim", topic, "--now", AHEAD)
+    assert (done["expired_snapshots"], done["reasons"]) == (
+        0,
+        ["no file is over the deleted share, nothing to merge, no snapshot to expire"],
+    )
+
+
+def test_a_table_in_another_ones_folder_is_not_adopted(workshop, spark, redpanda, filled, table_of):
+    topic = filled("adopt-victim")
+    name = redpanda("beside", [(0, 0, 1, "k", "v")])
+    spark.sql(f"ALTER TABLE cleantail.sinks.beside SET LOCATION '{folder(table_of(topic))}/'")
+    for dry in ([], ["--dry-run"]):
+        code, _, err = workshop.run("adopt", name, *dry)
+        assert code == 2 and "table sinks.beside lies at" in err and "table cleantail.adopt_victim at" in err
+    assert not (workshop.config / "topics" / "beside.yaml").exists()
+    spark.sql("DROP TABLE cleantail.sinks.beside")
