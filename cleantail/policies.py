@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,17 @@ def _value(text: str) -> int | float | str:
     return float(text) if re.fullmatch(r"[-+]?[0-9]*\.[0-9]+|[-+]?[0-9]+\.", text) else text
 
 
-def compare(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
+Counting = Callable[[Sequence[Any], str], Iterable[Any]]
+"""Gives the same things again, and tells somebody how many of them went by; the text is their noun."""
+
+
+def _uncounted(things: Sequence[Any], noun: str) -> Iterable[Any]:
+    return things
+
+
+def compare(
+    before: Topic, after: Topic, platform: Platform, now_ms: int, counting: Counting = _uncounted
+) -> Comparison:
     """The two on the history of the table that the topic has now. Raises TableError where it cannot be read."""
     changes = changes_between(before, after)
     catalog = open_catalog(platform, os.environ)
@@ -92,7 +102,9 @@ def compare(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Com
     if history is None:
         return Comparison(before.topic, changes, note="the table has no records: there is no history to compare on")
     facts = table_facts(table)
-    old, new = (_policy(topic, history, log_states(topic, facts, now_ms), now_ms) for topic in (before, after))
+    old, new = (
+        _policy(topic, history, log_states(topic, facts, now_ms), now_ms, counting) for topic in (before, after)
+    )
     real = sum(r.at_ms >= history.start_ms for r in history.rounds)
     return Comparison(
         before.topic, changes, old, new, history.start_ms, history.days, history.whole_days, real, _note(history)
@@ -108,14 +120,15 @@ def _rounds(catalog: Any, platform: Platform, topic: Topic) -> list[Round]:
         return []
 
 
-def _policy(topic: Topic, history: History, logs: Sequence[Any], now_ms: int) -> Policy:
+def _policy(topic: Topic, history: History, logs: Sequence[Any], now_ms: int, counting: Counting) -> Policy:
     cron, _ = parts_of(topic.schedule)  # when assets are updated is not known
     ticks = run_times(cron, history.start_ms, history.end_ms, (a.at_ms for a in history.arrivals))
     decisions = [decide(log, topic.config, now_ms) for log in logs]
     due = tuple(d.partition for d in decisions if d.compact)
     reasons = [d.reason for d in decisions if d.compact == bool(due)]
     expiry = next_expiry(logs, topic.config, now_ms) or (None, None)
-    return Policy(simulate(history, topic.config, ticks), due, reasons[0] if reasons else "no records", *expiry)
+    outcome = simulate(history, topic.config, counting(ticks, "replayed run"))
+    return Policy(outcome, due, reasons[0] if reasons else "no records", *expiry)
 
 
 def _note(history: History) -> str:
@@ -155,7 +168,9 @@ class Difference:
     broken: tuple[str, ...]
 
 
-def differences(base_dir: Path, config_dir: Path, platform: Platform, now_ms: int) -> Difference:
+def differences(
+    base_dir: Path, config_dir: Path, platform: Platform, now_ms: int, counting: Counting = _uncounted
+) -> Difference:
     """`config_dir` against `base_dir`. A broken file hides none of the others.
 
     Raises ConfigError where a directory is none.
@@ -163,7 +178,8 @@ def differences(base_dir: Path, config_dir: Path, platform: Platform, now_ms: in
     old, wrong_before = _topics(base_dir)
     new, wrong = _topics(config_dir)
     both = sorted(old.keys() & new.keys())
-    changed = [_compared(old[t][1], new[t][1], platform, now_ms) for t in both if changes_between(old[t][1], new[t][1])]
+    differing = [t for t in both if changes_between(old[t][1], new[t][1])]
+    changed = [_compared(old[t][1], new[t][1], platform, now_ms) for t in counting(differing, "topic")]
     return Difference(
         tuple(changed),
         tuple(new[t][1] for t in sorted(new.keys() - old.keys()) if new[t][0] not in wrong_before),

@@ -12,6 +12,18 @@ from cleantail.segments import DataFile
 from cleantail.table_metadata import TableFacts
 from cleantail.words import be, counted
 
+RECLAIMED = (
+    "rewritten_files",
+    "new_files",
+    "expired_snapshots",
+    "orphans_removed",
+    "failed_branches_dropped",
+    "evidence_files_merged",
+    "side_snapshots_expired",
+    "side_orphans_removed",
+)
+"""Counts of a reclaim, as its job names them."""
+
 _SNAPSHOTS = "cleantail.snapshot.retention.ms"
 
 

@@ -8,7 +8,7 @@ that they dropped. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -141,7 +141,7 @@ def _share(rounds: Sequence[Observed]) -> float | None:
     return min(sum(r.dropped for r in rounds) / offsets, 1.0) if offsets > 0 else None
 
 
-def simulate(history: History, configs: KafkaConfigs, ticks: Sequence[int]) -> Outcome:
+def simulate(history: History, configs: KafkaConfigs, ticks: Iterable[int]) -> Outcome:
     """What `configs` would have done, had a run come at each of the ticks (Unix ms, ascending)."""
     curves = drop_curves(history)
     logs = [_Replay(p, history, configs, curves[p]) for p in history.partitions]

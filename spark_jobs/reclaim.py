@@ -35,8 +35,7 @@ from cleantail.neighbours import (
     require_own_metadata_log,
     require_own_place,
 )
-from cleantail.reclaiming import resolve_reclaim
-from cleantail.report import RECLAIMED
+from cleantail.reclaiming import RECLAIMED, resolve_reclaim
 from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION
 from cleantail.words import counted

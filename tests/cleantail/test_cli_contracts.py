@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cleantail import cli
 from cleantail.cli import main
+from cleantail.cli.parameters import CLOCK
+from cleantail.cli.reference import parsed
 from cleantail.readers import registered
 
 REPOSITORY = Path(__file__).parents[2]
@@ -54,9 +55,8 @@ def test_the_version_is_that_of_the_package(capsys):
 
 
 def test_several_files_may_follow_one_option_or_each_have_its_own():
-    parse = cli._parser().parse_args
     ways = ["--file a b --file c", "--file a --file b --file c", "--file a b c"]
-    assert {tuple(map(str, parse(["ingest", "t", *way.split()]).file)) for way in ways} == {("a", "b", "c")}
+    assert {tuple(map(str, parsed(["ingest", "t", *way.split()]).params["files"])) for way in ways} == {("a", "b", "c")}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_several_files_may_follow_one_option_or_each_have_its_own():
     ["2026-11-29T14:20", "2026-11-29 14:20:00", "2026-11-29T14:20:00Z", "2026-11-29T15:20+01:00", "1795962000000"],
 )
 def test_a_clock_is_a_time_or_milliseconds(text):
-    assert cli._parser().parse_args(["plan", "orders", "--now", text]).now == 1_795_962_000_000
+    assert CLOCK.convert(text, None, None) == 1_795_962_000_000
 
 
 # ---- nothing to do is said before Spark is started
@@ -246,4 +246,4 @@ def test_latest_of_a_table_without_records_says_where_to_go_on_from(run, orders_
 def test_a_rollback_is_of_rounds_or_of_an_ingestion_and_not_of_both(run, capsys, to):
     with pytest.raises(SystemExit, match="2"):
         run("rollback", "orders", "--to", to, "--ingestion", "last")
-    assert "argument --ingestion: not allowed with argument --to" in capsys.readouterr().err
+    assert "error: --ingestion: not allowed with argument --to" in capsys.readouterr().err

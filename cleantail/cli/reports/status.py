@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from cleantail.cli.console import line_width
+from cleantail.cli.output import Page
 from cleantail.config import Topic
-from cleantail.console import line_width, print_json
 from cleantail.holds import Hold, hold_lines
 from cleantail.log_state import LogState
 from cleantail.topic_status import TopicStatus
@@ -39,27 +40,34 @@ COLUMNS = (
 LABEL_WIDTH = 12
 
 
-def status(topics: Sequence[TopicStatus], now_ms: int, for_machines: bool, broken: Sequence[str] = ()) -> None:
+@dataclass(frozen=True)
+class Status:
     """Every log of the topics with what it waits for, and its readers; what is `broken` on stderr, after the rest."""
-    if for_machines:
-        logs_of = {t.topic.topic: [log_json(log, t.topic, now_ms) for log in t.logs] for t in topics}
-        readers_of = {t.topic.topic: [asdict(hold) for hold in t.holds] for t in topics}
-        print_json({"now_ms": now_ms, "topics": logs_of, "readers": readers_of, "broken": list(broken)})
-        return
-    for each in topics:
-        name = each.topic.topic
-        print("\n".join(_topic_lines(each.topic, each.logs, now_ms) if each.logs else [f"{name}: no records yet"]))
-        print_holds(each.holds)
-    if any(each.logs for each in topics):
-        print(LIVE_BYTES_NOTE)
-    for text in broken:
-        print(f"error: {text}", file=sys.stderr)
+
+    topics: Sequence[TopicStatus]
+    now_ms: int
+    broken: Sequence[str] = ()
+
+    def document(self) -> dict[str, Any]:
+        logs_of = {t.topic.topic: [log_json(log, t.topic, self.now_ms) for log in t.logs] for t in self.topics}
+        readers_of = {t.topic.topic: [asdict(hold) for hold in t.holds] for t in self.topics}
+        return {"now_ms": self.now_ms, "topics": logs_of, "readers": readers_of, "broken": list(self.broken)}
+
+    def tell(self, page: Page) -> None:
+        for each in self.topics:
+            nothing = [f"{each.topic.topic}: no records yet"]
+            page.line("\n".join(_topic_lines(each.topic, each.logs, self.now_ms) if each.logs else nothing))
+            tell_holds(each.holds, page)
+        if any(each.logs for each in self.topics):
+            page.line(LIVE_BYTES_NOTE)
+        for text in self.broken:
+            page.error(text)
 
 
-def print_holds(holds: Sequence[Hold]) -> None:
+def tell_holds(holds: Sequence[Hold], page: Page) -> None:
     """A line a reader and log, folded between words as the rest."""
     for line in hold_lines(holds):
-        print("\n".join(textwrap.wrap(line, line_width(), break_long_words=False, subsequent_indent="  ")))
+        page.line("\n".join(textwrap.wrap(line, line_width(), break_long_words=False, subsequent_indent="  ")))
 
 
 def log_json(log: LogState, topic: Topic, now_ms: int) -> dict[str, Any]:

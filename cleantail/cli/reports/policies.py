@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from cleantail.cli.output import Page
 from cleantail.policies import Comparison, Difference, Policy
 from cleantail.what_if import Basis
 from cleantail.words import counted, duration, in_words, instant, interval, size
@@ -26,6 +27,32 @@ ROWS = (
 )
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~-])")
 _BASES = "measured: known from real rounds or metadata; estimated: from the share that real rounds dropped"
+
+
+@dataclass(frozen=True)
+class OnePolicy:
+    """A topic under another policy, as a table."""
+
+    compared: Comparison
+
+    def document(self) -> dict[str, Any]:
+        return as_json(self.compared)
+
+    def tell(self, page: Page) -> None:
+        tell_comparison(self.compared, page)
+
+
+@dataclass(frozen=True)
+class AllPolicies:
+    """All topics whose policy differs, as Markdown."""
+
+    difference: Difference
+
+    def document(self) -> dict[str, Any]:
+        return difference_json(self.difference)
+
+    def tell(self, page: Page) -> None:
+        page.line(markdown(self.difference).removesuffix("\n"))
 
 
 def as_json(compared: Comparison) -> dict[str, Any]:
@@ -110,23 +137,23 @@ def headline(compared: Comparison) -> str:
     return f"{text}; {compared.note}" if compared.note else text
 
 
-def print_comparison(compared: Comparison) -> None:
+def tell_comparison(compared: Comparison, page: Page) -> None:
     """For a terminal."""
     from rich.markup import escape
 
-    from cleantail.console import console, folding_table
+    from cleantail.cli.console import folding_table
 
     changes = (
         ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())
         or "nothing changes"
     )
-    print(f"{compared.topic}: {changes}")
+    page.line(f"{compared.topic}: {changes}")
     table = folding_table("", "now", "changed", "known", caption=_BASES)
     for row in rows(compared):
         table.add_row(*(escape(cell) for cell in row))
     if compared.before is not None:
-        console().print(table)
-    print(headline(compared))
+        page.table(table)
+    page.line(headline(compared))
 
 
 def markdown(found: Difference) -> str:
