@@ -89,6 +89,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ def topic_dag(topic: Topic, config_dir: Path) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags=_tags(topic),
-        params=PARAMS,
+        params=deepcopy(PARAMS),  # Airflow writes what a run of `dag.test` was given into its DAG's own
         default_args=_default_args(topic, platform),
     ) as dag:
         _tasks(topic, str(config_dir))

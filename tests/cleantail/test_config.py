@@ -381,7 +381,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         pytest.param(
             "alerts: [{type: webhook, url: 'https://x.y'}, {type: file, path: alerts/a}]",
             "alerts[0].conn_id: missing: the id of an Airflow connection: characters a-z A-Z 0-9 . _ -\n"
-            "alerts[0].url: unknown key, with a text of 11 characters: known: events, type, conn_id, endpoint",
+            "alerts[0].url: unknown key, with a text of 11 characters: known: events, values, type, conn_id, endpoint",
             id="webhook by address",
         ),
         pytest.param(

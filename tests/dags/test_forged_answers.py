@@ -68,7 +68,7 @@ def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any
     lines = [record(0, offset) for offset in range(RECORDS)]
     (site.home / "landing" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     cleaner = {"log.cleaner.backoff.ms": 0}
-    defaults = {"platform": {"cleaner": cleaner, "spark": {"master": "local[2]", "conf": QUICK}}}
+    defaults = {"platform": {"allow_clock": True, "cleaner": cleaner, "spark": {"master": "local[2]", "conf": QUICK}}}
     (site.config / "defaults.yaml").write_text(json.dumps(defaults))
     site.topic("orders", source={"path": "landing/*.jsonl"}, publish="approve", approvers=["the-approver"])
     return site.dag("orders")

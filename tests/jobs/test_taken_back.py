@@ -278,6 +278,8 @@ def test_a_killed_undoing_leaves_all_old_or_all_new_and_is_simply_tried_again(wo
 
 
 def test_readers_that_are_past_it_and_files_that_would_come_again_are_named(workshop):
+    sources = {"platform": {"sources": [str(workshop.config / "landing")]}}
+    (workshop.config / "defaults.yaml").write_text(json.dumps(sources))
     topic = workshop.topic("warned", source={"path": str(workshop.config / "landing" / "*.jsonl")})
     ingest(workshop, topic, "right.jsonl", (0, "a", "x"))
     (workshop.config / "landing").mkdir()

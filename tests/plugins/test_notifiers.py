@@ -372,7 +372,7 @@ def test_only_a_channel_that_asks_for_values_gets_what_the_records_hold(red_at_7
     assert "Ada" not in json.dumps(plain) and "4711" not in json.dumps(plain)
     example = 'offset 7: key "Ada", value "<b>4711</b>", headers "h": 0xff'
     assert quoting["failures"][0]["examples"] == [example]
-    assert example in quoting["text"]
+    assert example.replace("<", "<\u200b") in quoting["text"]  # no markup, wherever a channel shows it
 
 
 def test_when_the_branch_has_gone_an_alert_says_the_offsets_alone(red_at_7: Any) -> None:
