@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from cleantail.config_row import CLEANER_CONFIG, CLEANTAIL, INT_MAX, LONG_MAX, Configs, config
+from pydantic import model_validator
+
+from cleantail.config_row import CLEANER_CONFIG, CLEANTAIL, INT_MAX, LONG_MAX, Configs, config, cross_field_error
 
 OverBudget = Literal["spill", "rounds"]
+
+UNKEPT_LIMIT = "log.cleaner.io.max.bytes.per.second"
+"""A config of Kafka's cleaner that has no effect here: a limit is refused, since nothing would keep it."""
+_WHY_UNKEPT = "null: Spark and Iceberg know no limit of bytes a second; log.cleaner.threads bounds what runs at once"
 
 
 class CleanerConfigs(Configs):
@@ -51,10 +57,10 @@ class CleanerConfigs(Configs):
         low=0,
         high=LONG_MAX,
     )
-    log_cleaner_io_max_bytes_per_second: float = config(
-        "log.cleaner.io.max.bytes.per.second",
-        1.7976931348623157e308,
-        "Accepted, as Kafka has it, but without effect: Spark and Iceberg know no such limit.",
-        CLEANER_CONFIG,
-        low=1.0,
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_a_limit_that_nothing_would_keep(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get(UNKEPT_LIMIT) is not None:
+            raise cross_field_error(UNKEPT_LIMIT, data[UNKEPT_LIMIT], _WHY_UNKEPT)
+        return data

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_problems import allowed_text
+from cleantail.config_row import LONG_MAX
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.limit_configs import LimitConfigs
 from cleantail.topic import Topic
@@ -20,7 +22,8 @@ from cleantail.units import pattern_of, units_of
 
 Schema = dict[str, Any]
 
-_UNLIMITED = (2**63 - 1, 1.7976931348623157e308)
+_WITHOUT_END = re.compile(rf" in \[(-?\d+), {LONG_MAX}\]")
+"""A range that only Kafka's own type ends."""
 
 
 def json_schema() -> Schema:
@@ -44,11 +47,11 @@ def reference_markdown() -> str:
     """Three Markdown tables: the configs of a topic, those of the cleaner, and the limits."""
     topic, cleaner, limits = _table(KafkaConfigs), _table(CleanerConfigs), _table(LimitConfigs)
     return (
-        "Configs of a topic (`config:`; times in ms, sizes in bytes, or as text with a unit: `7d`, `90min`, `1.5h`, "
-        f"`1GiB`)\n\n{topic}\n\n"
-        f"Configs of the cleaner (`platform.cleaner:` in defaults.yaml)\n\n{cleaner}\n\n"
-        "Limits of what bad input may cost (`platform.limits:` in defaults.yaml); an error that one of them makes "
-        f"names it\n\n{limits}\n"
+        "## Configs of a topic\n\nUnder `config:`. Times are in ms and sizes in bytes, or text with a unit: `7d`, "
+        f"`90min`, `1.5h`, `1GiB`.\n\n{topic}\n\n"
+        f"## Configs of the cleaner\n\nUnder `platform.cleaner:` in defaults.yaml.\n\n{cleaner}\n\n"
+        "## Limits of what bad input may cost\n\nUnder `platform.limits:` in defaults.yaml; an error that one of them "
+        f"makes names it.\n\n{limits}\n"
     )
 
 
@@ -59,12 +62,13 @@ def _table(model: type[BaseModel]) -> str:
 
 def _rows(properties: dict[str, Schema]) -> Iterator[str]:
     for name, node in properties.items():
-        cells = (_code(node["default"]), allowed_text(node), node["description"], node["x-source"])
+        allowed = _WITHOUT_END.sub(r", at least \1", allowed_text(node))
+        cells = (_code(node["default"]), allowed, node["description"], node["x-source"])
         yield f"| `{name}` | " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def _code(default: Any) -> str:
-    if default in _UNLIMITED:
+    if default == LONG_MAX:
         return "unlimited"
     if isinstance(default, list):
         default = ",".join(default)

@@ -13,6 +13,7 @@ from cleantail.topic import Topic
 
 _OF_DELETE = ("retention.ms", "retention.bytes")
 _OF_HEADER = ("compaction.strategy.header", "cleantail.header.occurrence")
+_OF_CREATE_TIME = "message.timestamp.after.max.ms"
 
 
 def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str]) -> list[str]:
@@ -29,6 +30,8 @@ def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str
         for name in _OF_HEADER
         if own.get(name) and strategy != "header"
     ]
+    if _OF_CREATE_TIME in own and topic.config.message_timestamp_type != "CreateTime":
+        said.append(f"config.{_OF_CREATE_TIME}: has no effect: message.timestamp.type is LogAppendTime")
     ours = f"{ASSET_SCHEME}://"
     names = [uri.removeprefix(ours) for uri in parts_of(topic.schedule)[1] if uri.startswith(ours)]
     said += [

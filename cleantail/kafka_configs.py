@@ -1,6 +1,6 @@
 """The table of configs: name, default, range, meaning and source of each, declared here and nowhere else.
 
-Names, defaults and ranges are Kafka's, verbatim; the reference in the README, the JSON Schema and the error
+Names, defaults and ranges are Kafka's, verbatim; the reference in docs/configs.md, the JSON Schema and the error
 messages are generated from this table. An attribute has the config's name with `_` for `.`:
 `min.compaction.lag.ms` is `configs.min_compaction_lag_ms`.
 """
@@ -132,7 +132,8 @@ class KafkaConfigs(Configs):
     message_timestamp_type: TimestampType = config(
         "message.timestamp.type",
         "CreateTime",
-        "Whose clock the record timestamps are: the producer's, or the broker's at the append.",
+        "Whose clock the record timestamps are: the producer's, or the broker's at the append. By LogAppendTime "
+        "message.timestamp.after.max.ms is not looked at, as in Kafka.",
         TOPIC_CONFIG,
     )
     message_timestamp_after_max_ms: int = config(

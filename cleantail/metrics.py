@@ -1,6 +1,6 @@
 """The metrics: Kafka's names and meanings (semantics.md 1.7) where they have one here, and our own. One table.
 
-The same table gives the Prometheus endpoint, what tasks send through Airflow's stats, and the README.
+The same table gives the Prometheus endpoint, what tasks send through Airflow's stats, and docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ METRICS: tuple[Metric, ...] = tuple(_ALL)
 
 
 def metrics_markdown() -> str:
-    """The README's table."""
+    """The table of docs/metrics.md."""
     head = ["| metric | kind | labels | sent by the task | meaning |", "|---|---|---|---|---|"]
     return "\n".join([*head, *(_row(metric) for metric in METRICS)]) + "\n"
 

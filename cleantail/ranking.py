@@ -55,14 +55,19 @@ def malformed_header_sql(configs: KafkaConfigs) -> str:
 
 def latest_timestamp_ms(configs: KafkaConfigs, now_ms: int) -> int:
     """Producers' clocks decide by timestamp, so one far ahead must not win for years (semantics.md 2, hazard 4)."""
-    return min(now_ms + configs.message_timestamp_after_max_ms, LONG_MAX)
+    return min(now_ms + _future_ms(configs), LONG_MAX)
 
 
 def latest_timestamp_sql(configs: KafkaConfigs) -> str:
     """The same for a view, whose clock is the query's."""
-    bound = configs.message_timestamp_after_max_ms
+    bound = _future_ms(configs)
     now = "unix_millis(current_timestamp())"
     return f"{LONG_MAX}L" if bound > LONG_MAX // 2 else f"({now} + {bound}L)"
+
+
+def _future_ms(configs: KafkaConfigs) -> int:
+    """The bound in force. By LogAppendTime the broker's clock decided, and Kafka does not look at the bound either."""
+    return configs.message_timestamp_after_max_ms if configs.message_timestamp_type == "CreateTime" else LONG_MAX
 
 
 def strategy_text(configs: KafkaConfigs) -> str:

@@ -1,4 +1,4 @@
-"""One catalog, two clients: the settings with which Spark and PyIceberg open it (design.md, decision 6).
+"""One catalog, two clients: the settings with which Spark and PyIceberg open it (docs/architecture.md, decision 6).
 
 `spark_conf` may travel on a command line and holds no secret; `spark_secrets` is added inside the driver, from the
 environment, by the session module.

@@ -1,4 +1,4 @@
-"""The topic table: column names, schema and properties, declared once (design.md, decision 1)."""
+"""The topic table: column names, schema and properties, declared once (docs/architecture.md, decision 1)."""
 
 from __future__ import annotations
 

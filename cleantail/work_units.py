@@ -1,4 +1,4 @@
-"""Work units: a large partition is one, small partitions are packed (design.md, decision 7)."""
+"""Work units: a large partition is one, small partitions are packed (docs/architecture.md, decision 7)."""
 
 from __future__ import annotations
 

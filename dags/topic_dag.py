@@ -82,7 +82,7 @@ cleantail check-config                 # after every change of YAML
 Semantics: [Kafka's log compaction](https://kafka.apache.org/documentation/#compaction),
 [topic configs](https://kafka.apache.org/documentation/#topicconfigs),
 [KIP-280](https://cwiki.apache.org/confluence/display/KAFKA/KIP-280%3A+Enhanced+log+compaction).
-The architecture and all settings are in the repository's README.
+The architecture and all settings are in the repository's docs/.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The commits that readers see: appends, published deletes, rewrites and rollbacks, each all or nothing on `main`.
 
 All work the same way: the change is written to a branch, then its files are replayed onto `main` in one Iceberg
-transaction together with the table properties that go with it (design.md, decision 4). A crash leaves all-old or
-all-new, and appends to `main` meanwhile neither block nor break it.
+transaction together with the table properties that go with it (docs/architecture.md, decision 4). A crash leaves all
+that was old or all that is new, and appends to `main` meanwhile neither block nor break it.
 """
 
 from __future__ import annotations

@@ -146,6 +146,17 @@ def test_what_has_no_effect_is_a_warning_and_no_error(run, project):
     assert len(json.loads(run("check-config", "--json")[1])["warnings"]) == 3
 
 
+def test_a_bound_that_the_broker_s_clock_makes_void_is_a_warning(run, project):
+    file = project / "config" / "topics" / "a.yaml"
+    config = "{message.timestamp.type: LogAppendTime, message.timestamp.after.max.ms: 1h}"
+    file.write_text(f"topic: a\nconfig: {config}\n")
+    code, _, err = run("check-config")
+    text = "config.message.timestamp.after.max.ms: has no effect: message.timestamp.type is LogAppendTime"
+    assert (code, err.splitlines()) == (0, [f"warning: {file}: {text}"])
+    file.write_text(f"topic: a\nconfig: {config.replace('LogAppendTime', 'CreateTime')}\n")
+    assert run("check-config")[2] == ""
+
+
 def test_a_wrong_line_is_named_by_its_number(run, project):
     file = project / "config" / "topics" / "a.yaml"
     file.write_text("topic: a\n\nconfig:\n  # a comment\n  segment.ms: soon\n  segment.mss: 1\n")

@@ -104,6 +104,12 @@ def test_by_timestamp_the_highest_within_the_bound_wins_and_the_last_of_equals(s
     assert kept([(i, b"a", b"x", ms, []) for i, ms in enumerate(stamps)], STAMP) == [expected]
 
 
+def test_a_timestamp_of_the_broker_s_clock_wins_however_far_ahead():
+    by_broker = STAMP.model_copy(update={"message_timestamp_type": "LogAppendTime"})
+    records = [(0, b"a", b"x", 10**12, []), (1, b"a", b"x", 100, [])]
+    assert (kept(records, by_broker), kept(records, STAMP)) == ([0], [1])
+
+
 @pytest.mark.parametrize(
     ("headers", "configs", "expected"),
     [

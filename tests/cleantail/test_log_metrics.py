@@ -306,7 +306,7 @@ def test_the_names_of_queries_are_those_that_prometheus_allows():
     assert all(metric.exposed.replace("_", "").isalnum() for metric in METRICS)
 
 
-def test_the_readmes_table_has_a_row_for_each():
+def test_the_table_of_metrics_has_a_row_for_each():
     rows = metrics_markdown().splitlines()[2:]
     assert [row.split("`")[1] for row in rows] == [metric.name for metric in METRICS]
     assert all(row.count("|") == 6 for row in rows)

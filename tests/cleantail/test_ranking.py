@@ -78,6 +78,12 @@ def test_the_bound_of_a_view_does_not_overflow(bound, expected):
     assert latest_timestamp_sql(bounded(bound)) == expected
 
 
+def test_where_the_broker_s_clock_decided_no_timestamp_is_too_far_ahead():
+    by_broker = bounded(100).model_copy(update={"message_timestamp_type": "LogAppendTime"})
+    assert latest_timestamp_ms(by_broker, NOW) == LONG_MAX
+    assert latest_timestamp_sql(by_broker) == f"{LONG_MAX}L"
+
+
 def bounded(bound):
     return STAMP.model_copy(update={"message_timestamp_after_max_ms": bound})
 

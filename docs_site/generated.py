@@ -1,16 +1,27 @@
-"""Writes the generated parts of README.md: `python -m cleantail.readme`. A test pins them."""
+"""Writes the generated parts of the pages in docs/: `python -m docs_site.generated`. A test pins them.
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from cleantail.cli.reference import as_markdown
 from cleantail.config_reference import reference_markdown
 from cleantail.events import MEANING
 from cleantail.metrics import metrics_markdown
 from cleantail.rules import RULES
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pages() -> Iterator[Path]:
+    """Every Markdown file that people read: the README, the other files beside it, and the pages of docs/."""
+    yield from sorted(ROOT.glob("*.md"))
+    yield from sorted((ROOT / "docs").rglob("*.md"))
 
 
 def rules_markdown() -> str:
@@ -25,19 +36,25 @@ def events_markdown() -> str:
     return "\n".join(["| event | when |", "|---|---|", *rows]) + "\n"
 
 
-def filled(text: str) -> str:
-    """The README's text with its generated parts as they should be."""
-    parts = {
+def generated_parts() -> Mapping[str, str]:
+    """Name of a part -> its Markdown, made from the models that the code goes by."""
+    return {
         "rules": rules_markdown(),
         "events": events_markdown(),
         "metrics": metrics_markdown(),
         "reference": reference_markdown(),
+        "commands": as_markdown(),
     }
-    for name, part in parts.items():
+
+
+def filled(text: str) -> str:
+    """A page's text with its generated parts as they should be."""
+    for name, part in generated_parts().items():
         pattern = rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)"
         text = re.sub(pattern, lambda m, part=part: f"{m[1]}{part}{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
     return text
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text()))
+    for page in pages():
+        page.write_text(filled(page.read_text()))
