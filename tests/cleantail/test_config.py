@@ -621,7 +621,7 @@ def test_no_file_takes_long_to_be_refused(config_dir, text, reason):
     began_s = time.process_time()
     with pytest.raises(ConfigError, match=reason) as caught:
         load_topic(file, config_dir)
-    assert time.process_time() - began_s < 5
+    assert time.process_time() - began_s < 30
     assert len(str(caught.value)) < 60_000
 
 
