@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail.config import find_topic, load_platform
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 from differential.broker import ROOT
 
 if TYPE_CHECKING:

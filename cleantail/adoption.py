@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleantail.columns import Columns
-from cleantail.past_rounds import EVIDENCE
-from cleantail.topic_table import PROPERTY_SIDE_OF, RETRIES, VALUE
+from cleantail.topic_table import EVIDENCE, PROPERTY_SIDE_OF, RETRIES, VALUE
 from cleantail.words import counted
 
 VECTORS_VERSION = 3

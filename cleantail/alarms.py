@@ -10,7 +10,7 @@ from cleantail.incidents import Condition
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import Reader, hold_offset
+from cleantail.reader_positions import Reader, hold_offset
 from cleantail.round_state import red_since_and_retry
 from cleantail.ticks import run_before
 from cleantail.triggers import decide

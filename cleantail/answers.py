@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.approval import Rejection, heads_of
 from cleantail.errors import HeldError, TableError
-from cleantail.readers import namespace_of
+from cleantail.reader_positions import namespace_of
 from cleantail.topic import Topic
 
 if TYPE_CHECKING:

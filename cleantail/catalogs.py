@@ -10,11 +10,10 @@ from cleantail.columns import PROPERTY_COLUMNS
 from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.locks import exclusive
 from cleantail.own_home import make_home
-from cleantail.partition_state import PROPERTY_TOPIC
 from cleantail.platform_config import Platform
 from cleantail.spark_settings import pyiceberg_properties
 from cleantail.topic import Topic
-from cleantail.topic_table import COLUMNS
+from cleantail.topic_table import COLUMNS, PROPERTY_TOPIC
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

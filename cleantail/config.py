@@ -16,58 +16,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cleantail.check import Check
-from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.config_file import key_lines, line_of, merged, read_yaml, without_nulls
 from cleantail.config_problems import nearest, validate
 from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail.input_limits import YAML_BYTES, limit_text
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.limit_configs import LimitConfigs
 from cleantail.name_claims import Claim, claim_problems, name_problem
-from cleantail.platform_config import Catalog, DefaultsFile, Platform, Spark
+from cleantail.platform_config import DefaultsFile, Platform
 from cleantail.platform_limits import platform_problems
 from cleantail.topic import (
-    Alert,
-    AppriseAlert,
-    FileAlert,
-    MailAlert,
-    SlackAlert,
-    Source,
     Topic,
-    TopicDefaults,
-    WebhookAlert,
     default_table,
 )
-
-__all__ = [
-    "Alert",
-    "CONFIG_VARIABLE",
-    "AppriseAlert",
-    "Catalog",
-    "Check",
-    "CleanerConfigs",
-    "ConfigError",
-    "FileAlert",
-    "KafkaConfigs",
-    "LimitConfigs",
-    "MailAlert",
-    "Platform",
-    "SlackAlert",
-    "Source",
-    "Spark",
-    "Topic",
-    "TopicDefaults",
-    "WebhookAlert",
-    "claims_of",
-    "config_place",
-    "dag_prefix",
-    "find_topic",
-    "load_platform",
-    "load_topic",
-    "load_topics",
-    "scan_topics",
-]
 
 logger = logging.getLogger("cleantail.config")
 

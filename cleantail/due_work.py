@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cleantail.holds import Hold, resolve_holds, slowest, waiting_words
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState
-from cleantail.readers import Reader, hold_offset
+from cleantail.reader_positions import Reader, hold_offset
 from cleantail.retention import Retention, resolve_retention
 from cleantail.triggers import Decision, decide, due_tombstones, in_order_of_work, quarantine_pause
 from cleantail.words import counted, instant

@@ -11,16 +11,18 @@ from typing import Any
 
 from cleantail.catalogs import load_table, open_catalog
 from cleantail.clocks import expiry_ms
-from cleantail.config import Platform, Topic
 from cleantail.config_row import LONG_MAX
 from cleantail.due_work import DueWork, resolve_due_work
 from cleantail.holds import Hold
 from cleantail.log_state import LogState, keyless_note_of, resolve_log_state
 from cleantail.partition_state import PartitionState
-from cleantail.readers import Reader, registered
+from cleantail.platform_config import Platform
+from cleantail.reader_positions import Reader
+from cleantail.readers import registered
 from cleantail.reclaiming import ReclaimPlan, resolve_reclaim
 from cleantail.retention import Retention
 from cleantail.table_metadata import TableFacts, require_partition, table_facts
+from cleantail.topic import Topic
 from cleantail.triggers import Decision
 from cleantail.words import be, counted
 from cleantail.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_state import LogState
 from cleantail.partition_state import Horizon
-from cleantail.readers import Reader
+from cleantail.reader_positions import Reader
 from cleantail.round_state import passed
 from cleantail.triggers import held_tombstones
 from cleantail.words import LAST_MOMENT_MS, instant

@@ -11,10 +11,10 @@ from pathlib import Path
 import yaml
 
 from cleantail.broker_configs import DescribedTopic, carried_over
-from cleantail.config import ConfigError, Topic, claims_of, load_topic
-from cleantail.errors import CleantailError
+from cleantail.config import claims_of, load_topic
+from cleantail.errors import CleantailError, ConfigError
 from cleantail.name_claims import Claim, problem_of_new
-from cleantail.topic import default_table
+from cleantail.topic import Topic, default_table
 
 WRITTEN = "written"
 EXISTS = "exists"

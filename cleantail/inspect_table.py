@@ -16,9 +16,8 @@ from cleantail.data_files import parts_of
 from cleantail.errors import TableError
 from cleantail.layouts import REQUIRED, Layout
 from cleantail.parquet_footers import null_count
-from cleantail.partition_state import PROPERTY_TOPIC
 from cleantail.table_metadata import DELETES, content_of, deletes_of
-from cleantail.topic_table import OFFSET, PARTITION, RETRIES
+from cleantail.topic_table import OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.log_records import log_records
+from cleantail.platform_config import Platform
 from cleantail.ranking import VERSION_BYTES, latest_timestamp_ms, strategy_text
 from cleantail.table_metadata import arrivals, log_ends, log_starts
+from cleantail.topic import Topic
 from cleantail.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
 
 if TYPE_CHECKING:

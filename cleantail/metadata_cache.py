@@ -16,18 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.catalog_errors import cause
 from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.evidence_rows import read_evidence
 from cleantail.evidence_totals import EvidenceTotals
 from cleantail.history import SizePoint, size_point
 from cleantail.log_metrics import Totals
 from cleantail.outside import explained
-from cleantail.past_rounds import EVIDENCE, Round
-from cleantail.readers import Reader, namespace_of, registered_in
+from cleantail.past_rounds import Round
+from cleantail.platform_config import Platform
+from cleantail.reader_positions import Reader, namespace_of
+from cleantail.readers import registered_in
 from cleantail.rollback import UndoneRound, published_rounds, rollbacks
 from cleantail.rolling_back import history_of
 from cleantail.table_metadata import TableFacts, table_facts
+from cleantail.topic import Topic
+from cleantail.topic_table import EVIDENCE
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

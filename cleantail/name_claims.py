@@ -16,9 +16,8 @@ from pathlib import Path
 from cleantail.config_file import key_lines, line_of
 from cleantail.dag_ids import ID_CHARS, dag_id_of
 from cleantail.errors import Problem, not_allowed
-from cleantail.past_rounds import EVIDENCE
 from cleantail.topic import Topic
-from cleantail.topic_table import KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
+from cleantail.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
 
 _BESIDE = {
     KEYLESS_SUFFIX: "its side table of records without a key",

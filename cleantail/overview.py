@@ -10,7 +10,7 @@ from cleantail.dag_state import DagState
 from cleantail.due_work import resolve_due_work
 from cleantail.history import Saved
 from cleantail.log_state import LogState
-from cleantail.readers import Reader
+from cleantail.reader_positions import Reader
 from cleantail.topic import Topic
 from cleantail.topic_states import State, state_of
 from cleantail.words import duration

@@ -13,8 +13,6 @@ from typing import Any
 
 from cleantail.errors import TableError
 
-PROPERTY_TOPIC = "cleantail.topic"
-"""Marks a table as a topic table and says whose: without it Cleantail does not touch a table."""
 PROPERTY_PARTITION = "cleantail.partition."
 """+ partition number: the PartitionState of that log as JSON."""
 PROPERTY_INGESTED = "cleantail.ingested."

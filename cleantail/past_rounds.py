@@ -17,9 +17,6 @@ from cleantail.record_places import NOWHERE, Places, places_of
 from cleantail.rollback import ROLLBACK
 from cleantail.round_work import Work, together, work_of
 
-EVIDENCE = "cleantail_evidence"
-"""Name of the evidence table, in the catalog's namespace."""
-
 CHECKED = "checked"
 """Outcome of a log that passed its check; whether it is published is not known yet."""
 HELD_BACK = "held_back"

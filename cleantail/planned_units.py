@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import Platform, Topic
 from cleantail.errors import HeldError
 from cleantail.evaluate import plan_run
+from cleantail.platform_config import Platform
 from cleantail.rollback import Commit
 from cleantail.rolling_back import history_of
 from cleantail.table_metadata import TableFacts, table_facts
+from cleantail.topic import Topic
 from cleantail.work_units import PartitionWork, WorkUnit, branch_stem
 
 BOUNDS = ("first_dirty_offset", "end_offset", "log_start_offset", "log_end_offset")

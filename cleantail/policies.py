@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import ConfigError, Platform, Topic, scan_topics
+from cleantail.config import scan_topics
 from cleantail.config_problems import validate
-from cleantail.errors import CleantailError, OutsideError, Problem
+from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem
 from cleantail.evaluate import log_states
 from cleantail.evidence_rows import read_evidence
 from cleantail.kafka_configs import KafkaConfigs
-from cleantail.past_rounds import EVIDENCE, Round
+from cleantail.past_rounds import Round
+from cleantail.platform_config import Platform
 from cleantail.run_schedule import parts_of
 from cleantail.table_metadata import table_facts
 from cleantail.ticks import run_times
+from cleantail.topic import Topic
+from cleantail.topic_table import EVIDENCE
 from cleantail.triggers import decide
 from cleantail.what_if import Basis, History, Outcome, changed_values, next_expiry, simulate
 

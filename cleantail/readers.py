@@ -1,8 +1,5 @@
-"""Readers' hold: removal of a tombstone waits for the slowest registered reader, up to a cap (semantics.md 3.9).
-
-Positions live beside the tables, as properties of the topic table's namespace: light to write from any client of the
-catalog, without a commit to the table itself. A position is the next offset that the reader will read, as Kafka's
-committed offsets are.
+"""Adapter: the positions of readers, as properties of the namespace of their topic's table: light to write from any client of
+the catalog, without a commit to the table itself.
 """
 
 from __future__ import annotations
@@ -12,10 +9,11 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, TableError
+from cleantail.reader_positions import Reader, namespace_of
 from cleantail.topic import Topic
 
 if TYPE_CHECKING:
@@ -26,17 +24,6 @@ logger = logging.getLogger("cleantail.readers")
 PROPERTY_READER = "cleantail.reader."
 """+ a hash of topic, name and partition: catalogs bound the length of a property's name."""
 NAME_CHARS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """A reader's position in one log: everything below `offset` is read. `at_ms`: when it said so, Unix ms."""
-
-    topic: str
-    name: str
-    partition: int
-    offset: int
-    at_ms: int
 
 
 def set_position(
@@ -135,11 +122,6 @@ def _property(reader: Reader) -> str:
     return PROPERTY_READER + hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
-def namespace_of(topic: Topic) -> str:
-    """Where the positions of a topic's readers are: beside its table."""
-    return topic.table.rpartition(".")[0]
-
-
 def _require_in_log(catalog: Catalog, topic: Topic, partition: int, offset: int) -> None:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -172,13 +154,3 @@ def _require_ahead(readers: Iterable[Reader], name: str, partition: int, offset:
 def _require_name(name: str) -> None:
     if not (0 < len(name) <= NAME_CHARS and name.isprintable()):
         raise CleantailError(f"reader name {name!r} is not allowed: 1 to {NAME_CHARS} printable characters")
-
-
-def hold_offset(readers: Iterable[Reader], partition: int) -> int | None:
-    """The position of the log's slowest reader; None where nobody is registered."""
-    return min((r.offset for r in readers if r.partition == partition), default=None)
-
-
-def left_behind(readers: Iterable[Reader], last_gone: Mapping[int, int]) -> list[Reader]:
-    """Readers that have not read a tombstone which has gone. `last_gone`: partition -> its highest offset."""
-    return [r for r in readers if r.partition in last_gone and r.offset <= last_gone[r.partition]]

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cleantail.checked_rounds import CHECKED_ROUND, recorded
-from cleantail.config import Platform, Topic
-from cleantail.past_rounds import EVIDENCE
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
+from cleantail.topic_table import EVIDENCE
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

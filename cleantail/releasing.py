@@ -7,11 +7,12 @@ import os
 from dataclasses import replace
 
 from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, ConflictError
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
+from cleantail.platform_config import Platform
 from cleantail.table_metadata import require_partition
 from cleantail.table_properties import set_table_property
+from cleantail.topic import Topic
 
 logger = logging.getLogger("cleantail.release")
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError
 from cleantail.partition_state import PartitionState, states_of_properties
-from cleantail.readers import Reader, registered
+from cleantail.platform_config import Platform
+from cleantail.reader_positions import Reader
+from cleantail.readers import registered
 from cleantail.rollback import Commit, RollbackPlan, answer_to, plan_rollback
 from cleantail.segments import DataFile
 from cleantail.table_metadata import added_files, live_files
+from cleantail.topic import Topic
 from cleantail.undo_ingestion import IngestionUndo, UndoneIngestion, Wanted, plan_undo, undone_before, without_ingestion
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import Platform, Topic
+from cleantail.platform_config import Platform
 from cleantail.shown_records import ShownRecord, read_shown
+from cleantail.topic import Topic
 
 
 def sampled_records(

@@ -10,7 +10,8 @@ import os
 from typing import TYPE_CHECKING
 
 from cleantail.catalogs import open_catalog
-from cleantail.config import Platform, Topic
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 from cleantail.topic_table import KEYLESS_SUFFIX, LEDGER_SUFFIX, PROPERTY_SIDE_OF
 
 if TYPE_CHECKING:

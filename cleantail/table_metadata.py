@@ -22,7 +22,7 @@ from cleantail.partition_state import (
     states_of_properties,
 )
 from cleantail.position_deletes import POSITIONS, VECTORS, DeleteFile, lost_records, only_data_file
-from cleantail.readers import Reader
+from cleantail.reader_positions import Reader
 from cleantail.segments import DataFile
 from cleantail.topic import Topic
 

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleantail.config import ConfigError, Platform, Topic, scan_topics
-from cleantail.errors import TableError
+from cleantail.config import scan_topics
+from cleantail.errors import ConfigError, TableError
 from cleantail.evaluate import log_states, read_facts
 from cleantail.holds import Hold, resolve_holds
 from cleantail.log_state import LogState
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 
 
 @dataclass(frozen=True, slots=True)

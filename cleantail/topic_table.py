@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cleantail.kafka_configs import KafkaConfigs
-from cleantail.partition_state import PROPERTY_TOPIC
 
 PARTITION = "partition"
 OFFSET = "offset"
@@ -24,6 +23,8 @@ COLUMNS = {
 }
 """Column -> Spark SQL type. `timestamp` is timestamptz in Iceberg, in UTC; the rest as Kafka has it."""
 
+PROPERTY_TOPIC = "cleantail.topic"
+"""Marks a table as a topic table and says whose: without it Cleantail does not touch a table."""
 PROPERTY_SIDE_OF = "cleantail.side-of"
 """Table property: whose side table it is, so that none is taken for another topic's table."""
 LEDGER_SUFFIX = "_deleted_versions"
@@ -32,6 +33,8 @@ KEYLESS_SUFFIX = "_keyless"
 """+ the topic table's name: the side table of records without a key."""
 LATEST_SUFFIX = "_latest"
 """+ the topic table's name: the view of the current state."""
+EVIDENCE = "cleantail_evidence"
+"""Name of the evidence table, in the catalog's namespace."""
 
 FILE_BYTES = 512 << 20
 """Data files end at this size, or at segment.bytes if that is less, so that a segment can end there too."""

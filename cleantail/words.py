@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from cleantail.config_row import LONG_MAX
-
 LAST_MOMENT_MS = 253_402_300_799_000
 """The end of the year 9999: no calendar here goes further."""
+_NEVER_MS = (1 << 63) - 1  # Long.MAX_VALUE, which stands for "never" in Kafka
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 _MOMENT = re.compile(r"\b(until|before) (\d+) ms")
 _DURATION = re.compile(r"\b(\d{4,}) ms")
@@ -58,7 +57,7 @@ def duration(milliseconds: int) -> str:
 
 def interval(milliseconds: int) -> str:
     """A setting's time without rounding: 7 d, 1.5 h, 100 s, 1500 ms; `unlimited` for Kafka's largest long."""
-    if milliseconds == LONG_MAX:
+    if milliseconds == _NEVER_MS:
         return "unlimited"
     for unit, length in _UNITS_MS:
         if milliseconds >= length and milliseconds * 10 % length == 0:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 
-from cleantail.config import ConfigError
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, ConfigError
 from cleantail_airflow.assets import usable_topics
 from cleantail_airflow.places import config_dir
 

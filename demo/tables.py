@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import Platform, find_topic
+from cleantail.config import find_topic
 from cleantail.evaluate import log_states, read_facts
 from cleantail.evidence_rows import read_evidence
 from cleantail.kcat import Record
-from cleantail.past_rounds import EVIDENCE, PUBLISHED
+from cleantail.past_rounds import PUBLISHED
+from cleantail.platform_config import Platform
 from cleantail.reading import read_records
 from cleantail.table_metadata import live_partitions
+from cleantail.topic_table import EVIDENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from cleantail.adoption import version_after
 from cleantail.columns import PROPERTY_COLUMNS
-from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, ConflictError, TableError
-from cleantail.partition_state import PROPERTY_TOPIC
-from cleantail.topic_table import RETRIES
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
+from cleantail.topic_table import PROPERTY_TOPIC, RETRIES
 from spark_jobs.changes import texts
 from spark_jobs.delete_files import format_version
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from cleantail.approval import Rejection, after_rejection, holds_of
-from cleantail.config import Platform
 from cleantail.failed_branches import replaced
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.past_rounds import REJECTED, WITHDRAWN
+from cleantail.platform_config import Platform
 from cleantail.record_places import Going
 from cleantail.topic_table import KEY, OFFSET, PARTITION
 from cleantail.work_units import WorkUnit

@@ -21,10 +21,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.config import Platform
 from cleantail.contradictions import FIRST, MEASURE, Contradiction
 from cleantail.evaluate import log_states, read_facts
 from cleantail.keyless import KEYLESS_RULE, held_logs, held_words
+from cleantail.platform_config import Platform
 from cleantail.round_state import COMPACT, EXPIRE
 from cleantail.rules import RULES
 from cleantail.staged_units import UNIT, require_one_round, staged_unit

@@ -23,10 +23,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.budget import keys_in_budget, map_slots, round_end
-from cleantail.config import Platform
 from cleantail.join_plans import JoinPlan, resolve_join
 from cleantail.keyless import KEYLESS
 from cleantail.planned_units import planned_unit
+from cleantail.platform_config import Platform
 from cleantail.staged_units import UNIT, packed_unit
 from cleantail.topic_table import KEY, OFFSET, PARTITION
 from cleantail.work_units import WorkUnit

@@ -19,12 +19,13 @@ import pyarrow as pa
 from cleantail.approval import heads_of
 from cleantail.catalogs import open_catalog
 from cleantail.checked_rounds import CHECKED_ROUND, parts_of
-from cleantail.config import Platform
 from cleantail.history import OPERATION
-from cleantail.past_rounds import CHECKED, CHECKS, EVIDENCE, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.past_rounds import CHECKED, CHECKS, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.platform_config import Platform
 from cleantail.record_places import sample_column
 from cleantail.rollback import ROUND
 from cleantail.task_runs import columns_of
+from cleantail.topic_table import EVIDENCE
 from spark_jobs.changes import history
 from spark_jobs.findings import Finding
 from spark_jobs.tables import TopicTable

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cleantail.config import Platform, Topic
 from cleantail.errors import HeldError
 from cleantail.past_rounds import PUBLISHED, UNDID
+from cleantail.platform_config import Platform
 from cleantail.rollback import ROLLBACK, RollbackPlan, UndoneRound
 from cleantail.rolling_back import LogUndo, LogWithout
+from cleantail.topic import Topic
 from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo
 from spark_jobs.evidence import append_rows, evidence_table, rows_of
 from spark_jobs.tables import TopicTable

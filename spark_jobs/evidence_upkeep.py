@@ -14,10 +14,10 @@ from py4j.protocol import Py4JJavaError
 
 from cleantail.catalogs import open_catalog
 from cleantail.columns import quoted
-from cleantail.config import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.neighbours import named_by_metadata, require_inner_files, require_own_place
-from cleantail.past_rounds import EVIDENCE
+from cleantail.platform_config import Platform
+from cleantail.topic_table import EVIDENCE
 from spark_jobs.file_removal import expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg_errors import conflict
 from spark_jobs.tables import TopicTable

@@ -17,9 +17,9 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from cleantail.config import Platform
 from cleantail.evaluate import RunPlan, evaluate_topic
-from cleantail.readers import hold_offset, left_behind
+from cleantail.platform_config import Platform
+from cleantail.reader_positions import hold_offset, left_behind
 from cleantail.round_state import spans_of
 from cleantail.topic_table import OFFSET, PARTITION, VALUE
 from cleantail.work_units import PartitionWork, WorkUnit

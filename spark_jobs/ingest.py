@@ -23,7 +23,6 @@ import pyarrow as pa
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from cleantail.config import Platform, Topic
 from cleantail.digest_cache import DigestCache
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.history import OPERATION
@@ -33,8 +32,10 @@ from cleantail.kcat import Record, read_records
 from cleantail.late_arrivals import late_warnings
 from cleantail.locks import exclusive
 from cleantail.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
+from cleantail.platform_config import Platform
 from cleantail.source_files import require_readable
 from cleantail.source_paths import require_inside
+from cleantail.topic import Topic
 from cleantail.topic_table import COLUMNS
 from spark_jobs.changes import added_data_files, partition_of, texts
 from spark_jobs.commits import append_files

@@ -15,9 +15,11 @@ from typing import Any
 
 from cleantail.catalogs import require_usable
 from cleantail.clocks import SKEW_MS, require_past
-from cleantail.config import Platform, Topic, config_place, find_topic, load_platform
+from cleantail.config import config_place, find_topic, load_platform
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 
 logger = logging.getLogger("cleantail.job")
 

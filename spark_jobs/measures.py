@@ -11,7 +11,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.config import Platform
 from cleantail.join_plans import resolve_join
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.kcat import LONG_MAX
@@ -24,6 +23,7 @@ from cleantail.partition_state import (
     with_late_tombstones,
     with_round,
 )
+from cleantail.platform_config import Platform
 from cleantail.round_state import as_due, proof_due, spans_of, swept
 from cleantail.rules import RULES, WARNINGS
 from cleantail.topic_table import OFFSET, PARTITION, VALUE

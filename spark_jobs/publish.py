@@ -30,13 +30,13 @@ from cleantail.answers import decided, read_answer
 from cleantail.approval import Rejection, held_message
 from cleantail.catalogs import open_catalog
 from cleantail.checked_rounds import recorded, require_as_told, require_open
-from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import evaluate_topic
 from cleantail.failed_branches import replaced
 from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.past_rounds import PUBLISHED
+from cleantail.platform_config import Platform
 from cleantail.recorded_rounds import rows_of_round
 from cleantail.rollback import APPROVED_BY, BEFORE, packed
 from cleantail.round_state import COMPACT, EXPIRE, after_expiry, after_round

@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 from cleantail.catalogs import load_table, open_catalog
 from cleantail.clocks import expiry_ms
 from cleantail.columns import quoted
-from cleantail.config import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.evaluate import read_facts
 from cleantail.join_plans import parallelism
@@ -35,6 +34,7 @@ from cleantail.neighbours import (
     require_own_metadata_log,
     require_own_place,
 )
+from cleantail.platform_config import Platform
 from cleantail.reclaiming import RECLAIMED, resolve_reclaim
 from cleantail.segments import DataFile
 from cleantail.topic_table import OFFSET, PARTITION

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import read_facts
 from cleantail.history import OPERATION
 from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.platform_config import Platform
 from cleantail.rollback import BY, REQUEST, ROLLBACK, UNDONE, Commit, RollbackPlan, plan_rollback, restored
 from cleantail.rolling_back import LogUndo, done_already, preview
 from cleantail.topic import Topic

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from cleantail.config import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.evaluate import RunPlan, evaluate_topic
 from cleantail.partition_state import PROPERTY_PARTITION
 from cleantail.past_rounds import WITHDRAWN
+from cleantail.platform_config import Platform
 from cleantail.words import counted
 from spark_jobs.approvals import set_aside
 from spark_jobs.check_quality import check_round

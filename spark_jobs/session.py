@@ -12,9 +12,9 @@ from pyspark import SparkConf
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from cleantail.config import Platform
 from cleantail.errors import CleantailError
 from cleantail.own_home import make_home
+from cleantail.platform_config import Platform
 from cleantail.spark_settings import jars, jars_directory, spark_conf, spark_secrets
 from spark_jobs import quiet_jvm
 from spark_jobs.quiet_jvm import SUBMITTED

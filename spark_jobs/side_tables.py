@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 from cleantail.catalogs import open_catalog
-from cleantail.config import Platform
 from cleantail.errors import TableError
 from cleantail.neighbours import (
     may_delete_files,
@@ -16,6 +15,7 @@ from cleantail.neighbours import (
     require_own_metadata_log,
     require_own_place,
 )
+from cleantail.platform_config import Platform
 from cleantail.side_tables import side_tables
 from spark_jobs.file_removal import expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.tables import TopicTable

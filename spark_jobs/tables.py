@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.approval import can_be_held
 from cleantail.catalogs import OWNERS, require_ours
-from cleantail.config import Platform, Topic
 from cleantail.errors import ConflictError, TableError
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 from cleantail.topic_table import COLUMNS, OFFSET, PARTITION, PROPERTY_SIDE_OF, table_properties
 from spark_jobs.changes import (
     BranchChange,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cleantail.config import Platform
 from cleantail.history import OPERATION
 from cleantail.ingestions import SOURCES
 from cleantail.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.platform_config import Platform
 from cleantail.rollback import BY, ROLLBACK, UNDONE, Commit
 from cleantail.rolling_back import LogWithout
 from cleantail.undo_ingestion import UNDID_INGESTION, IngestionUndo, Wanted, plan_undo, without_ingestion

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cleantail.config import LimitConfigs, load_platform
+from cleantail.config import load_platform
+from cleantail.limit_configs import LimitConfigs
 from cleantail.platform_config import PlatformSettings, Spark
 from cleantail.topic import Channel, Topic
 

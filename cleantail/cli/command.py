@@ -16,10 +16,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from cleantail.cli.output import ConsoleOutput, JsonOutput, Output
-from cleantail.config import CONFIG_VARIABLE, Platform, Topic, config_place, find_topic, load_platform
+from cleantail.config import CONFIG_VARIABLE, config_place, find_topic, load_platform
 from cleantail.errors import CleantailError
 from cleantail.outside import explained
 from cleantail.own_home import open_to_others
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 
 CONFIG, JSON = "cleantail.config", "cleantail.json"
 """Keys of `Context.meta`, which a command shares with the groups above it: of two options the later one wins."""

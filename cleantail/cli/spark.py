@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cleantail.cli.progress import Progress
-from cleantail.config import Platform
+from cleantail.platform_config import Platform
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import Alert, Platform, Topic
 from cleantail.events import Event
+from cleantail.platform_config import Platform
 from cleantail.shown_records import ShownRecord, read_shown, snapshot_shown
+from cleantail.topic import Alert, Topic
 from cleantail_airflow.messages import Message
 from cleantail_airflow.red_check import Failure
 

@@ -16,13 +16,13 @@ from typing import Any
 from airflow.sdk import Context
 
 from cleantail.alarms import check_failed, deadline_run_ms, missed_deadlines
-from cleantail.config import Alert, Platform, Topic
 from cleantail.dag_ids import dag_id_of
 from cleantail.evaluate import log_states, read_facts
 from cleantail.incidents import Condition, Incident, Look, observed
 from cleantail.log_state import LogState
 from cleantail.partition_state import PartitionState
-from cleantail.readers import Reader
+from cleantail.platform_config import Platform
+from cleantail.reader_positions import Reader
 from cleantail.run_schedule import parts_of
 from cleantail.tellings import (
     Listener,
@@ -33,6 +33,7 @@ from cleantail.tellings import (
     without_answer,
     without_settled,
 )
+from cleantail.topic import Alert, Topic
 from cleantail_airflow.alert_values import asks_for_values, with_values
 from cleantail_airflow.incident_book import Shelf, shelf_of
 from cleantail_airflow.messages import Message, Place, message_of

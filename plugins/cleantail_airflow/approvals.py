@@ -22,8 +22,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from cleantail import approval_text
 from cleantail.answers import answered, question, read_answer, shown_of, write_answer
 from cleantail.catalogs import open_catalog
-from cleantail.config import Platform
 from cleantail.errors import HeldError
+from cleantail.platform_config import Platform
 from cleantail.recorded_rounds import recorded_round
 from cleantail.round_state import COMPACT, EXPIRE
 from cleantail.topic import Topic

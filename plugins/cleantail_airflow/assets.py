@@ -18,9 +18,10 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, Context, CronTriggerTimetable
 
-from cleantail.config import ConfigError, Topic, scan_topics
-from cleantail.errors import Problem, not_allowed
+from cleantail.config import scan_topics
+from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail.run_schedule import parts_of, topic_asset_uri
+from cleantail.topic import Topic
 
 GROUP = "cleantail"
 

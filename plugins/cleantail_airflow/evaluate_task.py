@@ -11,8 +11,9 @@ from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 from airflow.sdk.execution_time.xcom import XCom
 
 from cleantail.clocks import require_present
-from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 from cleantail_airflow.failure_notes import noted
 from cleantail_airflow.idle import NOTE, idle_note, not_due
 from cleantail_airflow.operators import ALERT, OUTCOME, PLAN, topic_and_platform

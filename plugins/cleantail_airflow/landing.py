@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleantail.config import Platform, Topic
+from cleantail.platform_config import Platform
 from cleantail.source_paths import matching_files
+from cleantail.topic import Topic
 
 if TYPE_CHECKING:
     from cleantail.digest_cache import DigestCache

@@ -24,7 +24,9 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail.config import find_topic, load_platform
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 from cleantail_airflow.crashes import cause_of_crash
 from cleantail_airflow.driver_environment import DriverHook
 from cleantail_airflow.failure_notes import noted

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleantail.config import ConfigError, Platform, Topic, dag_prefix, load_platform, scan_topics
+from cleantail.config import dag_prefix, load_platform, scan_topics
 from cleantail.config_origin import settings, written
 from cleantail.dag_ids import topic_of
 from cleantail.dag_state import DagState
 from cleantail.drawing import Bar, log_bar
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, ConfigError
 from cleantail.evaluate import RunPlan, log_states, plan_run
 from cleantail.failed_branches import KeptBranch, kept_branch
 from cleantail.history import last_round_at_ms, saved
@@ -22,6 +22,8 @@ from cleantail.log_state import LogState
 from cleantail.metadata_cache import MetadataCache, Observed
 from cleantail.overview import TopicRow, counts, in_order, lag_limits, topic_row
 from cleantail.past_rounds import Round, with_undone
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 from cleantail.topic_states import MEANING, State, ingestion_words
 from cleantail.triggers import Decision
 from cleantail_airflow.data_docs import pages_of, site_of

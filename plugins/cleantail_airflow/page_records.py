@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from cleantail.catalogs import load_table, open_catalog
 from cleantail.check_results import CheckResult
-from cleantail.config import Platform, Topic
 from cleantail.errors import TableError
 from cleantail.past_rounds import CHECKED, PUBLISHED, LogRound, Round
+from cleantail.platform_config import Platform
 from cleantail.record_places import Going
 from cleantail.shown_records import MOST_RECORDS, ShownRecord, read_shown, snapshot_shown
+from cleantail.topic import Topic
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -11,7 +11,8 @@ import os
 
 from airflow.listeners import hookimpl
 
-from cleantail.config import ConfigError, load_platform
+from cleantail.config import load_platform
+from cleantail.errors import ConfigError
 from cleantail_airflow.places import config_dir
 
 POOL = "cleantail_spark"

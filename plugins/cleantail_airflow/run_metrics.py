@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 
-from cleantail.config import Topic
 from cleantail.log_metrics import job_samples, log_samples
 from cleantail.metrics import TIME_SINCE_LAST_RUN, Sample
+from cleantail.topic import Topic
 
 if TYPE_CHECKING:
     from cleantail.evaluate import RunPlan

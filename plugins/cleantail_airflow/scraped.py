@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
-from cleantail.config import Topic
 from cleantail.dag_state import DagState
 from cleantail.evaluate import log_states
 from cleantail.history import saved
 from cleantail.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
 from cleantail.metadata_cache import Observed
 from cleantail.metrics import LAST_RUN_FAILED, TOPICS, UP, Sample
+from cleantail.topic import Topic
 from cleantail.topic_states import State
 from cleantail_airflow.page_content import Content, row_of
 

@@ -12,8 +12,9 @@ from airflow.sdk import Context
 from cleantail.alarms import round_waits
 from cleantail.approval import held_message
 from cleantail.approval_text import count_lines
-from cleantail.config import Platform, Topic
 from cleantail.incidents import Condition
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 from cleantail_airflow.alerting import Sight, tell_now
 
 PAUSES_S = (5, 20, 60)

@@ -10,8 +10,8 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from cleantail.catalogs import file_io_properties
-from cleantail.config import Platform
 from cleantail.join_plans import parallelism
+from cleantail.platform_config import Platform
 from cleantail.work_units import WorkUnit
 from spark_jobs.columnar.log_files import with_branch
 from spark_jobs.columnar.log_round import LogTask, Outcome

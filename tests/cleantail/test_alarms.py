@@ -17,7 +17,7 @@ from cleantail.alarms import (
 from cleantail.events import Event
 from cleantail.incidents import Condition
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import Reader
+from cleantail.reader_positions import Reader
 
 DAY_MS = 24 * HOUR_MS
 LATE = log_state(earliest_dirty_timestamp_ms=1_000)

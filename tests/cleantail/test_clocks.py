@@ -5,9 +5,9 @@ import time
 import pytest
 
 from cleantail.clocks import SKEW_MS, expiry_ms, require_past, require_present
-from cleantail.config import Platform
 from cleantail.errors import CleantailError
 from cleantail.evaluate import evaluate_topic
+from cleantail.platform_config import Platform
 
 DAY = 86_400_000
 

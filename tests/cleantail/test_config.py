@@ -8,20 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.config import (
-    ConfigError,
-    FileAlert,
-    MailAlert,
-    Topic,
-    WebhookAlert,
-    find_topic,
-    load_platform,
-    load_topic,
-    load_topics,
-    scan_topics,
-)
+from cleantail.config import find_topic, load_platform, load_topic, load_topics, scan_topics
+from cleantail.errors import ConfigError
 from cleantail.platform_config import DefaultsFile
 from cleantail.secret_filter import is_secret_value
+from cleantail.topic import FileAlert, MailAlert, Topic, WebhookAlert
 
 REPOSITORY = Path(__file__).parents[2]
 FOUR_LINES = """\

@@ -2,8 +2,10 @@
 
 import pytest
 
-from cleantail.config import KafkaConfigs, Topic, load_topic
+from cleantail.config import load_topic
 from cleantail.config_origin import Origin, settings, written
+from cleantail.kafka_configs import KafkaConfigs
+from cleantail.topic import Topic
 
 DEFAULTS = """
 topic:

@@ -6,7 +6,7 @@ from kernel_builders import configs, log_state
 from cleantail.due_work import resolve_due_work, sweep_reason
 from cleantail.holds import Hold
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import Reader
+from cleantail.reader_positions import Reader
 
 NOW_MS = 10_000
 PAST, COMING = Horizon(10, NOW_MS, 4), Horizon(20, NOW_MS + 5_000, 2)

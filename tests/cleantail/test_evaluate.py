@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from kernel_builders import data_file
 
-from cleantail.config import Topic
 from cleantail.errors import TableError
 from cleantail.evaluate import evaluate_topic, log_states, plan_run, read_facts, round_name
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import Reader
+from cleantail.reader_positions import Reader
 from cleantail.table_metadata import TableFacts
+from cleantail.topic import Topic
 from cleantail.work_units import PartitionWork
 
 SETTINGS = {"segment.ms": 1, "segment.bytes": 100, "min.cleanable.dirty.ratio": 0.5}

@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from cleantail import metadata_cache
-from cleantail.config import Topic
 from cleantail.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache, Observed
 from cleantail.readers import set_position
+from cleantail.topic import Topic
 
 WAIT_S = 20
 

@@ -3,9 +3,10 @@
 import pytest
 
 from cleantail.cli import main
-from cleantail.config import ConfigError, Topic, find_topic, scan_topics
-from cleantail.past_rounds import EVIDENCE
-from cleantail.topic_table import KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
+from cleantail.config import find_topic, scan_topics
+from cleantail.errors import ConfigError
+from cleantail.topic import Topic
+from cleantail.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
 
 
 @pytest.fixture

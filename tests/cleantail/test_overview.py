@@ -6,12 +6,12 @@ import pytest
 from kernel_builders import HOUR_MS, configs, log_state
 
 from cleantail.columns import Columns
-from cleantail.config import Topic
 from cleantail.dag_state import DagRun, DagState, FailedTask
 from cleantail.history import Saved
 from cleantail.overview import TopicRow, counts, in_order, topic_row
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import Reader
+from cleantail.reader_positions import Reader
+from cleantail.topic import Topic
 from cleantail.topic_states import MEANING, State, ingestion_words
 
 NOW_MS = 100 * HOUR_MS

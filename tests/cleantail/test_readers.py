@@ -6,11 +6,13 @@ import re
 import pytest
 
 from cleantail.catalogs import open_catalog
-from cleantail.config import Topic, load_platform
+from cleantail.config import load_platform
 from cleantail.errors import CleantailError, TableError
 from cleantail.partition_state import PartitionState
-from cleantail.readers import NAME_CHARS, PROPERTY_READER, Reader, hold_offset, left_behind, registered, remove
+from cleantail.reader_positions import Reader, hold_offset, left_behind
+from cleantail.readers import NAME_CHARS, PROPERTY_READER, registered, remove
 from cleantail.readers import set_position as put
+from cleantail.topic import Topic
 
 ORDERS = Topic(topic="orders", table="cleantail.orders")
 PAYMENTS = Topic(topic="payments", table="cleantail.payments")

@@ -15,10 +15,10 @@ from cleantail.cli.reports import status as status_report
 from cleantail.cli.reports.rounds import Compacted, Plan
 from cleantail.cli.reports.status import Status
 from cleantail.cli.reports.upkeep import RECLAIMED, Ingested, Reclaimed
-from cleantail.config import Topic
 from cleantail.evaluate import plan_run
 from cleantail.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.retention import Retention
+from cleantail.topic import Topic
 from cleantail.topic_status import TopicStatus
 from cleantail.triggers import decide
 

@@ -4,8 +4,9 @@ import jsonschema
 import pytest
 import yaml
 
-from cleantail.config import ConfigError, load_topic
+from cleantail.config import load_topic
 from cleantail.config_reference import json_schema
+from cleantail.errors import ConfigError
 from cleantail.run_schedule import AssetSchedule, parts_of, schedule_words, topic_asset_uri
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.cli import main
-from cleantail.config import ConfigError, load_platform, load_topic
+from cleantail.config import load_platform, load_topic
+from cleantail.errors import ConfigError
 from cleantail.kafka_configs import KafkaConfigs
 from cleantail.platform_config import DefaultsFile, Platform
 from cleantail.secret_filter import is_secret, is_secret_value

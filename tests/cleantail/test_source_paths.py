@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from cleantail.cli import main
-from cleantail.config import ConfigError, find_topic, load_platform
-from cleantail.errors import CleantailError
+from cleantail.config import find_topic, load_platform
+from cleantail.errors import CleantailError, ConfigError
 from cleantail.kcat import read_records
 from cleantail.source_paths import MOST_ENTRIES, matching_files, require_inside
 

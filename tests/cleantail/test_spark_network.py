@@ -2,8 +2,8 @@
 
 import pytest
 
-from cleantail.config import ConfigError, load_platform
-from cleantail.errors import CleantailError
+from cleantail.config import load_platform
+from cleantail.errors import CleantailError, ConfigError
 from cleantail.spark_settings import spark_conf
 
 CLOSED = {"spark.authenticate": True, "spark.network.crypto.enabled": True}

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cleantail import spark_settings
-from cleantail.config import Catalog, Platform, Spark
 from cleantail.jar_list import listed
+from cleantail.platform_config import Catalog, Platform, Spark
 from cleantail.spark_settings import SMALL_RECORDS, jars, pyiceberg_properties, spark_conf, spark_secrets
 
 SECRETS = {

@@ -9,9 +9,9 @@ from kernel_builders import data_file
 
 from cleantail import data_files, table_metadata
 from cleantail.catalogs import load_table, open_catalog, require_ours
-from cleantail.config import Catalog, Platform
 from cleantail.errors import OutsideError, TableError
 from cleantail.partition_state import PartitionState
+from cleantail.platform_config import Catalog, Platform
 from cleantail.table_metadata import TableFacts, live_partitions, snapshot_id_of, table_facts
 
 # ---- facts of a table

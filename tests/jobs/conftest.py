@@ -15,8 +15,10 @@ from pyspark.sql import SparkSession
 
 from cleantail.catalogs import open_catalog
 from cleantail.cli import main
-from cleantail.config import Platform, Topic, find_topic, load_platform
-from cleantail.past_rounds import EVIDENCE
+from cleantail.config import find_topic, load_platform
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
+from cleantail.topic_table import EVIDENCE
 from spark_jobs.session import start_session
 from spark_jobs.tables import TopicTable
 

@@ -12,7 +12,7 @@ from pyiceberg.expressions import EqualTo
 
 from cleantail.catalogs import open_catalog
 from cleantail.evidence_rows import read_evidence
-from cleantail.past_rounds import EVIDENCE
+from cleantail.topic_table import EVIDENCE
 from spark_jobs import evidence, evidence_upkeep
 from tests.jobs.test_held_rounds import ingest
 from tests.jobs.test_rounds import NOW

@@ -19,10 +19,12 @@ from cleantail.cli.completion import column_names
 from cleantail.cli.reports.adoption import Adopted
 from cleantail.cli.spark import spark_session
 from cleantail.columns import Columns
-from cleantail.config import ConfigError, Platform, Topic, claims_of, load_topic, scan_topics
-from cleantail.errors import CleantailError, TableError
+from cleantail.config import claims_of, load_topic, scan_topics
+from cleantail.errors import CleantailError, ConfigError, TableError
 from cleantail.import_config import validated, write_file
 from cleantail.name_claims import Claim, problem_of_new
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 from cleantail.topic_table import COLUMNS
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import click
 
 from cleantail.cli.command import Invocation, command
 from cleantail.cli.parameters import FILE
-from cleantail.config import Topic
 from cleantail.errors import CleantailError, ConfigError, Problem
+from cleantail.topic import Topic
 
 if TYPE_CHECKING:
     from cleantail.broker_configs import DescribedTopic

@@ -12,8 +12,9 @@ from cleantail.cli.command import Invocation, command, directories
 from cleantail.cli.commands import what_if
 from cleantail.cli.completion import config_names
 from cleantail.cli.parameters import FILE, clock
-from cleantail.config import Platform, Topic
 from cleantail.errors import ConfigError
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 
 if TYPE_CHECKING:
     from cleantail.evaluate import RunPlan

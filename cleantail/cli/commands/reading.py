@@ -12,8 +12,9 @@ import click
 from cleantail.cli import parameters
 from cleantail.cli.command import Group, Invocation, command
 from cleantail.cli.parameters import FILE, NATURAL, clock
-from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 from cleantail.words import counted
 
 if TYPE_CHECKING:

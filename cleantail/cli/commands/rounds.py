@@ -16,8 +16,9 @@ from cleantail.cli.commands.planning import evaluated
 from cleantail.cli.parameters import FILE, clock
 from cleantail.cli.progress import Progress
 from cleantail.cli.spark import spark_session
-from cleantail.config import Platform, Topic
 from cleantail.errors import CleantailError, HeldError
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 from cleantail.words import counted, size
 
 if TYPE_CHECKING:

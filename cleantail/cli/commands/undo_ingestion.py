@@ -10,13 +10,14 @@ from cleantail.cli.output import Report
 from cleantail.cli.progress import Progress
 from cleantail.cli.reports.ingestions import DoneBefore, TakenBack
 from cleantail.cli.spark import spark_session
-from cleantail.config import Platform, Topic
 from cleantail.digest_cache import DigestCache
 from cleantail.errors import CleantailError
 from cleantail.input_limits import DEFAULT_LIMITS, InputLimits
+from cleantail.platform_config import Platform
 from cleantail.rolling_back import preview_ingestion
 from cleantail.source_files import content_digest
 from cleantail.source_paths import matching_files
+from cleantail.topic import Topic
 from cleantail.undo_ingestion import LAST, IngestionUndo, UndoneIngestion, Wanted
 
 SNAPSHOT_DIGITS = 19

@@ -14,7 +14,8 @@ from cleantail.cli.output import Report
 from cleantail.cli.parameters import LAST, NATURAL, TARGET
 from cleantail.cli.progress import Progress
 from cleantail.cli.spark import spark_session
-from cleantail.config import Platform, Topic
+from cleantail.platform_config import Platform
+from cleantail.topic import Topic
 
 
 @command(

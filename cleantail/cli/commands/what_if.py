@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cleantail.cli.command import Invocation
-from cleantail.config import Topic
 from cleantail.errors import CleantailError, ConfigError
+from cleantail.topic import Topic
 
 
 def require_one_kind(topic: str | None, settings: Sequence[str], base_dir: Path | None, narrowed: bool) -> None:

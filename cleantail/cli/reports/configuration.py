@@ -12,9 +12,10 @@ from rich.markup import escape
 from cleantail import import_config
 from cleantail.cli.console import folding_table
 from cleantail.cli.output import Page
-from cleantail.config import ConfigError, Topic
+from cleantail.errors import ConfigError
 from cleantail.import_config import Imported
 from cleantail.run_schedule import schedule_words
+from cleantail.topic import Topic
 from cleantail.words import counted
 
 _STATUS = {

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cleantail.cli.output import Page
-from cleantail.config import Topic
 from cleantail.rolling_back import LogWithout
+from cleantail.topic import Topic
 from cleantail.undo_ingestion import IngestionUndo, UndoneIngestion
 from cleantail.words import instant
 

@@ -12,9 +12,9 @@ from rich.markup import escape
 
 from cleantail.cli.console import folding_table
 from cleantail.cli.output import Output, Page
-from cleantail.config import Topic
 from cleantail.latest import Latest
-from cleantail.readers import Reader
+from cleantail.reader_positions import Reader
+from cleantail.topic import Topic
 from cleantail.words import instant
 
 

@@ -14,10 +14,11 @@ from cleantail.approval_text import sample_lines
 from cleantail.cli.console import folding_table
 from cleantail.cli.output import Output, Page
 from cleantail.cli.reports.status import tell_holds
-from cleantail.config import Platform, Topic
 from cleantail.evaluate import RunPlan
+from cleantail.platform_config import Platform
 from cleantail.retention import NO_DELETE
 from cleantail.sampled import sampled_records
+from cleantail.topic import Topic
 from cleantail.words import counted, until
 
 

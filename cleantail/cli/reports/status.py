@@ -13,9 +13,9 @@ from typing import Any
 
 from cleantail.cli.console import line_width
 from cleantail.cli.output import Page
-from cleantail.config import Topic
 from cleantail.holds import Hold, hold_lines
 from cleantail.log_state import LogState
+from cleantail.topic import Topic
 from cleantail.topic_status import TopicStatus
 from cleantail.triggers import RATIO, decide
 from cleantail.words import counted, instant, size

@@ -8,11 +8,11 @@ from typing import Any
 
 from cleantail.cli.console import folding_table
 from cleantail.cli.output import Page
-from cleantail.config import Topic
 from cleantail.partition_state import Quarantine
 from cleantail.reclaiming import RECLAIMED
 from cleantail.rollback import RollbackPlan
 from cleantail.rolling_back import LogUndo
+from cleantail.topic import Topic
 from cleantail.words import counted, instant
 
 
