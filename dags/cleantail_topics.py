@@ -6,9 +6,9 @@ import os
 
 from airflow.sdk import get_parsing_context
 
-from cleantail.config import dag_prefix
-from cleantail.dag_ids import dag_id_of
-from cleantail.topic import Topic
+from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.loading import dag_prefix
+from cleantail.config.topic import Topic
 from cleantail_airflow.assets import usable_topics
 from cleantail_airflow.places import config_dir
 from topic_dag import topic_dag

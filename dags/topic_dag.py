@@ -96,14 +96,14 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, TaskGroup
 
-from cleantail.approval import can_be_held
-from cleantail.config import load_platform
-from cleantail.config_row import LONG_MAX
-from cleantail.dag_ids import dag_id_of
-from cleantail.platform_config import Platform
-from cleantail.run_schedule import schedule_words, topic_asset_uri
-from cleantail.topic import Topic
-from cleantail.words import one_line
+from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.loading import load_platform
+from cleantail.config.platform import Platform
+from cleantail.config.run_schedule import schedule_words, topic_asset_uri
+from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.topic import Topic
+from cleantail.human import one_line
+from cleantail.rounds.approval import can_be_held
 from cleantail_airflow.alert_task import AlertOperator
 from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, ApproveOperator
 from cleantail_airflow.assets import schedule_of

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cleantail.kcat import Record
-from cleantail.platform_config import Platform
+from cleantail.config.platform import Platform
+from cleantail.sources.kcat import Record
 from demo.home import Home
 from demo.records import TopicInput
 from demo.rounds import Round, Scheduler

@@ -11,10 +11,10 @@ import argparse
 import sys
 from typing import Any
 
-from cleantail.topic_table import OFFSET
+from cleantail.config.topic_table import OFFSET
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, run_job
-from spark_jobs.session import start_session
-from spark_jobs.tables import TopicTable
 
 EVERY = 10
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.cli import main
-from cleantail.kcat import Record, format_record, parse_line
+from cleantail.sources.kcat import Record, format_record, parse_line
 
 INTERRUPTED = 130
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from cleantail.kcat import Record
+from cleantail.sources.kcat import Record
 
 
 class Declared(Enum):

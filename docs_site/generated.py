@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cleantail.cli.reference import as_markdown
-from cleantail.config_reference import reference_markdown
-from cleantail.events import MEANING
-from cleantail.metrics import metrics_markdown
-from cleantail.rules import RULES
+from cleantail.config.events import MEANING
+from cleantail.config.reference import reference_markdown
+from cleantail.log.rules import RULES
+from cleantail.watch.metrics import metrics_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -16,12 +16,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from cleantail.cli.output import ConsoleOutput, JsonOutput, Output
-from cleantail.config import CONFIG_VARIABLE, config_place, find_topic, load_platform
+from cleantail.config.loading import CONFIG_VARIABLE, config_place, find_topic, load_platform
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.outside import explained
-from cleantail.own_home import open_to_others
-from cleantail.platform_config import Platform
-from cleantail.topic import Topic
+from cleantail.home.private_files import open_to_others
+from cleantail.outside_errors import explained
 
 CONFIG, JSON = "cleantail.config", "cleantail.json"
 """Keys of `Context.meta`, which a command shares with the groups above it: of two options the later one wins."""

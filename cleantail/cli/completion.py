@@ -48,7 +48,7 @@ def topic_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list
 
 def config_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """`NAME=` of every topic config, for --set."""
-    from cleantail.kafka_configs import KafkaConfigs
+    from cleantail.config.settings.kafka_configs import KafkaConfigs
 
     names = (f"{field.alias}=" for field in KafkaConfigs.model_fields.values() if field.alias)
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -56,7 +56,7 @@ def config_names(_: click.Context, __: click.Parameter, incomplete: str) -> list
 
 def column_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """`NAME=` of every column of a topic's table, for --column."""
-    from cleantail.topic_table import COLUMNS
+    from cleantail.config.topic_table import COLUMNS
 
     return [CompletionItem(f"{name}=") for name in COLUMNS if f"{name}=".startswith(incomplete)]
 

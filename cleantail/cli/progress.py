@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from cleantail.words import counted
+from cleantail.human import counted
 
 Thing = TypeVar("Thing")
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cleantail.cli.progress import Progress
-from cleantail.platform_config import Platform
+from cleantail.config.platform import Platform
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ CANCEL_S = 0.2
 @contextmanager
 def spark_session(platform: Platform, name: str, progress: Progress, records: int | None = None) -> Iterator[Any]:
     """The session for the work in the block, which tells how many of its tasks are done and heeds Ctrl-C."""
-    from spark_jobs.session import start_session
+    from spark_jobs.iceberg.session import start_session
 
     progress("starting Spark")
     spark = start_session(platform, name, records)

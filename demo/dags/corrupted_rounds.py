@@ -11,7 +11,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Context
 
-from cleantail.config import find_topic
+from cleantail.config.loading import find_topic
 from cleantail_airflow.operators import CleantailSparkOperator
 from cleantail_airflow.places import config_dir
 from cleantail_airflow.pool import POOL

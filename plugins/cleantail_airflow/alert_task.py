@@ -14,13 +14,13 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from cleantail.alarms import left_behind, log_alarms, still_behind
-from cleantail.events import Event
-from cleantail.incidents import Condition, Look, observed
-from cleantail.log_state import LogState
-from cleantail.platform_config import Platform
-from cleantail.reader_positions import Reader
-from cleantail.topic import Topic
+from cleantail.config.events import Event
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.log.log_state import LogState
+from cleantail.log.reader_positions import Reader
+from cleantail.watch.alerting.alarms import left_behind, log_alarms, still_behind
+from cleantail.watch.alerting.incidents import Condition, Look, observed
 from cleantail_airflow.alerting import base_of, began_ms, read_logs, red_alarms, tell
 from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, checked_of
 from cleantail_airflow.failure_notes import NOTE, at_ms_in, reason_in, red_in

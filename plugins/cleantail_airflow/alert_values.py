@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cleantail.catalogs import load_table, open_catalog
-from cleantail.events import Event
-from cleantail.platform_config import Platform
-from cleantail.shown_records import ShownRecord, read_shown, snapshot_shown
-from cleantail.topic import Alert, Topic
+from cleantail.config.events import Event
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Alert, Topic
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.records.shown_records import ShownRecord, read_shown, snapshot_shown
 from cleantail_airflow.messages import Message
 from cleantail_airflow.red_check import Failure
 

@@ -1,4 +1,4 @@
-"""Telling the channels of a topic. All who tell do it here, by one rule (`cleantail.tellings`) and one book: the task
+"""Telling the channels of a topic. All who tell do it here, by one rule (`tellings`) and one book: the task
 that sees a red check, `evaluate` a missed deadline, `approve` that it asks and that it was answered, and at the end of
 a run the task `alert` everything.
 """
@@ -15,16 +15,17 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from cleantail.alarms import check_failed, deadline_run_ms, missed_deadlines
-from cleantail.dag_ids import dag_id_of
-from cleantail.evaluate import log_states, read_facts
-from cleantail.incidents import Condition, Incident, Look, observed
-from cleantail.log_state import LogState
-from cleantail.partition_state import PartitionState
-from cleantail.platform_config import Platform
-from cleantail.reader_positions import Reader
-from cleantail.run_schedule import parts_of
-from cleantail.tellings import (
+from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.platform import Platform
+from cleantail.config.run_schedule import parts_of
+from cleantail.config.topic import Alert, Topic
+from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.log.log_state import LogState
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.reader_positions import Reader
+from cleantail.watch.alerting.alarms import check_failed, deadline_run_ms, missed_deadlines
+from cleantail.watch.alerting.incidents import Condition, Incident, Look, observed
+from cleantail.watch.alerting.tellings import (
     Listener,
     Telling,
     after_telling,
@@ -33,7 +34,6 @@ from cleantail.tellings import (
     without_answer,
     without_settled,
 )
-from cleantail.topic import Alert, Topic
 from cleantail_airflow.alert_values import asks_for_values, with_values
 from cleantail_airflow.incident_book import Shelf, shelf_of
 from cleantail_airflow.messages import Message, Place, message_of

@@ -19,14 +19,14 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from cleantail import approval_text
-from cleantail.answers import answered, question, read_answer, shown_of, write_answer
-from cleantail.catalogs import open_catalog
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
-from cleantail.platform_config import Platform
-from cleantail.recorded_rounds import recorded_round
-from cleantail.round_state import COMPACT, EXPIRE
-from cleantail.topic import Topic
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.recorded_rounds import recorded_round
+from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.rounds.answers import answered, question, read_answer, shown_of, write_answer
+from cleantail.watch import approval_text
 from cleantail_airflow.operators import topic_and_platform
 from cleantail_airflow.waiting_round import tell_that_it_waits, tell_that_it_was_answered
 
@@ -43,9 +43,9 @@ ROLLBACK_TO = "rollback_to"
 class ApproveOperator(HITLOperator):
     """Asks whether what `source` has checked may be published.
 
-    The answer is kept beside the table (cleantail.answers), where publish reads it; the task's XCom, {"approved", "by"
-    (None: nobody in time), "at_ms"}, is for people. Where nothing has to be asked the task is skipped: green would say
-    that somebody had approved.
+    The answer is kept beside the table (cleantail.rounds.answers), where publish reads it; the task's XCom,
+    {"approved", "by" (None: nobody in time), "at_ms"}, is for people. Where nothing has to be asked
+    the task is skipped: green would say that somebody had approved.
     """
 
     template_fields: Sequence[str] = ("topic", "source")

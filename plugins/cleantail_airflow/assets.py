@@ -18,10 +18,10 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, Context, CronTriggerTimetable
 
-from cleantail.config import scan_topics
+from cleantail.config.loading import scan_topics
+from cleantail.config.run_schedule import parts_of, topic_asset_uri
+from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, Problem, not_allowed
-from cleantail.run_schedule import parts_of, topic_asset_uri
-from cleantail.topic import Topic
 
 GROUP = "cleantail"
 

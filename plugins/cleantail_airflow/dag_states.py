@@ -18,7 +18,7 @@ from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import and_, func, or_, select
 
-from cleantail.dag_state import DagRun, DagState, FailedTask
+from cleantail.watch.dag_state import DagRun, DagState, FailedTask
 from cleantail_airflow.operators import OUTCOME
 
 ENDED = (DagRunState.SUCCESS, DagRunState.FAILED)

@@ -66,7 +66,7 @@ def pages_of(site: Path, rounds: Iterable[str]) -> dict[str, list[DocsPage]]:
 
 
 def _page(site: Path, file: Path) -> DocsPage:
-    """By its title, `topic · partition 0 · compact ROUND · suite · failed` (spark_jobs.data_docs_pages)."""
+    """By its title, `topic · partition 0 · compact ROUND · suite · failed` (spark_jobs.quality.data_docs_pages)."""
     path = str(file.relative_to(site))
     with file.open(errors="replace") as text:
         title = _TITLE.search(text.read(_TITLE_WITHIN_CHARS))

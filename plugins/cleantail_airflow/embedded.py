@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 import psutil  # type: ignore[import-untyped]  # comes with Airflow
 
 from cleantail.errors import CleantailError
-from cleantail.own_home import open_to_others
+from cleantail.home.private_files import open_to_others
 from cleantail_airflow.embedded_home import PASSWORDS, USER, airflow_home, environment, make_secrets
 from cleantail_airflow.places import ROOT
 

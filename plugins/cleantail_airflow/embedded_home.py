@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
-from cleantail.config import load_platform
-from cleantail.own_home import make_folder
+from cleantail.config.loading import load_platform
+from cleantail.home.private_files import make_folder
 from cleantail_airflow.places import CONFIG_VARIABLE, ROOT, config_dir
 
 SETTINGS_FILE = ROOT / "config" / "airflow.env"

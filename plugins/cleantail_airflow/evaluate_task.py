@@ -10,17 +10,17 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 from airflow.sdk.execution_time.xcom import XCom
 
-from cleantail.clocks import require_present
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.platform_config import Platform
-from cleantail.topic import Topic
+from cleantail.lake.runs.clocks import require_present
 from cleantail_airflow.failure_notes import noted
 from cleantail_airflow.idle import NOTE, idle_note, not_due
 from cleantail_airflow.operators import ALERT, OUTCOME, PLAN, topic_and_platform
 from cleantail_airflow.run_params import require_known_params
 
 if TYPE_CHECKING:
-    from cleantail.evaluate import RunPlan
+    from cleantail.lake.runs.evaluate import RunPlan
 
 
 class EvaluateOperator(BaseOperator):
@@ -40,7 +40,7 @@ class EvaluateOperator(BaseOperator):
             self._evaluate(context)
 
     def _evaluate(self, context: Context) -> NoReturn:
-        from cleantail.evaluate import evaluate_topic
+        from cleantail.lake.runs.evaluate import evaluate_topic
         from cleantail_airflow.alerting import EVALUATED, tell_of_missed
         from cleantail_airflow.run_metrics import send_plan, send_since_last_run
 
@@ -101,7 +101,7 @@ def _clock(platform: Platform, asked_ms: int | None) -> int:
 
 def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
     """Whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
-    from cleantail.alarms import log_alarms
+    from cleantail.watch.alerting.alarms import log_alarms
     from cleantail_airflow.incident_book import load_book
 
     if not topic.alerts:

@@ -18,8 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from sqlalchemy import func, select
 
-from cleantail.dag_ids import by_topic
-from cleantail.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, Metric, Sample, by_metric
+from cleantail.config.claims.dag_ids import by_topic
+from cleantail.watch.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, Metric, Sample, by_metric
 from cleantail_airflow.asking import asking_tasks
 from cleantail_airflow.dag_states import dag_states
 from cleantail_airflow.page_content import Content

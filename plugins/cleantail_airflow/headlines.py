@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleantail.events import Event
-from cleantail.incidents import Incident
-from cleantail.tellings import Telling
-from cleantail.words import counted, instant
+from cleantail.config.events import Event
+from cleantail.human import counted, instant
+from cleantail.watch.alerting.incidents import Incident
+from cleantail.watch.alerting.tellings import Telling
 
 NAMES_SHOWN = 20
 """A subject line names so many partitions, tasks or readers."""

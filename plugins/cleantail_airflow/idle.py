@@ -11,10 +11,10 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
-from cleantail.log_state import LogState
-from cleantail.run_schedule import schedule_words
-from cleantail.topic import Topic
-from cleantail.words import be, in_words
+from cleantail.config.run_schedule import schedule_words
+from cleantail.config.topic import Topic
+from cleantail.human import be, in_words
+from cleantail.log.log_state import LogState
 
 NOTE = "run_note"
 """XCom of `evaluate`: what its run says of itself when it has ended."""

@@ -7,7 +7,7 @@ disk. The variable lives with Airflow's connections and survives restarts; who d
 Who changes the book holds the lock `alerts-TOPIC` below CLEANTAIL_HOME while it looks, tells and writes: two tasks of
 one topic (the check of a run, and the alert of an earlier one that was cleared) tell one after the other. Where workers
 share no CLEANTAIL_HOME the lock holds on each machine alone; then what two tasks told a channel at once is marked as
-unsure (`cleantail.tellings`) and told again by the next one.
+unsure (`cleantail.watch.alerting.tellings`) and told again by the next one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Protocol
 
 from airflow.sdk import Variable
 
-from cleantail.incident_texts import book_as_json, parse_book
-from cleantail.incidents import Book
-from cleantail.locks import exclusive
+from cleantail.home.locks import exclusive
+from cleantail.watch.alerting.incident_texts import book_as_json, parse_book
+from cleantail.watch.alerting.incidents import Book
 
 PREFIX = "cleantail.incidents."
 LOCK_WAIT_S = 300.0

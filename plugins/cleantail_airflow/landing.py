@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleantail.platform_config import Platform
-from cleantail.source_paths import matching_files
-from cleantail.topic import Topic
+from cleantail.config.claims.source_paths import matching_files
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 
 if TYPE_CHECKING:
-    from cleantail.digest_cache import DigestCache
+    from cleantail.sources.digest_cache import DigestCache
 
 
 def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]:
@@ -19,8 +19,8 @@ def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]
 
     A file that cannot be read counts as new: the job then says what is wrong with it.
     """
-    from cleantail.digest_cache import DigestCache
-    from cleantail.evaluate import read_facts
+    from cleantail.lake.runs.evaluate import read_facts
+    from cleantail.sources.digest_cache import DigestCache
 
     found = matching_files(platform, topic.source.path) if topic.source.path else []
     facts = read_facts(topic, platform) if found else None

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from cleantail.events import Event
-from cleantail.incidents import Incident
-from cleantail.tellings import Telling
+from cleantail.config.events import Event
+from cleantail.watch.alerting.incidents import Incident
+from cleantail.watch.alerting.tellings import Telling
 from cleantail_airflow.headlines import headline, line, subjects_of
 from cleantail_airflow.red_check import Failure
 

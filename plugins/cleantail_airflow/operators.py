@@ -24,9 +24,9 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from cleantail.config import find_topic, load_platform
-from cleantail.platform_config import Platform
-from cleantail.topic import Topic
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail_airflow.crashes import cause_of_crash
 from cleantail_airflow.driver_environment import DriverHook
 from cleantail_airflow.failure_notes import noted
@@ -175,7 +175,7 @@ def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
 
 def _submit_conf(platform: Platform, master: str, plan: dict[str, Any] | None) -> dict[str, str]:
     """The platform's Spark settings; the master is that of the Airflow connection, which the hook adds."""
-    from cleantail.spark_settings import spark_conf
+    from cleantail.lake.catalog_settings import spark_conf
 
     spark = platform.spark.model_copy(update={"master": master})
     conf = spark_conf(platform.model_copy(update={"spark": spark}), os.environ, (plan or {}).get("records"))

@@ -25,12 +25,12 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from cleantail.approval import may_decide, require_approver
-from cleantail.dag_ids import by_topic, dag_id_of, dag_ids_of
+from cleantail.config.claims.dag_ids import by_topic, dag_id_of, dag_ids_of
 from cleantail.errors import CleantailError, HeldError
-from cleantail.outside import explained
-from cleantail.releasing import release
-from cleantail.round_state import COMPACT
+from cleantail.lake.runs.releasing import release
+from cleantail.log.round_state import COMPACT
+from cleantail.outside_errors import explained
+from cleantail.rounds.approval import may_decide, require_approver
 from cleantail_airflow import data_docs
 from cleantail_airflow.asking import asking_tasks
 from cleantail_airflow.dag_states import dag_states

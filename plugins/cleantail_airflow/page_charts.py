@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cleantail.charts import (
+from cleantail.rounds.history import SizePoint
+from cleantail.rounds.past_rounds import Round
+from cleantail.watch.charts.history_charts import (
     ColumnChart,
     PartitionChart,
     SizeChart,
@@ -14,10 +16,8 @@ from cleantail.charts import (
     partition_charts,
     size_chart,
 )
-from cleantail.history import SizePoint
-from cleantail.log_metrics import Totals
-from cleantail.metrics import PUT_BACK, RECLAIMED, SAVED
-from cleantail.past_rounds import Round
+from cleantail.watch.log_metrics import Totals
+from cleantail.watch.metrics import PUT_BACK, RECLAIMED, SAVED
 
 PARTITIONS_SHOWN = 12
 """Partitions whose history is shown at once; the others are folded."""

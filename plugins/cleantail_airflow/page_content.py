@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleantail.config import dag_prefix, load_platform, scan_topics
-from cleantail.config_origin import settings, written
-from cleantail.dag_ids import topic_of
-from cleantail.dag_state import DagState
-from cleantail.drawing import Bar, log_bar
+from cleantail.config.claims.dag_ids import topic_of
+from cleantail.config.loading import dag_prefix, load_platform, scan_topics
+from cleantail.config.origin import settings, written
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.evaluate import RunPlan, log_states, plan_run
-from cleantail.failed_branches import KeptBranch, kept_branch
-from cleantail.history import last_round_at_ms, saved
-from cleantail.log_state import LogState
-from cleantail.metadata_cache import MetadataCache, Observed
-from cleantail.overview import TopicRow, counts, in_order, lag_limits, topic_row
-from cleantail.past_rounds import Round, with_undone
-from cleantail.platform_config import Platform
-from cleantail.topic import Topic
-from cleantail.topic_states import MEANING, State, ingestion_words
-from cleantail.triggers import Decision
+from cleantail.lake.runs.evaluate import RunPlan, log_states, plan_run
+from cleantail.log.log_state import LogState
+from cleantail.log.policy.triggers import Decision
+from cleantail.rounds.failed_branches import KeptBranch, kept_branch
+from cleantail.rounds.history import last_round_at_ms, saved
+from cleantail.rounds.past_rounds import Round, with_undone
+from cleantail.watch.charts.log_bar import Bar, log_bar
+from cleantail.watch.dag_state import DagState
+from cleantail.watch.metadata_cache import MetadataCache, Observed
+from cleantail.watch.overview import TopicRow, counts, in_order, lag_limits, topic_row
+from cleantail.watch.topic_states import MEANING, State, ingestion_words
 from cleantail_airflow.data_docs import pages_of, site_of
 from cleantail_airflow.page_charts import PARTITIONS_SHOWN, Charts, Counted, counted_bytes
 

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleantail.catalogs import load_table, open_catalog
-from cleantail.check_results import CheckResult
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import TableError
-from cleantail.past_rounds import CHECKED, PUBLISHED, LogRound, Round
-from cleantail.platform_config import Platform
-from cleantail.record_places import Going
-from cleantail.shown_records import MOST_RECORDS, ShownRecord, read_shown, snapshot_shown
-from cleantail.topic import Topic
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.records.shown_records import MOST_RECORDS, ShownRecord, read_shown, snapshot_shown
+from cleantail.rounds.check_results import CheckResult
+from cleantail.rounds.past_rounds import CHECKED, PUBLISHED, LogRound, Round
+from cleantail.rounds.record_places import Going
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

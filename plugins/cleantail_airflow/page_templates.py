@@ -6,9 +6,9 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from cleantail import words
-from cleantail.round_work import clocks_differ
-from cleantail.run_schedule import schedule_words
+from cleantail import human as words
+from cleantail.config.run_schedule import schedule_words
+from cleantail.rounds.round_work import clocks_differ
 
 HERE = Path(__file__).parent
 

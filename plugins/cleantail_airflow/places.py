@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cleantail.config import CONFIG_VARIABLE
+from cleantail.config.loading import CONFIG_VARIABLE
 
 TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
 """What opens the metrics, in the environment of the API server."""

@@ -11,7 +11,7 @@ import os
 
 from airflow.listeners import hookimpl
 
-from cleantail.config import load_platform
+from cleantail.config.loading import load_platform
 from cleantail.errors import ConfigError
 from cleantail_airflow.places import config_dir
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 
-from cleantail.log_metrics import job_samples, log_samples
-from cleantail.metrics import TIME_SINCE_LAST_RUN, Sample
-from cleantail.topic import Topic
+from cleantail.config.topic import Topic
+from cleantail.watch.log_metrics import job_samples, log_samples
+from cleantail.watch.metrics import TIME_SINCE_LAST_RUN, Sample
 
 if TYPE_CHECKING:
-    from cleantail.evaluate import RunPlan
+    from cleantail.lake.runs.evaluate import RunPlan
 
 PREFIX = "cleantail"
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
-from cleantail.dag_state import DagState
-from cleantail.evaluate import log_states
-from cleantail.history import saved
-from cleantail.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
-from cleantail.metadata_cache import Observed
-from cleantail.metrics import LAST_RUN_FAILED, TOPICS, UP, Sample
-from cleantail.topic import Topic
-from cleantail.topic_states import State
+from cleantail.config.topic import Topic
+from cleantail.lake.runs.evaluate import log_states
+from cleantail.rounds.history import saved
+from cleantail.watch.dag_state import DagState
+from cleantail.watch.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
+from cleantail.watch.metadata_cache import Observed
+from cleantail.watch.metrics import LAST_RUN_FAILED, TOPICS, UP, Sample
+from cleantail.watch.topic_states import State
 from cleantail_airflow.page_content import Content, row_of
 
 TABLES_WITHIN_S = 2.0

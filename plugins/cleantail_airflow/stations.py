@@ -9,10 +9,10 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from cleantail.approval import require_approver
-from cleantail.checked_rounds import told_by
 from cleantail.errors import HeldError
-from cleantail.words import counted
+from cleantail.human import counted
+from cleantail.rounds.approval import require_approver
+from cleantail.rounds.checked_rounds import told_by
 from cleantail_airflow.approvals import ROLLBACK_TO, checked_of, kind_of
 from cleantail_airflow.assets import announce, asset_of
 from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform

@@ -9,12 +9,12 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from cleantail.alarms import round_waits
-from cleantail.approval import held_message
-from cleantail.approval_text import count_lines
-from cleantail.incidents import Condition
-from cleantail.platform_config import Platform
-from cleantail.topic import Topic
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.rounds.approval import held_message
+from cleantail.watch.alerting.alarms import round_waits
+from cleantail.watch.alerting.incidents import Condition
+from cleantail.watch.approval_text import count_lines
 from cleantail_airflow.alerting import Sight, tell_now
 
 PAUSES_S = (5, 20, 60)

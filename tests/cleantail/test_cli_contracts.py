@@ -12,7 +12,7 @@ import pytest
 from cleantail.cli import main
 from cleantail.cli.parameters import CLOCK
 from cleantail.cli.reference import parsed
-from cleantail.readers import registered
+from cleantail.lake.runs.readers import registered
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture
 def run(project, capsys, monkeypatch):
     """Runs a command that must not start Spark: (exit code, stdout, stderr)."""
-    monkeypatch.setitem(sys.modules, "spark_jobs.session", None)
+    monkeypatch.setitem(sys.modules, "spark_jobs.iceberg.session", None)
 
     def command(*arguments):
         code = main([*arguments, "--config", str(project / "config")])
@@ -183,7 +183,7 @@ def test_a_wrong_line_is_named_by_its_number(run, project):
     ],
 )
 def test_times_and_sizes_may_have_a_unit(run, project, written, found):
-    from cleantail.config import find_topic
+    from cleantail.config.loading import find_topic
 
     (project / "config" / "topics" / "a.yaml").write_text(f"topic: a\nconfig:\n  {written}\n")
     code, _, err = run("check-config")

@@ -63,7 +63,7 @@ def test_an_example_is_one_of_its_command_and_the_command_line_takes_it(path, ex
 def test_an_example_that_needs_no_table_ends_well(example, code, tmp_path, monkeypatch, capsys):
     assert example in {each for _, each in EXAMPLES}
     monkeypatch.setenv("CLEANTAIL_HOME", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "spark_jobs.session", None)
+    monkeypatch.setitem(sys.modules, "spark_jobs.iceberg.session", None)
     assert main([*argv_of(example), "--config", str(REPOSITORY / "config")]) == code
     assert capsys.readouterr().err == ""
 

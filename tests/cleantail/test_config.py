@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.config import find_topic, load_platform, load_topic, load_topics, scan_topics
+from cleantail.config.loading import find_topic, load_platform, load_topic, load_topics, scan_topics
+from cleantail.config.platform import DefaultsFile
+from cleantail.config.secret_filter import is_secret_value
+from cleantail.config.topic import FileAlert, MailAlert, Topic, WebhookAlert
 from cleantail.errors import ConfigError
-from cleantail.platform_config import DefaultsFile
-from cleantail.secret_filter import is_secret_value
-from cleantail.topic import FileAlert, MailAlert, Topic, WebhookAlert
 
 REPOSITORY = Path(__file__).parents[2]
 FOUR_LINES = """\
@@ -654,7 +654,7 @@ def test_a_time_format_that_python_cannot_take_is_a_problem_of_its_file_alone(tm
 
 
 def test_a_defect_in_reading_one_file_hides_no_other_topic(tmp_path, monkeypatch):
-    from cleantail import config
+    from cleantail.config import loading as config
 
     real = config._topic
     monkeypatch.setattr(config, "_topic", lambda file, *more: 1 // 0 if file.stem == "a" else real(file, *more))

@@ -3,10 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
-from cleantail.cleaner_configs import CleanerConfigs
-from cleantail.config import load_platform
+from cleantail.config.loading import load_platform
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import ConfigError
-from cleantail.kafka_configs import KafkaConfigs
 
 LONG_MAX = 9223372036854775807
 INT_MAX = 2147483647

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import CleantailError, TableError
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.latest import load_latest, winners
-from cleantail.partition_state import PartitionState
+from cleantail.lake.records.latest import load_latest, winners
+from cleantail.log.partition_state import PartitionState
 
 NOW = 1_000_000
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -5,11 +5,11 @@ import json
 import pytest
 from kernel_builders import HOUR_MS, configs, log_state
 
-from cleantail import metrics as m
-from cleantail.last_compaction import LastCompaction
-from cleantail.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
-from cleantail.metrics import METRICS, Sample, by_metric, metrics_markdown
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.rounds.last_compaction import LastCompaction
+from cleantail.watch import metrics as m
+from cleantail.watch.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
+from cleantail.watch.metrics import METRICS, Sample, by_metric, metrics_markdown
 
 NOW_MS = 100 * HOUR_MS
 

@@ -11,11 +11,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.types import LongType, NestedField
 
-from cleantail.catalogs import open_catalog
 from cleantail.cli import main
-from cleantail.config import load_platform
+from cleantail.config.loading import load_platform
 from cleantail.errors import TableError
-from cleantail.neighbours import (
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.neighbours import (
     may_delete_files,
     named_files,
     require_inner_files,

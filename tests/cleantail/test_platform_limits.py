@@ -3,9 +3,9 @@
 import pytest
 
 from cleantail.cli import main
-from cleantail.config import load_topic, scan_topics
+from cleantail.config.loading import load_topic, scan_topics
+from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
-from cleantail.topic import Topic
 
 
 @pytest.fixture

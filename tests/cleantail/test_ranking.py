@@ -2,8 +2,8 @@
 
 import pytest
 
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.ranking import (
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.ranking import (
     header_sql,
     latest_timestamp_ms,
     latest_timestamp_sql,

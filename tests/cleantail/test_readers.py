@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from cleantail.catalogs import open_catalog
-from cleantail.config import load_platform
+from cleantail.config.loading import load_platform
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, TableError
-from cleantail.partition_state import PartitionState
-from cleantail.reader_positions import Reader, hold_offset, left_behind
-from cleantail.readers import NAME_CHARS, PROPERTY_READER, registered, remove
-from cleantail.readers import set_position as put
-from cleantail.topic import Topic
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.runs.readers import NAME_CHARS, PROPERTY_READER, registered, remove
+from cleantail.lake.runs.readers import set_position as put
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.reader_positions import Reader, hold_offset, left_behind
 
 ORDERS = Topic(topic="orders", table="cleantail.orders")
 PAYMENTS = Topic(topic="payments", table="cleantail.payments")

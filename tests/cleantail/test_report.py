@@ -15,12 +15,12 @@ from cleantail.cli.reports import status as status_report
 from cleantail.cli.reports.rounds import Compacted, Plan
 from cleantail.cli.reports.status import Status
 from cleantail.cli.reports.upkeep import RECLAIMED, Ingested, Reclaimed
-from cleantail.evaluate import plan_run
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.retention import Retention
-from cleantail.topic import Topic
-from cleantail.topic_status import TopicStatus
-from cleantail.triggers import decide
+from cleantail.config.topic import Topic
+from cleantail.lake.runs.evaluate import plan_run
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.policy.retention import Retention
+from cleantail.log.policy.triggers import decide
+from cleantail.watch.topic_status import TopicStatus
 
 TOPIC = Topic(topic="orders", table="n.orders")
 PEOPLE, MACHINES = ConsoleOutput(), JsonOutput()

@@ -3,8 +3,8 @@
 import pytest
 from kernel_builders import HOUR_MS, configs, data_file, log_state
 
-from cleantail.partition_state import Horizon
-from cleantail.what_if import (
+from cleantail.log.partition_state import Horizon
+from cleantail.whatif.replay import (
     Arrival,
     Basis,
     DropCurve,

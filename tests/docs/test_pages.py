@@ -16,13 +16,13 @@ import yaml
 from pydantic import BaseModel
 
 from cleantail import errors as errors_module
-from cleantail.cleaner_configs import UNKEPT_LIMIT
 from cleantail.cli.reference import commands, parsed
-from cleantail.config import load_topic
-from cleantail.config_row import Configs
+from cleantail.config.loading import load_topic
+from cleantail.config.platform import DefaultsFile, PlatformSettings
+from cleantail.config.settings.cleaner_configs import UNKEPT_LIMIT
+from cleantail.config.settings.row import Configs
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.platform_config import DefaultsFile, PlatformSettings
-from cleantail.topic import Topic
 from docs_site.generated import filled, generated_parts, pages
 
 ROOT = Path(__file__).resolve().parents[2]

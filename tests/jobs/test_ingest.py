@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from cleantail.own_home import make_folder
-from spark_jobs import ingest as job
+from cleantail.home.private_files import make_folder
+from spark_jobs.round.intake import ingest as job
 from tests.jobs.test_rounds import offsets, record
 
 

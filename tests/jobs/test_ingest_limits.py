@@ -7,10 +7,10 @@ import json
 import duckdb
 import pytest
 
-from cleantail.digest_cache import FILE_NAME
-from cleantail.kcat import Record
-from spark_jobs.columnar.log_round import _database
-from spark_jobs.ingest import BATCH_BYTES, BATCH_RECORDS, chunks
+from cleantail.sources.digest_cache import FILE_NAME
+from cleantail.sources.kcat import Record
+from spark_jobs.engine.log_round import _database
+from spark_jobs.round.intake.ingest import BATCH_BYTES, BATCH_RECORDS, chunks
 from tests.jobs.test_rounds import record
 
 
@@ -55,7 +55,7 @@ def test_an_ingestion_that_comes_again_does_not_read_its_file_again(workshop, ho
     file = workshop.file("a.jsonl", [record(0, "k", "v")])
     os.utime(file, (1, 1))
     settled_ms = file.stat().st_ctime_ns // 1_000_000 + 20_000
-    from cleantail.digest_cache import DigestCache
+    from cleantail.sources.digest_cache import DigestCache
 
     with DigestCache(home) as cache:
         digest = cache.digest(file, settled_ms)

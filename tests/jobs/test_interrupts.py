@@ -56,7 +56,7 @@ def test_a_command_that_is_interrupted_ends_with_130_and_changes_nothing(worksho
         interrupt_when_at_work(table.spark)
         table.spark.range(LONG).selectExpr("sum(id * id)").collect()
 
-    monkeypatch.setattr("spark_jobs.check_quality.prove_topic", long_work)
+    monkeypatch.setattr("spark_jobs.round.check.prove_topic", long_work)
     code, out, err = workshop.run("check", topic)
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == "interrupted; whatever was not published is as it was"

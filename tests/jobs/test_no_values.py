@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import expectations
+from spark_jobs.quality import expectations
 from tests.jobs.test_rounds import NOW, record
 
 KEY, VALUE, HEADER = "marker-of-a-key", "marker-of-a-value", "marker-of-a-header"

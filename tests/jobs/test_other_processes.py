@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 
-from cleantail.partition_state import PartitionState
+from cleantail.log.partition_state import PartitionState
 from tests.jobs.test_rounds import NOW, offsets, record
 from tests.model import changelog, compacted, without_tombstones
 
@@ -85,7 +85,7 @@ def kill_at(step, argv):
 
 def test_a_rewrite_by_another_writer_makes_the_round_start_over(workshop, table_of, monkeypatch):
     """The other writer comes between the check and the publication, once."""
-    from spark_jobs import rounds
+    from spark_jobs.round import run as rounds
 
     topic = workshop.topic("overtaken")
     lines = [record(i, f"k{i % 3}", f"v{i}") for i in range(9)]

@@ -8,19 +8,21 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.catalogs import open_catalog
-from cleantail.checked_rounds import told_by
 from cleantail.errors import ConflictError
-from cleantail.evaluate import evaluate_topic
-from cleantail.failed_branches import kept_branch, kept_until_ms
-from cleantail.join_plans import BROADCAST, HASH, MERGE, JoinPlan
-from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
+from cleantail.log.policy.join_plans import BROADCAST, HASH, MERGE, JoinPlan
+from cleantail.rounds.checked_rounds import told_by
+from cleantail.rounds.failed_branches import kept_branch, kept_until_ms
 from demo.sabotage import delete_where
-from spark_jobs import compact, evidence, publish, rounds
-from spark_jobs.compact import compact_unit
-from spark_jobs.keyless import side_table
-from spark_jobs.latest_view import view_name
-from spark_jobs.tables import TopicTable
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round import evidence, publish
+from spark_jobs.round import make as compact
+from spark_jobs.round import run as rounds
+from spark_jobs.round.keyless import side_table
+from spark_jobs.round.latest_view import view_name
+from spark_jobs.round.make import compact_unit
 from tests.jobs.conftest import places
 
 NOW = 1_800_000_000_000

@@ -7,13 +7,14 @@ import json
 import pytest
 
 from cleantail.errors import ConflictError, TableError
-from cleantail.evaluate import evaluate_topic, read_facts
-from cleantail.rolling_back import preview
+from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
+from cleantail.lake.runs.rolling_back import preview
 from demo.sabotage import delete_where
-from spark_jobs import commits, rounds
-from spark_jobs import rollback as job
-from spark_jobs.compact import compact_unit
-from spark_jobs.rollback import roll_back
+from spark_jobs.iceberg import commits
+from spark_jobs.round import run as rounds
+from spark_jobs.round.make import compact_unit
+from spark_jobs.round.undo import rollback as job
+from spark_jobs.round.undo.rollback import roll_back
 from tests.jobs.test_rounds import NOW, offsets, record
 
 LOG_STATE = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons", "late_offset")

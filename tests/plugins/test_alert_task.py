@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from cleantail.events import Event
-from cleantail.incidents import Book, Condition
-from cleantail.log_state import LogState
-from cleantail.partition_state import PartitionState, Quarantine
+from cleantail.config.events import Event
+from cleantail.log.log_state import LogState
+from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.watch.alerting.incidents import Book, Condition
 from cleantail_airflow import incident_book
 from cleantail_airflow.alert_task import FailedTask, Known, run_alarms
 from cleantail_airflow.alerting import red_alarms

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.config import find_topic
+from cleantail.config.loading import find_topic
 from cleantail.errors import ConfigError
 from cleantail_airflow.assets import announce, asset_of, schedule_of, usable_topics
 from tests.airflow_site import Site

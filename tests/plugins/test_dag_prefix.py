@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.config import load_platform
+from cleantail.config.loading import load_platform
 from cleantail_airflow.alerting import place_of
 from cleantail_airflow.data_docs import site_of
 from tests.airflow_environment import BASE_URL

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.events import Event
-from cleantail.incidents import Condition, Incident
-from cleantail.tellings import Telling
+from cleantail.config.events import Event
+from cleantail.watch.alerting.incidents import Condition, Incident
+from cleantail.watch.alerting.tellings import Telling
 from cleantail_airflow.messages import LINES_SHOWN, Place, mail_body, message_of, slack_text
 from cleantail_airflow.red_check import failures_of
 from tests.airflow_site import failure, verdict

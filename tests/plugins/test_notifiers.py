@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cleantail.config import find_topic, load_platform
-from cleantail.events import Event
-from cleantail.incidents import Book, Condition, Look, observed
+from cleantail.config.events import Event
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.watch.alerting.incidents import Book, Condition, Look, observed
 from cleantail_airflow import alerting
 from cleantail_airflow.alerting import red_alarms, tell
 from cleantail_airflow.red_check import failures_of

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cleantail.partition_state import Horizon, PartitionState, Quarantine, states_of_properties
-from cleantail.readers import set_position
-from cleantail.rollback import packed
+from cleantail.lake.runs.readers import set_position
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, states_of_properties
+from cleantail.rounds.rollback import packed
 from cleantail_airflow import page
 from cleantail_airflow.data_docs import site_of
 from cleantail_airflow.places import ROOT
@@ -745,7 +745,7 @@ SALARY, IN_KEY, IN_HEADER = b"4711 <b>EUR</b>", b"Ada", b"from payroll"
 def looked_at(orders: OrdersTable) -> Any:
     """Evidence of the round r9, whose check failed at offset 7 and which would remove offset 7 for 8; the branch is
     there."""
-    from cleantail.check_results import HIDDEN
+    from cleantail.rounds.check_results import HIDDEN
 
     headers = [{"key": "source", "value": IN_HEADER}]
     orders.append((0, 7, 1, IN_KEY, SALARY), (0, 8, 1, IN_KEY, b"later"), headers=headers)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import set_position
+from cleantail.lake.runs.readers import set_position
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from tests.airflow_site import Site
 from tests.cleantail.lake import OrdersTable
 from tests.plugins.test_page import (  # noqa: F401

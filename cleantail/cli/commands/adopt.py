@@ -12,26 +12,26 @@ import click
 import yaml
 from pydantic import ValidationError
 
-from cleantail import adoption
+from cleantail.adopt import adoption
 from cleantail.cli import parameters
 from cleantail.cli.command import Invocation, command
 from cleantail.cli.completion import column_names
 from cleantail.cli.reports.adoption import Adopted
 from cleantail.cli.spark import spark_session
-from cleantail.columns import Columns
-from cleantail.config import claims_of, load_topic, scan_topics
+from cleantail.config.claims.name_claims import Claim, problem_of_new
+from cleantail.config.columns import Columns
+from cleantail.config.loading import claims_of, load_topic, scan_topics
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError, ConfigError, TableError
-from cleantail.import_config import validated, write_file
-from cleantail.name_claims import Claim, problem_of_new
-from cleantail.platform_config import Platform
-from cleantail.topic import Topic
-from cleantail.topic_table import COLUMNS
+from cleantail.kafka.import_config import validated, write_file
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from cleantail.adoption import Found
-    from cleantail.layouts import Layout
+    from cleantail.adopt.adoption import Found
+    from cleantail.adopt.layouts import Layout
 
 
 @command(
@@ -57,7 +57,7 @@ def adopt(
 
     Nothing is changed before everything is known to be right; adopting again changes nothing.
     """
-    from cleantail.inspect_table import inspect
+    from cleantail.adopt.inspect_table import inspect
 
     written = _written(table, call.config)
     loaded = _load(table, call.platform)
@@ -106,7 +106,7 @@ def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
 def _load(name: str, platform: Platform) -> Table:
     from pyiceberg.exceptions import NoSuchTableError
 
-    from cleantail.catalogs import open_catalog, unreachable
+    from cleantail.lake.catalogs import open_catalog, unreachable
 
     if name.count(".") != 1:
         raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")
@@ -120,7 +120,7 @@ def _load(name: str, platform: Platform) -> Table:
 
 def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:
     """What is given counts first, then the YAML, then what the names of the columns tell."""
-    from cleantail.layouts import guess_layout
+    from cleantail.adopt.layouts import guess_layout
 
     given = dict(written[1].columns.paths) if written and written[1].columns else {}
     for setting in settings:
@@ -176,7 +176,7 @@ def _require_free(file: Path, table: str, call: Invocation) -> None:
 
 
 def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
-    from spark_jobs.adopt import adopt_table
+    from spark_jobs.round.intake.adopt import adopt_table
 
     name = f"cleantail adopt {topic.topic}"
     with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
@@ -186,7 +186,7 @@ def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
 
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     """Why files of others could be deleted as the table's own, and what could not be looked at."""
-    from cleantail import neighbours
+    from cleantail.lake import neighbours
 
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
     said = adoption.own_table_problems(name, table.properties)

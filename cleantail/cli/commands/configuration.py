@@ -13,11 +13,11 @@ import click
 
 from cleantail.cli.command import Invocation, command
 from cleantail.cli.parameters import FILE
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError, Problem
-from cleantail.topic import Topic
 
 if TYPE_CHECKING:
-    from cleantail.broker_configs import DescribedTopic
+    from cleantail.kafka.broker_configs import DescribedTopic
 
 
 @command("check-config", examples=["cleantail check-config", "cleantail check-config --config staging --json"])
@@ -27,11 +27,11 @@ def check_config(call: Invocation) -> int:
     Every problem of every file; exit code 2 if there is one. What has no effect is a warning.
     """
     from cleantail.cli.reports.configuration import Configuration
-    from cleantail.config import scan_topics
-    from cleantail.config_file import read_yaml
-    from cleantail.config_warnings import warnings_of
-    from cleantail.own_home import open_to_others
-    from cleantail.platform_limits import in_its_sources
+    from cleantail.config.claims.platform_limits import in_its_sources
+    from cleantail.config.loading import scan_topics
+    from cleantail.config.warnings import warnings_of
+    from cleantail.config.yaml_file import read_yaml
+    from cleantail.home.private_files import open_to_others
 
     if not (call.config / "topics").is_dir():
         missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
@@ -75,7 +75,7 @@ def import_config(
     done then, and --force is asked for.
     """
     from cleantail.cli.reports.configuration import ImportedTopics
-    from cleantail.import_config import EXISTS, WRITTEN, import_topics
+    from cleantail.kafka.import_config import EXISTS, WRITTEN, import_topics
 
     described = _described(file, bootstrap_server, command_config, topics)
     found = import_topics(described, topics, call.config, call.platform.catalog.namespace, force)
@@ -87,7 +87,7 @@ def import_config(
 def _described(
     file: str | None, bootstrap_server: str | None, command_config: Path | None, topics: Sequence[str]
 ) -> Sequence[DescribedTopic]:
-    from cleantail import broker_configs, live_broker
+    from cleantail.kafka import broker_configs, live_broker
 
     if bootstrap_server and file is None:
         return live_broker.describe(bootstrap_server, command_config, topics)

@@ -12,12 +12,12 @@ from cleantail.cli.command import Invocation, command, directories
 from cleantail.cli.commands import what_if
 from cleantail.cli.completion import config_names
 from cleantail.cli.parameters import FILE, clock
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
-from cleantail.platform_config import Platform
-from cleantail.topic import Topic
 
 if TYPE_CHECKING:
-    from cleantail.evaluate import RunPlan
+    from cleantail.lake.runs.evaluate import RunPlan
 
 
 @command(
@@ -32,7 +32,7 @@ def status(call: Invocation, topic: str | None, now: int | None) -> int:
     Of one topic, or of all: there one that is broken hides none of the others, and the exit code is 2.
     """
     from cleantail.cli.reports.status import Status
-    from cleantail.topic_status import status_of, status_of_all
+    from cleantail.watch.topic_status import status_of, status_of_all
 
     now_ms = clock(now)
     if topic:
@@ -85,7 +85,7 @@ def plan(
     With --set or --diff: what another policy would have done.
     """
     from cleantail.cli.reports.rounds import Plan
-    from cleantail.join_plans import resolve_join
+    from cleantail.log.policy.join_plans import resolve_join
 
     what_if.require_one_kind(topic, settings, base_dir, partition is not None or force)
     if base_dir is not None:
@@ -105,6 +105,6 @@ def evaluated(topic: Topic, platform: Platform, now: int | None, force: bool, pa
 
     A person who calls has looked at what was red: the pause before the next try is the scheduler's.
     """
-    from cleantail.evaluate import evaluate_topic
+    from cleantail.lake.runs.evaluate import evaluate_topic
 
     return evaluate_topic(topic, platform, now_ms=clock(now), force=force, partition=partition, retry_quarantined=True)

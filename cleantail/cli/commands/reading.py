@@ -12,10 +12,10 @@ import click
 from cleantail.cli import parameters
 from cleantail.cli.command import Group, Invocation, command
 from cleantail.cli.parameters import FILE, NATURAL, clock
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.platform_config import Platform
-from cleantail.topic import Topic
-from cleantail.words import counted
+from cleantail.human import counted
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -37,10 +37,10 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
 
     Partition by partition; with --json as without it.
     """
-    from cleantail.catalogs import load_table, open_catalog
-    from cleantail.kcat import format_record
-    from cleantail.reading import read_records
-    from cleantail.table_metadata import live_partitions, log_ends, log_starts, require_partition, snapshot_id_of
+    from cleantail.lake.catalogs import load_table, open_catalog
+    from cleantail.lake.records.reading import read_records
+    from cleantail.lake.table_metadata import live_partitions, log_ends, log_starts, require_partition, snapshot_id_of
+    from cleantail.sources.kcat import format_record
 
     found = call.topic(topic)
     table = load_table(open_catalog(call.platform, os.environ), found, call.platform)
@@ -76,10 +76,10 @@ def latest(
     The state is on stdout; where to go on from is on stderr, and in a file where one is named.
     """
     from cleantail.cli.reports.readers import tell_positions
-    from cleantail.kcat import format_record
-    from cleantail.latest import load_latest
-    from cleantail.reading import records_of
-    from cleantail.table_metadata import require_partition
+    from cleantail.lake.records.latest import load_latest
+    from cleantail.lake.records.reading import records_of
+    from cleantail.lake.table_metadata import require_partition
+    from cleantail.sources.kcat import format_record
 
     found = call.topic(topic)
     with call.output.records_progress() as progress:
@@ -96,8 +96,8 @@ def latest(
 
 def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | None:
     """The snapshot that --as-of names: by its id, or by a branch or tag. Raises TableError for none of them."""
-    from cleantail.catalogs import load_table, open_catalog
-    from cleantail.table_metadata import snapshot_id_of
+    from cleantail.lake.catalogs import load_table, open_catalog
+    from cleantail.lake.table_metadata import snapshot_id_of
 
     table = load_table(open_catalog(platform, os.environ), topic, platform) if as_of is not None else None
     return snapshot_id_of(table, as_of) if table is not None and as_of is not None else None
@@ -122,7 +122,7 @@ _name = click.argument("name", metavar="NAME", help="The reader's name.")
 )
 def set_reader(call: Invocation, topic: str, name: str, partition: int, offset: int, back: bool) -> int:
     """Register a reader, or move its position."""
-    from cleantail import readers
+    from cleantail.lake.runs import readers
 
     found, catalog = _readers_of(call, topic)
     readers.set_position(catalog, found, name, partition, offset, back=back)
@@ -144,7 +144,7 @@ def list_readers(call: Invocation, topic: str) -> int:
 )
 def remove_reader(call: Invocation, topic: str, name: str, partition: int | None) -> int:
     """Forget a reader: tombstones wait for it no longer."""
-    from cleantail import readers
+    from cleantail.lake.runs import readers
 
     found, catalog = _readers_of(call, topic)
     if not readers.remove(catalog, found, name, partition):
@@ -159,7 +159,7 @@ for _each in (set_reader, list_readers, remove_reader):
 
 def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
     """The topic and the catalog that knows its readers. A foreign table has no readers of ours."""
-    from cleantail.catalogs import load_table, open_catalog
+    from cleantail.lake.catalogs import load_table, open_catalog
 
     topic = call.topic(name)
     catalog = open_catalog(call.platform, os.environ)
@@ -168,8 +168,8 @@ def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
 
 
 def _show_readers(call: Invocation, topic: Topic, catalog: Catalog) -> int:
-    from cleantail import readers
     from cleantail.cli.reports.readers import Readers
+    from cleantail.lake.runs import readers
 
     call.output.show(Readers(topic, readers.registered(catalog, topic)))
     return 0

@@ -16,13 +16,13 @@ from cleantail.cli.commands.planning import evaluated
 from cleantail.cli.parameters import FILE, clock
 from cleantail.cli.progress import Progress
 from cleantail.cli.spark import spark_session
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
-from cleantail.platform_config import Platform
-from cleantail.topic import Topic
-from cleantail.words import counted, size
+from cleantail.human import counted, size
 
 if TYPE_CHECKING:
-    from cleantail.evaluate import RunPlan
+    from cleantail.lake.runs.evaluate import RunPlan
 
 
 @command(
@@ -54,10 +54,10 @@ def ingest(call: Invocation, topic: str, files: tuple[Path, ...], encoding: str 
 
     All of them in one commit: where one cannot be taken, nothing is appended.
     """
-    from cleantail.catalogs import require_usable
     from cleantail.cli.reports.upkeep import Ingested
-    from cleantail.source_files import require_readable
-    from spark_jobs.ingest import ingest_files
+    from cleantail.lake.catalogs import require_usable
+    from cleantail.sources.source_files import require_readable
+    from spark_jobs.round.intake.ingest import ingest_files
 
     found = call.topic(topic)
     require_readable(files)
@@ -89,7 +89,7 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
     publishes it.
     """
     from cleantail.cli.reports.rounds import Compacted, tell_held
-    from cleantail.locks import exclusive
+    from cleantail.home.locks import exclusive
 
     found = call.topic(topic)
     with exclusive(call.platform.home, f"round-{found.topic}"), call.output.progress() as progress:
@@ -107,9 +107,9 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
 def _run(
     topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None
 ) -> dict[str, Any]:
-    from spark_jobs.expectations import preload
-    from spark_jobs.rounds import run_plan
-    from spark_jobs.tables import TopicTable
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.quality.expectations import preload
+    from spark_jobs.round.run import run_plan
 
     logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.sweep}
     progress.about(f"{counted(len(logs), 'partition')}, {counted(planned.records, 'record')}")
@@ -129,7 +129,7 @@ def check(call: Invocation, topic: str) -> int:
     records are at one offset.
     """
     from cleantail.cli.reports.upkeep import Proven
-    from cleantail.evaluate import log_states, read_facts
+    from cleantail.lake.runs.evaluate import log_states, read_facts
 
     found = call.topic(topic)
     facts = read_facts(found, call.platform)
@@ -140,7 +140,7 @@ def check(call: Invocation, topic: str) -> int:
     if not records:
         call.output.show(Proven(found, {"ok": True, "partitions": [], "contradictions": []}))
         return 0
-    from spark_jobs.check_quality import prove_topic
+    from spark_jobs.round.check import prove_topic
 
     about = f"{counted(len(logs), 'partition')}, {counted(records, 'record')}"
     result = _by_spark(call, found, "check", "proving", about, lambda table: prove_topic(table, call.platform))
@@ -155,9 +155,9 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
     Housekeeping of one topic. Spark is started only where something is due.
     """
     from cleantail.cli.reports.upkeep import Reclaimed
-    from cleantail.evaluate import read_facts
-    from cleantail.reclaiming import RECLAIMED, resolve_reclaim
-    from cleantail.side_tables import side_due
+    from cleantail.lake.runs.evaluate import read_facts
+    from cleantail.lake.runs.reclaiming import RECLAIMED, resolve_reclaim
+    from cleantail.lake.side_tables import side_due
 
     found, now_ms = call.topic(topic), clock(now)
     planned = resolve_reclaim(read_facts(found, call.platform), found.config, now_ms)
@@ -165,7 +165,7 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
         nothing = dict.fromkeys((*RECLAIMED, "reclaimed_bytes"), 0)
         call.output.show(Reclaimed(found, {"ok": True, "reasons": [planned.reason]} | nothing))
         return 0
-    from spark_jobs.reclaim import reclaim_topic
+    from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
     result = _by_spark(
         call, found, "reclaim", "reclaiming", "", lambda table: reclaim_topic(table, call.platform, now_ms)
@@ -178,8 +178,8 @@ def _by_spark(
     call: Invocation, topic: Topic, name: str, doing: str, about: str, work: Callable[[Any], dict[str, Any]]
 ) -> dict[str, Any]:
     """What `work` makes of the topic's table, which is found usable before a JVM is started."""
-    from cleantail.catalogs import require_usable
-    from spark_jobs.tables import TopicTable
+    from cleantail.lake.catalogs import require_usable
+    from spark_jobs.iceberg.tables import TopicTable
 
     require_usable(topic, call.platform, os.environ)
     with call.output.progress() as progress:

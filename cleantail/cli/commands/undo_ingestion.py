@@ -10,15 +10,15 @@ from cleantail.cli.output import Report
 from cleantail.cli.progress import Progress
 from cleantail.cli.reports.ingestions import DoneBefore, TakenBack
 from cleantail.cli.spark import spark_session
-from cleantail.digest_cache import DigestCache
+from cleantail.config.claims.source_paths import matching_files
+from cleantail.config.platform import Platform
+from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.input_limits import DEFAULT_LIMITS, InputLimits
-from cleantail.platform_config import Platform
-from cleantail.rolling_back import preview_ingestion
-from cleantail.source_files import content_digest
-from cleantail.source_paths import matching_files
-from cleantail.topic import Topic
-from cleantail.undo_ingestion import LAST, IngestionUndo, UndoneIngestion, Wanted
+from cleantail.lake.runs.rolling_back import preview_ingestion
+from cleantail.rounds.undo_ingestion import LAST, IngestionUndo, UndoneIngestion, Wanted
+from cleantail.sources.digest_cache import DigestCache
+from cleantail.sources.source_files import content_digest
 
 SNAPSHOT_DIGITS = 19
 
@@ -42,8 +42,8 @@ def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progre
     planned, logs = found
     snapshot_id = None
     if not dry_run:
-        from spark_jobs.tables import TopicTable
-        from spark_jobs.undo_ingestion import undo_in_topic
+        from spark_jobs.iceberg.tables import TopicTable
+        from spark_jobs.round.undo.undo_ingestion import undo_in_topic
 
         with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
             progress("taking the ingestion back")

@@ -14,8 +14,8 @@ from cleantail.cli.output import Report
 from cleantail.cli.parameters import LAST, NATURAL, TARGET
 from cleantail.cli.progress import Progress
 from cleantail.cli.spark import spark_session
-from cleantail.platform_config import Platform
-from cleantail.topic import Topic
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 
 
 @command(
@@ -26,8 +26,8 @@ from cleantail.topic import Topic
 )
 def release(call: Invocation, topic: str, partition: int) -> int:
     """Take a partition out of quarantine: the next run tries it."""
-    from cleantail import releasing
     from cleantail.cli.reports.upkeep import Released
+    from cleantail.lake.runs import releasing
 
     found = call.topic(topic)
     lifted = releasing.release(found, call.platform, partition, getpass.getuser(), int(time.time() * 1000))
@@ -57,7 +57,7 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
     What was appended since stays. Shows what goes first, and only that with --dry-run.
     """
-    from cleantail.locks import exclusive
+    from cleantail.home.locks import exclusive
 
     if to is not None and ingestion is not None:
         raise click.UsageError("--ingestion: not allowed with argument --to", click.get_current_context())
@@ -74,13 +74,13 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
 def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
     from cleantail.cli.reports.upkeep import RolledBack
-    from cleantail.rolling_back import preview
+    from cleantail.lake.runs.rolling_back import preview
 
     planned, logs = preview(topic, platform, to)
     if dry_run:
         return RolledBack(topic, planned, logs, None)
-    from spark_jobs.rollback import rollback_topic
-    from spark_jobs.tables import TopicTable
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.round.undo.rollback import rollback_topic
 
     with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
         progress("rolling back")

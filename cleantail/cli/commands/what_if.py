@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cleantail.cli.command import Invocation
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.topic import Topic
 
 
 def require_one_kind(topic: str | None, settings: Sequence[str], base_dir: Path | None, narrowed: bool) -> None:
@@ -22,8 +22,8 @@ def require_one_kind(topic: str | None, settings: Sequence[str], base_dir: Path 
 
 def compare_one(call: Invocation, topic: Topic, settings: Sequence[str], now_ms: int) -> int:
     """One topic as a table."""
-    from cleantail import policies
     from cleantail.cli.reports.policies import OnePolicy
+    from cleantail.whatif import policies
 
     with call.output.progress() as progress:
         progress(f"replaying the history of {topic.topic}")
@@ -35,8 +35,8 @@ def compare_one(call: Invocation, topic: Topic, settings: Sequence[str], now_ms:
 
 def compare_all(call: Invocation, base_dir: Path, now_ms: int) -> int:
     """All topics as Markdown: then a file that is broken makes the exit code 2."""
-    from cleantail import policies
     from cleantail.cli.reports.policies import AllPolicies
+    from cleantail.whatif import policies
 
     with call.output.progress() as progress:
         progress("replaying histories")

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cleantail import adoption
-from cleantail.adoption import Found
+from cleantail.adopt import adoption
+from cleantail.adopt.adoption import Found
 from cleantail.cli.output import Page
-from cleantail.columns import Columns
+from cleantail.config.columns import Columns
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from typing import Any
 
 from rich.markup import escape
 
-from cleantail import import_config
 from cleantail.cli.console import folding_table
 from cleantail.cli.output import Page
+from cleantail.config.run_schedule import schedule_words
+from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
-from cleantail.import_config import Imported
-from cleantail.run_schedule import schedule_words
-from cleantail.topic import Topic
-from cleantail.words import counted
+from cleantail.human import counted
+from cleantail.kafka import import_config
+from cleantail.kafka.import_config import Imported
 
 _STATUS = {
     import_config.WRITTEN: "written",

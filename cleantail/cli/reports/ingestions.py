@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cleantail.cli.output import Page
-from cleantail.rolling_back import LogWithout
-from cleantail.topic import Topic
-from cleantail.undo_ingestion import IngestionUndo, UndoneIngestion
-from cleantail.words import instant
+from cleantail.config.topic import Topic
+from cleantail.human import instant
+from cleantail.lake.runs.rolling_back import LogWithout
+from cleantail.rounds.undo_ingestion import IngestionUndo, UndoneIngestion
 
 
 @dataclass(frozen=True)

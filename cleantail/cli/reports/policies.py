@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cleantail.cli.output import Page
-from cleantail.policies import Comparison, Difference, Policy
-from cleantail.what_if import Basis
-from cleantail.words import counted, duration, in_words, instant, interval, size
+from cleantail.human import counted, duration, in_words, instant, interval, size
+from cleantail.whatif.policies import Comparison, Difference, Policy
+from cleantail.whatif.replay import Basis
 
 ROWS = (
     "rounds",

@@ -12,10 +12,10 @@ from rich.markup import escape
 
 from cleantail.cli.console import folding_table
 from cleantail.cli.output import Output, Page
-from cleantail.latest import Latest
-from cleantail.reader_positions import Reader
-from cleantail.topic import Topic
-from cleantail.words import instant
+from cleantail.config.topic import Topic
+from cleantail.human import instant
+from cleantail.lake.records.latest import Latest
+from cleantail.log.reader_positions import Reader
 
 
 @dataclass(frozen=True)

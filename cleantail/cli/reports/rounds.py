@@ -9,17 +9,17 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from cleantail.approval import held_message
-from cleantail.approval_text import sample_lines
 from cleantail.cli.console import folding_table
 from cleantail.cli.output import Output, Page
 from cleantail.cli.reports.status import tell_holds
-from cleantail.evaluate import RunPlan
-from cleantail.platform_config import Platform
-from cleantail.retention import NO_DELETE
-from cleantail.sampled import sampled_records
-from cleantail.topic import Topic
-from cleantail.words import counted, until
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.human import counted, until
+from cleantail.lake.records.sampled import sampled_records
+from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.log.policy.retention import NO_DELETE
+from cleantail.rounds.approval import held_message
+from cleantail.watch.approval_text import sample_lines
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import Any
 
 from cleantail.cli.console import line_width
 from cleantail.cli.output import Page
-from cleantail.holds import Hold, hold_lines
-from cleantail.log_state import LogState
-from cleantail.topic import Topic
-from cleantail.topic_status import TopicStatus
-from cleantail.triggers import RATIO, decide
-from cleantail.words import counted, instant, size
+from cleantail.config.topic import Topic
+from cleantail.human import counted, instant, size
+from cleantail.log.log_state import LogState
+from cleantail.log.policy.holds import Hold, hold_lines
+from cleantail.log.policy.triggers import RATIO, decide
+from cleantail.watch.topic_status import TopicStatus
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
 COLUMNS = (

@@ -8,12 +8,12 @@ from typing import Any
 
 from cleantail.cli.console import folding_table
 from cleantail.cli.output import Page
-from cleantail.partition_state import Quarantine
-from cleantail.reclaiming import RECLAIMED
-from cleantail.rollback import RollbackPlan
-from cleantail.rolling_back import LogUndo
-from cleantail.topic import Topic
-from cleantail.words import counted, instant
+from cleantail.config.topic import Topic
+from cleantail.human import counted, instant
+from cleantail.lake.runs.reclaiming import RECLAIMED
+from cleantail.lake.runs.rolling_back import LogUndo
+from cleantail.log.partition_state import Quarantine
+from cleantail.rounds.rollback import RollbackPlan
 
 
 @dataclass(frozen=True)
