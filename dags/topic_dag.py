@@ -104,13 +104,14 @@ from cleantail.config.settings.row import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import one_line
 from cleantail.rounds.approval import can_be_held
-from cleantail_airflow.alert_task import AlertOperator
-from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, ApproveOperator
-from cleantail_airflow.assets import schedule_of
-from cleantail_airflow.evaluate_task import EvaluateOperator
-from cleantail_airflow.operators import ALERT, ALERT_EARLY, EVALUATE, OUTCOME, OutcomeOperator
-from cleantail_airflow.pool import POOL
-from cleantail_airflow.stations import (
+from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, EVALUATE, OUTCOME
+from cleantail_airflow.tasks.alert_task import AlertOperator
+from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, ApproveOperator
+from cleantail_airflow.tasks.assets import schedule_of
+from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
+from cleantail_airflow.tasks.pool import POOL
+from cleantail_airflow.tasks.spark_operator import OutcomeOperator
+from cleantail_airflow.tasks.stations import (
     CHECK_QUALITY,
     COMPACT,
     PUBLISH_EXPIRY,

@@ -89,7 +89,9 @@ def test_no_modules_import_each_other_in_a_circle():
     assert graph == {}
 
 
-@pytest.mark.parametrize("folder", sorted({file.parent for _, file in _files()}), ids=lambda f: str(f.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "folder", sorted({file.parent for _, file in _files()}), ids=lambda f: str(f.relative_to(ROOT))
+)
 def test_a_folder_has_few_modules(folder):
     if folder.name != "cleantail_airflow":  # its rooms are still to be made
         assert len([file for file in folder.glob("*.py") if file.name != "__init__.py"]) <= MOST_MODULES

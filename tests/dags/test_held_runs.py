@@ -220,7 +220,7 @@ def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
 ) -> None:
     from cleantail.config.events import Event
     from cleantail.watch.alerting.incidents import Condition
-    from cleantail_airflow import alert_task
+    from cleantail_airflow.tasks import alert_task
 
     late = Condition(Event.DEADLINE_MISSED, "partition 1", "partition 1 is late", partition=1)
     monkeypatch.setattr(alert_task, "_seen_in_table", lambda *_: [late])
@@ -236,7 +236,7 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
     run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run's last task is far away then."""
-    from cleantail_airflow import waiting_round
+    from cleantail_airflow.alerts import waiting_round
 
     (site.home / "alerts" / "all.jsonl").mkdir(parents=True)
     monkeypatch.setattr(waiting_round, "PAUSES_S", (0.1, 0.2, 0.3))

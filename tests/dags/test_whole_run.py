@@ -15,7 +15,7 @@ import pytest
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.watch.alerting.incident_texts import parse_book
-from cleantail_airflow.incident_book import variable_name
+from cleantail_airflow.alerts.incident_book import variable_name
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents
 from tests.alert_sinks import Mailbox

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cleantail_airflow.driver_environment import of_driver
-from cleantail_airflow.operators import CleantailSparkOperator
+from cleantail_airflow.tasks.driver_environment import of_driver
+from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site
 from tests.plugins.test_spark_operator import FakeTask

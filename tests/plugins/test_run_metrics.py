@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cleantail_airflow.run_metrics import send_result
+from cleantail_airflow.metrics.run_metrics import send_result
 from tests.airflow_environment import ROOT
 from tests.statsd_sink import UdpSink
 

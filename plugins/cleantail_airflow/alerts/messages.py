@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 from cleantail.config.events import Event
 from cleantail.watch.alerting.incidents import Incident
 from cleantail.watch.alerting.tellings import Telling
-from cleantail_airflow.headlines import headline, line, subjects_of
-from cleantail_airflow.red_check import Failure
+from cleantail_airflow.alerts.headlines import headline, line, subjects_of
+from cleantail_airflow.alerts.red_check import Failure
 
 LINES_SHOWN = 50
 FAILURES_SHOWN = 50

@@ -14,7 +14,7 @@ from cleantail.watch.log_metrics import Totals, compaction_samples, log_samples,
 from cleantail.watch.metadata_cache import Observed
 from cleantail.watch.metrics import LAST_RUN_FAILED, TOPICS, UP, Sample
 from cleantail.watch.topic_states import State
-from cleantail_airflow.page_content import Content, row_of
+from cleantail_airflow.page.page_content import Content, row_of
 
 TABLES_WITHIN_S = 2.0
 EVIDENCE_WITHIN_S = 2.0

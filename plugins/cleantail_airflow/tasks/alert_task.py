@@ -21,14 +21,15 @@ from cleantail.log.log_state import LogState
 from cleantail.log.reader_positions import Reader
 from cleantail.watch.alerting.alarms import left_behind, log_alarms, still_behind
 from cleantail.watch.alerting.incidents import Condition, Look, observed
-from cleantail_airflow.alerting import base_of, began_ms, read_logs, red_alarms, tell
-from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, checked_of
-from cleantail_airflow.failure_notes import NOTE, at_ms_in, reason_in, red_in
-from cleantail_airflow.incident_book import Shelf, shelf_of
-from cleantail_airflow.operators import ALERT, ALERT_EARLY, OUTCOME, plan_of, topic_and_platform
-from cleantail_airflow.red_check import Failure
-from cleantail_airflow.stations import CHECK_QUALITY, PUBLISH_EXPIRY
-from cleantail_airflow.waiting_round import waiting_subjects
+from cleantail_airflow.alerts.alerting import base_of, began_ms, read_logs, red_alarms, tell
+from cleantail_airflow.alerts.incident_book import Shelf, shelf_of
+from cleantail_airflow.alerts.red_check import Failure
+from cleantail_airflow.alerts.waiting_round import waiting_subjects
+from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, OUTCOME
+from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, checked_of
+from cleantail_airflow.tasks.failure_notes import NOTE, at_ms_in, reason_in, red_in
+from cleantail_airflow.tasks.spark_operator import plan_of, topic_and_platform
+from cleantail_airflow.tasks.stations import CHECK_QUALITY, PUBLISH_EXPIRY
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from cleantail.lake.recorded_rounds import recorded_round
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.rounds.answers import answered, question, read_answer, shown_of, write_answer
 from cleantail.watch import approval_text
-from cleantail_airflow.operators import topic_and_platform
-from cleantail_airflow.waiting_round import tell_that_it_waits, tell_that_it_was_answered
+from cleantail_airflow.alerts.waiting_round import tell_that_it_waits, tell_that_it_was_answered
+from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -112,7 +112,7 @@ class ApproveOperator(HITLOperator):
 
     def _question(self, context: Context, checked: dict[str, Any]) -> approval_text.Question:
         """Airflow counts the time to answer from now on."""
-        from cleantail_airflow.alerting import place_of
+        from cleantail_airflow.alerts.alerting import place_of
 
         _, platform = topic_and_platform(self.topic, self.config_dir)
         place, timeout = place_of(self.topic, platform, context), self.response_timeout or timedelta()

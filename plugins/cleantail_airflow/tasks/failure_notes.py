@@ -14,7 +14,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
-from cleantail_airflow.red_check import Failure, RedCheck
+from cleantail_airflow.alerts.red_check import Failure, RedCheck
 
 NOTE = "failure"
 """The XCom of a failed try."""

@@ -13,11 +13,11 @@ from cleantail.errors import HeldError
 from cleantail.human import counted
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked_rounds import told_by
-from cleantail_airflow.approvals import ROLLBACK_TO, checked_of, kind_of
-from cleantail_airflow.assets import announce, asset_of
-from cleantail_airflow.operators import CleantailSparkOperator, plan_of, topic_and_platform
-from cleantail_airflow.red_check import failures_of
-from cleantail_airflow.run_params import require_known_params
+from cleantail_airflow.alerts.red_check import failures_of
+from cleantail_airflow.tasks.approvals import ROLLBACK_TO, checked_of, kind_of
+from cleantail_airflow.tasks.assets import announce, asset_of
+from cleantail_airflow.tasks.run_params import require_known_params
+from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, plan_of, topic_and_platform
 
 COMPACT = "compact"
 CHECK_QUALITY = "check_quality"
@@ -33,7 +33,7 @@ class IngestOperator(CleantailSparkOperator):
     job = "ingest"
 
     def arguments(self, context: Context) -> list[str]:
-        from cleantail_airflow.landing import new_files
+        from cleantail_airflow.tasks.landing import new_files
 
         require_known_params(context)
         if context["params"].get(ROLLBACK_TO):

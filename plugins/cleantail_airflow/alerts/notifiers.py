@@ -19,7 +19,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Alert, AppriseAlert, FileAlert, MailAlert, SlackAlert, WebhookAlert
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import append_line
-from cleantail_airflow.messages import Message, mail_body, plain_text, slack_text
+from cleantail_airflow.alerts.messages import Message, mail_body, plain_text, slack_text
 
 if TYPE_CHECKING:
     from airflow.providers.http.notifications.http import HttpNotifier

@@ -14,8 +14,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Alert, Topic
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.shown_records import ShownRecord, read_shown, snapshot_shown
-from cleantail_airflow.messages import Message
-from cleantail_airflow.red_check import Failure
+from cleantail_airflow.alerts.messages import Message
+from cleantail_airflow.alerts.red_check import Failure
 
 EXAMPLES_TOLD = 5
 """So many records of each failed expectation."""

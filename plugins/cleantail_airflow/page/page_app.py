@@ -31,12 +31,11 @@ from cleantail.lake.runs.releasing import release
 from cleantail.log.round_state import COMPACT
 from cleantail.outside_errors import explained
 from cleantail.rounds.approval import may_decide, require_approver
-from cleantail_airflow import data_docs
-from cleantail_airflow.asking import asking_tasks
-from cleantail_airflow.dag_states import dag_states
-from cleantail_airflow.exposition import exposition
-from cleantail_airflow.metrics_access import SCRAPER, Scraper
-from cleantail_airflow.page_access import (
+from cleantail_airflow.metrics.exposition import exposition
+from cleantail_airflow.metrics.metrics_access import SCRAPER, Scraper
+from cleantail_airflow.page import data_docs
+from cleantail_airflow.page.dag_states import dag_states
+from cleantail_airflow.page.page_access import (
     LOGGED_IN,
     MAY_EDIT,
     MAY_READ,
@@ -48,10 +47,11 @@ from cleantail_airflow.page_access import (
     require_same_origin,
     ui_root,
 )
-from cleantail_airflow.page_content import Content
-from cleantail_airflow.page_records import records_of_round, round_named
-from cleantail_airflow.page_templates import TEMPLATES
+from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_records import records_of_round, round_named
+from cleantail_airflow.page.page_templates import TEMPLATES
 from cleantail_airflow.places import config_dir
+from cleantail_airflow.tasks.asking import asking_tasks
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

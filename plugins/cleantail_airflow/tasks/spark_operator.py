@@ -27,19 +27,13 @@ from airflow.sdk.exceptions import (
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail_airflow.crashes import cause_of_crash
-from cleantail_airflow.driver_environment import DriverHook
-from cleantail_airflow.failure_notes import noted
+from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
 from cleantail_airflow.places import job_file, spark_environment
-from cleantail_airflow.red_check import Failure, RedCheck, failures_of, warnings_of
+from cleantail_airflow.task_ids import EVALUATE, PLAN
+from cleantail_airflow.tasks.crashes import cause_of_crash
+from cleantail_airflow.tasks.driver_environment import DriverHook
+from cleantail_airflow.tasks.failure_notes import noted
 
-EVALUATE = "evaluate"
-ALERT = "alert"
-ALERT_EARLY = "alert_early"
-"""Of a topic whose rounds can wait for a person: what is wrong with it is told before that."""
-OUTCOME = "outcome"
-PLAN = "plan"
-"""XCom of `evaluate`: the whole RunPlan. Its return value is the list of work units, over which compact is mapped."""
 NUMBERS = ("now_ms", "records")
 """Of a plan: what of it goes onto command lines as it is."""
 FINAL = (2, 5)
@@ -93,7 +87,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
 
     def _result(self, file: Path) -> dict[str, Any]:
         """What the job said, which is also what is sent as metrics."""
-        from cleantail_airflow.run_metrics import send_result
+        from cleantail_airflow.metrics.run_metrics import send_result
 
         result = _read(file)
         send_result(self.job, self.topic, result)
@@ -119,7 +113,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
         raise kind(result["error"]) from None
 
     def _tell(self, context: Context, red: Sequence[Failure]) -> None:
-        from cleantail_airflow.alerting import tell_of_red
+        from cleantail_airflow.alerts.alerting import tell_of_red
 
         plan, places = plan_of(context), topic_and_platform(self.topic, self.config_dir)
         tell_of_red(*places, context, red, plan["now_ms"] if plan else int(time.time() * 1000))

@@ -29,8 +29,8 @@ import psutil  # type: ignore[import-untyped]  # comes with Airflow
 
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import open_to_others
-from cleantail_airflow.embedded_home import PASSWORDS, USER, airflow_home, environment, make_secrets
 from cleantail_airflow.places import ROOT
+from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets
 
 DEFAULT_PORT = 8080
 HEALTHY_WITHIN_S = 180

@@ -34,11 +34,11 @@ from cleantail.watch.alerting.tellings import (
     without_answer,
     without_settled,
 )
-from cleantail_airflow.alert_values import asks_for_values, with_values
-from cleantail_airflow.incident_book import Shelf, shelf_of
-from cleantail_airflow.messages import Message, Place, message_of
-from cleantail_airflow.notifiers import channel, deliver
-from cleantail_airflow.red_check import Failure
+from cleantail_airflow.alerts.alert_values import asks_for_values, with_values
+from cleantail_airflow.alerts.incident_book import Shelf, shelf_of
+from cleantail_airflow.alerts.messages import Message, Place, message_of
+from cleantail_airflow.alerts.notifiers import channel, deliver
+from cleantail_airflow.alerts.red_check import Failure
 
 EVALUATED = "evaluated_ms"
 """XCom of `evaluate`: when it did (Unix ms, wall clock), whatever clock the run was given."""
@@ -62,7 +62,7 @@ def place_of(topic: str, platform: Platform, context: Context) -> Place:
 def began_ms(context: Context) -> int:
     """When the run began (Unix ms, wall clock), also where a task of it is cleared much later: Airflow then says that
     the run began anew, and its `evaluate` knows better."""
-    from cleantail_airflow.operators import EVALUATE
+    from cleantail_airflow.task_ids import EVALUATE
 
     run: Any = context.get("dag_run")
     started = getattr(run, "start_date", None)

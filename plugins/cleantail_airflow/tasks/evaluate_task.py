@@ -14,10 +14,11 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.runs.clocks import require_present
-from cleantail_airflow.failure_notes import noted
-from cleantail_airflow.idle import NOTE, idle_note, not_due
-from cleantail_airflow.operators import ALERT, OUTCOME, PLAN, topic_and_platform
-from cleantail_airflow.run_params import require_known_params
+from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
+from cleantail_airflow.tasks.failure_notes import noted
+from cleantail_airflow.tasks.idle import NOTE, idle_note, not_due
+from cleantail_airflow.tasks.run_params import require_known_params
+from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
 if TYPE_CHECKING:
     from cleantail.lake.runs.evaluate import RunPlan
@@ -41,8 +42,8 @@ class EvaluateOperator(BaseOperator):
 
     def _evaluate(self, context: Context) -> NoReturn:
         from cleantail.lake.runs.evaluate import evaluate_topic
-        from cleantail_airflow.alerting import EVALUATED, tell_of_missed
-        from cleantail_airflow.run_metrics import send_plan, send_since_last_run
+        from cleantail_airflow.alerts.alerting import EVALUATED, tell_of_missed
+        from cleantail_airflow.metrics.run_metrics import send_plan, send_since_last_run
 
         require_known_params(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
@@ -102,7 +103,7 @@ def _clock(platform: Platform, asked_ms: int | None) -> int:
 def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
     """Whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
     from cleantail.watch.alerting.alarms import log_alarms
-    from cleantail_airflow.incident_book import load_book
+    from cleantail_airflow.alerts.incident_book import load_book
 
     if not topic.alerts:
         return False

@@ -19,7 +19,7 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import and_, func, or_, select
 
 from cleantail.watch.dag_state import DagRun, DagState, FailedTask
-from cleantail_airflow.operators import OUTCOME
+from cleantail_airflow.task_ids import OUTCOME
 
 ENDED = (DagRunState.SUCCESS, DagRunState.FAILED)
 ACTIVE = (DagRunState.RUNNING, DagRunState.QUEUED)

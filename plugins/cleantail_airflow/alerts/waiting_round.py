@@ -15,7 +15,7 @@ from cleantail.rounds.approval import held_message
 from cleantail.watch.alerting.alarms import round_waits
 from cleantail.watch.alerting.incidents import Condition
 from cleantail.watch.approval_text import count_lines
-from cleantail_airflow.alerting import Sight, tell_now
+from cleantail_airflow.alerts.alerting import Sight, tell_now
 
 PAUSES_S = (5, 20, 60)
 """Between the tries to tell that a round waits for a person. The task holds its slot meanwhile."""

@@ -26,8 +26,8 @@ from cleantail.watch.dag_state import DagState
 from cleantail.watch.metadata_cache import MetadataCache, Observed
 from cleantail.watch.overview import TopicRow, counts, in_order, lag_limits, topic_row
 from cleantail.watch.topic_states import MEANING, State, ingestion_words
-from cleantail_airflow.data_docs import pages_of, site_of
-from cleantail_airflow.page_charts import PARTITIONS_SHOWN, Charts, Counted, counted_bytes
+from cleantail_airflow.page.data_docs import pages_of, site_of
+from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, Counted, counted_bytes
 
 logger = logging.getLogger(__name__)
 
