@@ -15,8 +15,8 @@ from cleantail.config.columns import PROPERTY_COLUMNS, Columns
 from cleantail.config.topic_table import OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES
 from cleantail.errors import TableError
 from cleantail.lake.data_files import parts_of
+from cleantail.lake.delete_entries import DELETES, content_of, deletes_of
 from cleantail.lake.parquet_footers import null_count
-from cleantail.lake.table_metadata import DELETES, content_of, deletes_of
 from cleantail.log.column_sql import problem_of
 
 if TYPE_CHECKING:

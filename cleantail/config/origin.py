@@ -13,12 +13,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.checks.topic_check import Check
 from cleantail.config.events import Event
 from cleantail.config.loading import load_platform
 from cleantail.config.run_schedule import schedule_words
 from cleantail.config.settings.row import LONG_MAX, Model
-from cleantail.config.topic import Alert, FileAlert, Topic
+from cleantail.config.topic import Topic
 from cleantail.config.yaml_file import read_yaml
 from cleantail.human import duration, size
 

@@ -16,7 +16,7 @@ from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
 from cleantail.rounds.rollback import ROLLBACK
 from cleantail.watch import metrics as m
-from cleantail.watch.metrics import Metric, Sample
+from cleantail.watch.metric import Metric, Sample
 
 Totals = Counter[tuple[Metric, tuple[str, ...]]]
 """Counters by metric and labels."""

@@ -5,44 +5,9 @@ The same table gives the Prometheus endpoint, what tasks send through Airflow's 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Literal
 
-Kind = Literal["gauge", "counter"]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric. `labels` in the order of a sample's; `sent_by`: what task sends it."""
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    meaning: str
-    kafka: bool = False
-    sent_by: str = ""
-
-    @property
-    def exposed(self) -> str:
-        """Its name in a query: Prometheus asks for `_total` at the end of counters."""
-        return f"cleantail_{_hyphened(self.name).replace('-', '_')}{'_total' if self.kind == 'counter' else ''}"
-
-
-def _hyphened(name: str) -> str:
-    """Kafka writes some names as bytesRead, or DeadThreadCount: bytes-read, dead-thread-count."""
-    return re.sub("(?<=[a-z])[A-Z]", lambda capital: f"-{capital[0]}", name).lower()
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One value of a metric; `labels` are the values of the metric's labels."""
-
-    metric: Metric
-    labels: tuple[str, ...]
-    value: float
-
+from cleantail.watch.metric import Kind, Metric, Sample, hyphened
 
 _ALL: list[Metric] = []
 
@@ -67,7 +32,7 @@ _TOPIC, _LOG = ("topic",), ("topic", "partition")
 def _round_stat(stat: str, meaning: str) -> Metric:
     """One of Kafka's CleanerStats, of the last compaction: Kafka writes them to its log and exports none."""
     text = f"CleanerStats.{stat} of the last compaction. {meaning}"
-    return _metric(f"round-{_hyphened(stat)}", "gauge", _TOPIC, text, sent_by="check_quality")
+    return _metric(f"round-{hyphened(stat)}", "gauge", _TOPIC, text, sent_by="check_quality")
 
 
 MAX_DIRTY_PERCENT = _metric(

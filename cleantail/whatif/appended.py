@@ -13,7 +13,7 @@ from cleantail.lake.table_metadata import files_added_by, live_files
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.past_rounds import PUBLISHED, Round, with_undone
 from cleantail.rounds.rollback import rollbacks
-from cleantail.whatif.replay import Arrival, History, Observed
+from cleantail.whatif.observed_history import Arrival, History, Observed
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

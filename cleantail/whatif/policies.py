@@ -24,7 +24,8 @@ from cleantail.lake.runs.evaluate import log_states
 from cleantail.lake.table_metadata import table_facts
 from cleantail.log.policy.triggers import decide
 from cleantail.rounds.past_rounds import Round
-from cleantail.whatif.replay import Basis, History, Outcome, changed_values, next_expiry, simulate
+from cleantail.whatif.observed_history import Basis, History, Outcome
+from cleantail.whatif.replay import changed_values, next_expiry, simulate
 
 SET = Path("--set")
 """What a wrong `--set` is reported as, in the place of a file."""

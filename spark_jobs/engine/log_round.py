@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,6 +16,7 @@ from pyiceberg.io import FileIO, load_file_io
 from pyroaring import BitMap64
 
 from cleantail.log.work_units import PartitionWork
+from spark_jobs.engine.task_database import reading, task_database
 from spark_jobs.iceberg.log_files import (
     BATCH_RECORDS,
     KeyColumns,
@@ -31,8 +29,6 @@ from spark_jobs.iceberg.log_files import (
     record_batches,
 )
 
-MEMORY = "1GB"
-"""Of one task's map; DuckDB goes to disk beyond it."""
 KEYS = pa.schema([("offset", pa.int64()), ("key", pa.binary()), ("pos", pa.int64())])
 REASONS = ("retention", "invalid", "superseded")
 NOTHING = -1
@@ -79,30 +75,12 @@ def judge(properties: Mapping[str, str], task: LogTask) -> Outcome:
 def _answered(properties: Mapping[str, str], task: LogTask, ask: Callable[[LogTask, FileIO, Any], Outcome]) -> Outcome:
     io = load_file_io(dict(properties), task.location)
     try:
-        with _database(task.threads) as database:
+        with task_database(task.threads) as database:
             return {"partition": task.work.partition} | ask(task, io, database)
     except CopiesError:
         return {"refused": "an offset occurs more than once"}
     except UnknownLayoutError:
         return {"refused": "a file has columns without field ids"}
-
-
-CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
-"""Set to false, in this order, as nothing of it can be changed after the last. The database reads what it is handed,
-and opens no file and no address but what it spills into its own folder."""
-
-
-@contextmanager
-def _database(threads: int) -> Iterator[Any]:
-    with tempfile.TemporaryDirectory(prefix="cleantail-") as place:
-        settings = {"threads": threads, "memory_limit": MEMORY, "temp_directory": place}
-        with duckdb.connect(config=settings) as database:
-            # a stream's length is not known: the map is the small side, whatever is guessed
-            for name in CLOSED:
-                database.execute(f"SET {name} = false")
-            database.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-            database.execute("SET preserve_insertion_order = false")
-            yield database
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +107,7 @@ def _winners(task: LogTask, io: FileIO, database: Any) -> OffsetMap:
                     seen.append(offsets[inside])
                     yield batch.cast(KEYS)
 
-    with _reading(database, "dirty", KEYS, dirty()):
+    with reading(database, "dirty", KEYS, dirty()):
         database.execute(WINNERS, {"first": work.first_dirty_offset, "end": work.end_offset}).fetchall()
     offsets = np.sort(np.concatenate([np.empty(0, np.int64), *seen]))
     if (offsets[1:] == offsets[:-1]).any():
@@ -142,27 +120,6 @@ WINNERS = """
 CREATE TEMP TABLE winner AS SELECT key, max("offset") AS keep FROM dirty
 WHERE "offset" >= $first AND "offset" < $end AND key IS NOT NULL GROUP BY key
 """
-
-
-@contextmanager
-def _reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
-    """The batches as a table that can be read once. What they raise is raised, not what DuckDB makes of it."""
-    failed: list[Exception] = []
-
-    def watched() -> Iterator[pa.RecordBatch]:
-        try:
-            yield from batches
-        except Exception as e:
-            failed.append(e)
-            raise
-
-    database.register(name, pa.RecordBatchReader.from_batches(schema, watched()))
-    try:
-        yield
-    except duckdb.Error:
-        if failed:
-            raise failed[0] from None
-        raise
 
 
 def _removals(task: LogTask, io: FileIO, database: Any) -> Outcome:
@@ -183,7 +140,7 @@ def _removals(task: LogTask, io: FileIO, database: Any) -> Outcome:
                     yield batch.cast(schema)
 
     removed: dict[tuple[str, int], BitMap64] = {}
-    with _reading(database, "record", schema, records()):
+    with reading(database, "record", schema, records()):
         found = database.sql(REMOVALS, params={"retained": retained_below, "end": work.end_offset})
         for batch in found.to_arrow_reader(BATCH_RECORDS):
             kinds, places = batch.column("kind").to_numpy(), batch.column("pos").to_numpy()
@@ -222,7 +179,7 @@ def _measures(task: LogTask, io: FileIO, database: Any) -> Outcome:
             for batch in record_batches(io, file, task.columns, alive(file.records, before), live):
                 yield batch.cast(schema)
 
-    with _reading(database, "record", schema, records()):
+    with reading(database, "record", schema, records()):
         found = database.sql(MEASURES, params={"start": work.log_start_offset, "end": work.end_offset})
         measured = dict(zip(found.columns, found.fetchall()[0], strict=True))
     for name in ("records_in", "records_out", "records_read", "records_kept"):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -13,46 +11,35 @@ from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.topic_table import OFFSET, PARTITION, VALUE
+from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.log.partition_state import (
-    Horizon,
     PartitionState,
-    spans_with_tombstones,
     states_of_properties,
-    with_late_tombstones,
-    with_round,
 )
 from cleantail.log.policy.join_plans import resolve_join
-from cleantail.log.round_state import as_due, proof_due, spans_of, swept
+from cleantail.log.round_state import proof_due
 from cleantail.log.rules import RULES, WARNINGS
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.last_compaction import COUNTS
-from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import remembered
-from spark_jobs.engine.late_contradictions import LateFiles, late_files, of_expiry, of_round
+from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round
 from spark_jobs.engine.log_round import judge
 from spark_jobs.engine.tasks import answers
+from spark_jobs.engine.tombstones import next_ledger, tombstone_measures, tombstones_of
 from spark_jobs.engine.transforms.audit import (
-    ENTRY,
     base_words,
     expiry_measures,
     full_proof,
     live_words,
     round_measures,
     together,
-    tombstone_words,
     tombstones_by_entry,
-    tombstones_in,
 )
-from spark_jobs.engine.transforms.guards import GUARDS, with_guards
 from spark_jobs.engine.transforms.winners import KEEP, ROW_ID, columns_of, copies_of, offset_map, with_winner
 from spark_jobs.iceberg.changes import BranchChange, texts
 from spark_jobs.iceberg.session import grouped_by_log
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.iceberg.vectors import FilesOf, with_place
-
-LATE_LIMIT = 2_000
-"""So many late tombstones get a horizon of their own; beyond it all of the log's are set anew, never too early."""
 
 
 def measure_unit(
@@ -64,12 +51,12 @@ def measure_unit(
     plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
     change, files, after = _planned(table, unit, plan.columnar and not expiring)
     late = {w.partition: [] if expiring else late_files(table, unit, w, old[w.partition]) for w in unit.partitions}
-    new = {w.partition: _next_ledger(table, unit, w, old[w.partition], late, expiring) for w in unit.partitions}
+    new = {w.partition: next_ledger(table, unit, w, old[w.partition], late, expiring) for w in unit.partitions}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, old)
     told = answers(table, platform, unit, judge, files, after) if after is not None else None
     has_copies = False  # where tasks judge the logs by columns there are none
     with grouped_by_log(table.spark, plan.grouped):
-        tombstones = _tombstones(table, unit, files, old, new, expiring)
+        tombstones = tombstones_of(table, unit, files, old, new, expiring)
         if isinstance(told, list):
             by_log = {log[PARTITION]: log["measures"] for log in told}
             by_entry = _tombstones_by_columns(table, unit, tombstones)
@@ -81,7 +68,7 @@ def measure_unit(
     return [
         _measure(w, by_log, counts["deleted"], change.data_files_changed, proven)
         | (contradictions[w.partition].as_measures() if w.partition in contradictions else {})
-        | _tombstone_measures(w, old[w.partition], new[w.partition], by_entry)
+        | tombstone_measures(w, old[w.partition], new[w.partition], by_entry)
         | {"proven_ms": _proven_ms(w, old[w.partition], proofs, unit.now_ms)}
         for w in unit.partitions
     ]
@@ -142,58 +129,6 @@ def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> tupl
     return together(words, table.at_branch(unit.branch), works, configs), copies is not None
 
 
-def _tombstones(
-    table: TopicTable,
-    unit: WorkUnit,
-    files: FilesOf,
-    old: dict[int, PartitionState],
-    new: dict[int, tuple[Horizon, ...]],
-    expiring: bool,
-) -> DataFrame | None:
-    """Where live tombstones can be: in entries of the ledger that had some, and in what no round has seen. None where
-    the metadata tell that there is not one."""
-    logs = {w.partition for w in unit.partitions}
-    if not (expiring or files.may_have_null(VALUE, logs)):
-        return None
-    due = {w.partition: as_due(w, old[w.partition].horizons, unit.now_ms) for w in unit.partitions}
-    spans = {}
-    for work in unit.partitions:
-        horizons = old[work.partition].horizons
-        counted = spans_with_tombstones(horizons, work.first_dirty_offset)
-        swept = spans_of(work, horizons, unit.now_ms) if expiring else []
-        spans[work.partition] = [*counted, *swept, (work.first_dirty_offset, LONG_MAX)]
-    base, configs = table.at_snapshot(unit.base_snapshot_id), table.topic.config
-    found = tombstones_in(base, spans, configs)
-    if expiring:
-        found = with_guards(found, base, unit.partitions, configs, unit.now_ms)
-    else:
-        found = found.withColumn(GUARDS, F.lit(False))
-    return tombstone_words(found, unit.partitions, new, due, unit.now_ms)
-
-
-def _tombstone_measures(
-    work: PartitionWork, state: PartitionState, ledger: tuple[Horizon, ...], by_entry: Sequence[Any]
-) -> dict[str, Any]:
-    rows = [row for row in by_entry if row[PARTITION] == work.partition]
-    alive = {row[ENTRY]: row["tombstones_out"] for row in rows}
-    guards = {row[ENTRY]: row["guard_from"] for row in rows if row["guards"]}
-    return {
-        "tombstones_in": sum(row["tombstones_in"] for row in rows),
-        "tombstones_out": sum(alive.values()),
-        "guards": sum(row["guards"] for row in rows),
-        "horizons": [
-            [
-                h.end_offset,
-                h.horizon_ms,
-                alive.get(h.end_offset, 0),
-                min(h.swept_to, guards.get(h.end_offset, LONG_MAX)),
-            ]
-            for h in ledger
-        ],
-        "head_tombstones": alive.get(None, 0),
-    }
-
-
 def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:
     """Partition -> end of the logs whose last proof from nothing is too long ago."""
     interval_ms = configs.cleantail_full_proof_interval_ms
@@ -211,24 +146,6 @@ def _all_dirty(work: PartitionWork) -> bool:
 
 def _proven_ms(work: PartitionWork, state: PartitionState, proofs: dict[int, int], now_ms: int) -> int | None:
     return now_ms if work.partition in proofs or _all_dirty(work) else state.proven_ms
-
-
-def _next_ledger(
-    table: TopicTable,
-    unit: WorkUnit,
-    work: PartitionWork,
-    state: PartitionState,
-    came: Mapping[int, LateFiles],
-    expiring: bool,
-) -> tuple[Horizon, ...]:
-    """The ledger of horizons once this round is published; the clock of what it keeps for the first time starts now."""
-    if expiring:
-        return swept(work, state.horizons, unit.now_ms)
-    horizon_ms = min(unit.now_ms + table.topic.config.delete_retention_ms, LONG_MAX)
-    late = _late_tombstones(table, unit, work, came[work.partition])
-    if len(late) > LATE_LIMIT:
-        return (Horizon(max(work.end_offset, state.ledger_end_offset), horizon_ms),)
-    return with_late_tombstones(with_round(state.horizons, work.end_offset, horizon_ms), late, horizon_ms)
 
 
 def rows_by_log(frame: DataFrame) -> dict[int, dict[str, int]]:
@@ -250,14 +167,3 @@ def _measure(
     balance = measure["records_in"] - sum(gone.values()) - measure["records_out"]
     own = {"data_files_changed": data_files_changed, "imbalance": balance, "deleted": gone}
     return measure | own | {PARTITION: work.partition}
-
-
-def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, came: LateFiles) -> list[int]:
-    """Offsets of live tombstones that this round is the first to pass over, below the ledger's end: their clock starts
-    now."""
-    if not came:
-        return []
-    spans = [F.col(OFFSET).between(low, high - 1) & F.col("_file").isin(list(files)) for low, high, files in came]
-    late = table.at_branch(unit.branch).where((F.col(PARTITION) == work.partition) & F.col(VALUE).isNull())
-    rows = late.where(reduce(or_, spans)).select(OFFSET).limit(LATE_LIMIT + 1).collect()
-    return sorted(row[OFFSET] for row in rows)

@@ -19,8 +19,8 @@ from pyroaring import BitMap64
 
 from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.errors import TableError
+from cleantail.lake.delete_entries import REWRITE
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file
-from cleantail.lake.table_metadata import REWRITE
 from spark_jobs.iceberg.log_files import FIELD_ID, Deletes
 from spark_jobs.iceberg.positions import positions_of, vector_blob
 

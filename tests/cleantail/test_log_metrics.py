@@ -9,7 +9,8 @@ from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.watch import metrics as m
 from cleantail.watch.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
-from cleantail.watch.metrics import METRICS, Sample, by_metric, metrics_markdown
+from cleantail.watch.metric import Sample
+from cleantail.watch.metrics import METRICS, by_metric, metrics_markdown
 
 NOW_MS = 100 * HOUR_MS
 

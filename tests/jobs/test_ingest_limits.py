@@ -9,7 +9,7 @@ import pytest
 
 from cleantail.sources.digest_cache import FILE_NAME
 from cleantail.sources.kcat import Record
-from spark_jobs.engine.log_round import _database
+from spark_jobs.engine.task_database import task_database
 from spark_jobs.round.intake.ingest import BATCH_BYTES, BATCH_RECORDS, chunks
 from tests.jobs.test_rounds import record
 
@@ -79,7 +79,7 @@ def test_a_batch_ends_by_records_or_by_bytes():
 def test_the_database_of_a_task_opens_no_file_and_loads_no_extension(tmp_path):
     secret = tmp_path / "secret.csv"
     secret.write_text("a\n1\n")
-    with _database(1) as database:
+    with task_database(1) as database:
         with pytest.raises(duckdb.Error, match="disabled by configuration"):
             database.execute(f"SELECT * FROM read_csv('{secret}')")
         with pytest.raises(duckdb.Error, match="disabled|configuration"):

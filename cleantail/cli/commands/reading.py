@@ -40,7 +40,7 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
     from cleantail.lake.catalogs import load_table, open_catalog
     from cleantail.lake.records.reading import read_records
     from cleantail.lake.table_metadata import live_partitions, log_ends, log_starts, require_partition, snapshot_id_of
-    from cleantail.sources.kcat import format_record
+    from cleantail.sources.kcat_output import format_record
 
     found = call.topic(topic)
     table = load_table(open_catalog(call.platform, os.environ), found, call.platform)
@@ -79,7 +79,7 @@ def latest(
     from cleantail.lake.records.latest import load_latest
     from cleantail.lake.records.reading import records_of
     from cleantail.lake.table_metadata import require_partition
-    from cleantail.sources.kcat import format_record
+    from cleantail.sources.kcat_output import format_record
 
     found = call.topic(topic)
     with call.output.records_progress() as progress:

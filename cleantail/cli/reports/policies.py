@@ -12,8 +12,8 @@ from typing import Any
 
 from cleantail.cli.output import Page
 from cleantail.human import counted, duration, in_words, instant, interval, size
+from cleantail.whatif.observed_history import Basis
 from cleantail.whatif.policies import Comparison, Difference, Policy
-from cleantail.whatif.replay import Basis
 
 ROWS = (
     "rounds",

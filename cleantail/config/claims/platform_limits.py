@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.claims.source_paths import path_problem, written_problem
 from cleantail.config.platform import Platform, PlatformSettings
-from cleantail.config.topic import Alert, FileAlert, Topic
+from cleantail.config.topic import Topic
 from cleantail.config.yaml_file import Place, key_lines, key_text, line_of
 from cleantail.errors import ConfigError, Problem, not_allowed
 

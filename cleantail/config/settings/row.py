@@ -69,3 +69,13 @@ def cross_field_error(key: str, value: object, allowed: str, fact: str = "") -> 
     wrong with it, where that is not its value."""
     context = {"key": key, "value": value, "allowed": allowed, "fact": fact}
     return PydanticCustomError("cross_field", "{allowed}", context)
+
+
+def matching(pattern: str, allowed: str) -> Any:
+    """A field whose whole text matches `pattern`; `allowed` says so to people."""
+    return Field(pattern=f"^(?:{pattern})$", json_schema_extra={"x-allowed": allowed})
+
+
+def allowing(allowed: str) -> Any:
+    """A field with a rule of its own; `allowed` says to people what it lets through."""
+    return Field(json_schema_extra={"x-allowed": allowed})

@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 
+from cleantail.config.alert_channels import Alert
 from cleantail.config.events import Event
 from cleantail.config.platform import Platform
-from cleantail.config.topic import Alert, Topic
+from cleantail.config.topic import Topic
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.shown_records import ShownRecord, read_shown, snapshot_shown
 from cleantail_airflow.alerts.messages import Message

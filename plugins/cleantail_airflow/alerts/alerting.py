@@ -15,10 +15,11 @@ from typing import Any
 
 from airflow.sdk import Context
 
+from cleantail.config.alert_channels import Alert
 from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import parts_of
-from cleantail.config.topic import Alert, Topic
+from cleantail.config.topic import Topic
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState

@@ -19,7 +19,8 @@ from prometheus_client.exposition import choose_encoder
 from sqlalchemy import func, select
 
 from cleantail.config.claims.dag_ids import by_topic
-from cleantail.watch.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, Metric, Sample, by_metric
+from cleantail.watch.metric import Metric, Sample
+from cleantail.watch.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, by_metric
 from cleantail_airflow.metrics.scraped import samples_of
 from cleantail_airflow.page.dag_states import dag_states
 from cleantail_airflow.page.page_content import Content

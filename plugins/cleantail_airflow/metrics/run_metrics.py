@@ -16,7 +16,8 @@ from airflow.sdk.observability import stats
 
 from cleantail.config.topic import Topic
 from cleantail.watch.log_metrics import job_samples, log_samples
-from cleantail.watch.metrics import TIME_SINCE_LAST_RUN, Sample
+from cleantail.watch.metric import Sample
+from cleantail.watch.metrics import TIME_SINCE_LAST_RUN
 
 if TYPE_CHECKING:
     from cleantail.lake.runs.evaluate import RunPlan

@@ -12,9 +12,11 @@ from cleantail.rounds.history import saved
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
 from cleantail.watch.metadata_cache import Observed
-from cleantail.watch.metrics import LAST_RUN_FAILED, TOPICS, UP, Sample
+from cleantail.watch.metric import Sample
+from cleantail.watch.metrics import LAST_RUN_FAILED, TOPICS, UP
 from cleantail.watch.topic_states import State
-from cleantail_airflow.page.page_content import Content, row_of
+from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_rows import row_of
 
 TABLES_WITHIN_S = 2.0
 EVIDENCE_WITHIN_S = 2.0
