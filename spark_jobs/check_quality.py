@@ -1,6 +1,8 @@
 """Check a round on its branches before any reader sees it: Great Expectations on what was measured and on records.
 
-spark-submit spark_jobs/check_quality.py --config config --topic orders --round '{"round": …, "branches": […]}'
+    spark-submit spark_jobs/check_quality.py --config config --topic orders --round '{"round": …, "branches": […]}'
+
+The work itself is in spark_jobs/round/check.py.
 """
 
 from __future__ import annotations

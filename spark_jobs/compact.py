@@ -1,6 +1,8 @@
 """Compact one work unit: find superseded records from key columns, write delete files onto a branch.
 
-spark-submit spark_jobs/compact.py --config config --topic orders --unit '{"round": …}'
+    spark-submit spark_jobs/compact.py --config config --topic orders --unit '{"round": …}'
+
+The work itself is in spark_jobs/round/make.py.
 """
 
 from __future__ import annotations

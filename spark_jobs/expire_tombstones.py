@@ -1,6 +1,8 @@
 """Expire the tombstones whose horizon has come: branch, check and publish of their own, also without new data.
 
-spark-submit spark_jobs/expire_tombstones.py --config config --topic orders --round '{"now_ms": …}'
+    spark-submit spark_jobs/expire_tombstones.py --config config --topic orders --round '{"now_ms": …}'
+
+The work itself is in spark_jobs/round/expire.py.
 """
 
 from __future__ import annotations
@@ -14,11 +16,10 @@ from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, require_clock, run_job
 from spark_jobs.quality.expectations import preload
+from spark_jobs.round.run import expire_round
 
 
 def _work(job: Job) -> dict[str, Any]:
-    from spark_jobs.round.run import expire_round
-
     given = json.loads(job.arguments.round)
     require_clock(job.platform, given["now_ms"])
     preload()

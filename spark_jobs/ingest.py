@@ -1,6 +1,8 @@
 """Append files of kcat -J lines to a topic's table, each exactly once.
 
-spark-submit spark_jobs/ingest.py --config config --topic orders --file landing/orders-0001.jsonl.gz
+    spark-submit spark_jobs/ingest.py --config config --topic orders --file landing/orders-0001.jsonl.gz
+
+The work itself is in spark_jobs/round/intake/ingest.py.
 """
 
 from __future__ import annotations

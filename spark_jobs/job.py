@@ -18,8 +18,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import require_usable
+from cleantail.lake.outside_errors import explained
 from cleantail.lake.runs.clocks import SKEW_MS, require_past
-from cleantail.outside_errors import explained
 
 logger = logging.getLogger("cleantail.job")
 

@@ -1,6 +1,8 @@
 """Reclaim space when it is due: rewrite files with many deleted records, merge small ones, expire snapshots.
 
-spark-submit spark_jobs/reclaim.py --config config --topic orders
+    spark-submit spark_jobs/reclaim.py --config config --topic orders
+
+The work itself is in spark_jobs/round/upkeep/reclaim.py.
 """
 
 from __future__ import annotations

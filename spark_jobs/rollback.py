@@ -1,6 +1,8 @@
 """Undo published rounds: table and state as before them, in one commit, with everything appended since.
 
-spark-submit spark_jobs/rollback.py --config config --topic orders --to last --by anna
+    spark-submit spark_jobs/rollback.py --config config --topic orders --to last --by anna
+
+The work itself is in spark_jobs/round/undo/rollback.py.
 """
 
 from __future__ import annotations
@@ -15,17 +17,17 @@ from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, run_job
 from spark_jobs.round.undo.evidence_of_undoing import require_new
-from spark_jobs.round.undo.rollback import LAST, _positions, _require_meant, rollback_topic, target
+from spark_jobs.round.undo.rollback import LAST, positions_of, require_meant, rollback_topic, target
 
 
 def _work(job: Job) -> dict[str, Any]:
     request = job.arguments.request
     if done := done_already(job.topic, job.platform, request):
         known = {"ok": True, "snapshot_id": done.snapshot_id, "undone": done.summary.get(UNDONE), "done_before": True}
-        return known | _positions(job.topic, job.platform)
+        return known | positions_of(job.topic, job.platform)
     require_new(job.platform, job.topic, request)
     planned, logs = preview(job.topic, job.platform, job.arguments.to)
-    _require_meant(job.topic, planned, job.arguments.asked_ms)
+    require_meant(job.topic, planned, job.arguments.asked_ms)
     spark = start_session(job.platform, f"cleantail rollback {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
     return rollback_topic(table, job.platform, planned, logs, job.arguments.by, job.now_ms, request)

@@ -1,6 +1,6 @@
 """Makes the class archive (Java's class-data sharing) with which every later Spark application starts faster.
 
-    python -m spark_jobs.class_archive [--jars DIRECTORY] [--within SECONDS]
+    python -m cleantail.cli.class_archive [--jars DIRECTORY] [--within SECONDS]
 
 A small topic goes through ingestion and two runs in a temporary place; the JVM that did it writes the classes that it
 had loaded to DIRECTORY/classes.jsa. A JVM of another Java, or with other jars, passes the archive over.
@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from cleantail.config.loading import load_platform
 from cleantail.lake.catalog_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JARS_VARIABLE, JVM_OPTIONS, SMALL_RUN
@@ -51,7 +52,7 @@ def make_archive(archive: Path, work: Path) -> None:
     half.rename(archive)
 
 
-def _session():  # type: ignore[no-untyped-def]
+def _session() -> Any:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
@@ -94,7 +95,7 @@ def _lines(first: int) -> Iterator[str]:
 
 def made_within(archive: Path, work: Path, seconds: float) -> int:
     """Makes it in a process of its own, which is killed with all that it has started when its time is over."""
-    command = [sys.executable, "-m", "spark_jobs.class_archive", "--jars", str(archive.parent), "--work", str(work)]
+    command = [sys.executable, "-m", "cleantail.cli.class_archive", "--jars", str(archive.parent), "--work", str(work)]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         return process.wait(seconds)

@@ -135,7 +135,7 @@ def resolve_log_state(
 
 
 def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:
-    """What will become of the log's records without a key (cleantail.keyless)."""
+    """What will become of the log's records without a key (cleantail.log.keyless)."""
     return keyless_note(log.cleanable_keyless, log.uncleanable_keyless, configs)
 
 

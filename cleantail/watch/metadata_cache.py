@@ -21,11 +21,11 @@ from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.catalog_errors import cause
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.evidence_rows import read_evidence
+from cleantail.lake.outside_errors import explained
 from cleantail.lake.runs.readers import registered_in
 from cleantail.lake.runs.rolling_back import history_of
 from cleantail.lake.table_metadata import TableFacts, table_facts
 from cleantail.log.reader_positions import Reader, namespace_of
-from cleantail.outside_errors import explained
 from cleantail.rounds.history import SizePoint, size_point
 from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback import UndoneRound, published_rounds, rollbacks

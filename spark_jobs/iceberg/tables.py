@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,29 +17,16 @@ from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, PROPERTY_SI
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.rounds.approval import can_be_held
+from spark_jobs.iceberg.branches import change_refs, made_at_s
 from spark_jobs.iceberg.changes import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
 from spark_jobs.iceberg.mapping import as_topic_table
-from spark_jobs.iceberg.refusals import REF_ATTEMPTS, conflict, java_message, lost, void
+from spark_jobs.iceberg.refusals import java_message, void
 from spark_jobs.iceberg.vectors import FilesOf, Found
-
-BRANCH_PREFIXES = ("ct_", "in_", "rw_")
-"""Branches of ours: a round, an ingestion, a rewrite."""
 
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
-
-
-def branch_name(stem: str) -> str:
-    """`stem` with the time of making, by which a branch that was left behind is known."""
-    return f"{stem}_{time.time_ns() // 1_000_000_000}"
-
-
-def _made_at_s(branch: str) -> float:
-    """Unix seconds; never stale where the branch is not ours."""
-    made = branch.rpartition("_")[2]
-    return int(made) if branch.startswith(BRANCH_PREFIXES) and made.isdigit() else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +113,12 @@ class TopicTable:
         """A branch at `snapshot_id` (at what `main` has when None), replacing one that a killed run left behind."""
         at = () if snapshot_id is None else (snapshot_id,)
         self.drop_branch(branch)
-        self._change_refs(lambda table: table.manageSnapshots().createBranch(branch, *at))
+        change_refs(self.load, lambda table: table.manageSnapshots().createBranch(branch, *at))
 
     def drop_branch(self, branch: str) -> None:
-        self._change_refs(
-            lambda table: table.manageSnapshots().removeBranch(branch) if table.refs().containsKey(branch) else None
+        change_refs(
+            self.load,
+            lambda table: table.manageSnapshots().removeBranch(branch) if table.refs().containsKey(branch) else None,
         )
 
     def drop_branches(self, branches: Iterable[str]) -> None:
@@ -139,27 +126,11 @@ class TopicTable:
         for branch in dict.fromkeys(branches):
             self.drop_branch(branch)
 
-    def _change_refs(self, change: Callable[[Any], Any | None]) -> None:
-        """Commits what `change` makes of the table, if anything. Iceberg tries an append again that lost against
-        another commit, but not a change of branches. Raises ConflictError when it lost every time."""
-        for attempt in range(1, REF_ATTEMPTS + 1):
-            update = change(self.load())
-            if update is None:
-                return
-            try:
-                update.commit()
-            except Py4JJavaError as e:
-                if attempt == REF_ATTEMPTS or not lost(e):
-                    raise conflict(e) from None
-            else:
-                return
-            time.sleep(random.uniform(0.02, 0.1) * attempt)
-
     def drop_stale_branches(self) -> list[str]:
         """Branches of ours that were made long ago, by the real clock: killed runs left them."""
         waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if can_be_held(self.topic) else 0
         older_than_s = time.time() - STALE_BRANCH_S - waits_s
-        stale = [name for name in each(self.load().refs().keySet()) if _made_at_s(name) < older_than_s]
+        stale = [name for name in each(self.load().refs().keySet()) if made_at_s(name) < older_than_s]
         for name in stale:
             self.drop_branch(name)
         return stale

@@ -20,7 +20,8 @@ from cleantail.log.round_state import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.transforms.guards import GUARDS, with_guards
 from spark_jobs.engine.transforms.winners import columns_of, span_condition
-from spark_jobs.iceberg.tables import TopicTable, branch_name
+from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.iceberg.vectors import count_by_log, with_place
 
 NONE_FRESH: Mapping[int, int] = {}

@@ -39,8 +39,9 @@ from spark_jobs.engine.transforms.winners import (
     where_full,
 )
 from spark_jobs.engine.trickle import touched_keys
+from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.session import grouped_by_log
-from spark_jobs.iceberg.tables import TopicTable, branch_name
+from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.iceberg.vectors import FilesOf, Found, count_by_log, together, with_place, without
 
 

@@ -12,7 +12,7 @@ from cleantail.cli import main
 from cleantail.cli.commands import planning, rounds
 from cleantail.cli.parameters import CLOCK
 from cleantail.errors import ConflictError
-from cleantail.lake.runs.readers import set_position
+from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 
 REPOSITORY = Path(__file__).parents[2]

@@ -13,12 +13,8 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.rounds.answers import answered, question, read_answer, write_answer
 from cleantail.rounds.checked_rounds import CHECKED_ROUND, recorded, told_by
-from spark_jobs.round import check as check_quality
-from spark_jobs.round import expire as expire_tombstones
-from spark_jobs.round import make as compact
-from spark_jobs.round import publish
+from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
 from spark_jobs.round.evidence import evidence_table
-from spark_jobs.round.undo import rollback
 from tests.jobs.test_held_rounds import SHORT, branches, checked_round, ingest, log_of, summary_of
 from tests.jobs.test_rounds import NOW, offsets, record
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cleantail.lake.runs.readers import set_position
+from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, states_of_properties
 from cleantail.rounds.rollback import packed
 from cleantail_airflow.page import mount as page

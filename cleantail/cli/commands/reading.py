@@ -122,10 +122,10 @@ _name = click.argument("name", metavar="NAME", help="The reader's name.")
 )
 def set_reader(call: Invocation, topic: str, name: str, partition: int, offset: int, back: bool) -> int:
     """Register a reader, or move its position."""
-    from cleantail.lake.runs import readers
+    from cleantail.lake.runs.reader_registration import set_position
 
     found, catalog = _readers_of(call, topic)
-    readers.set_position(catalog, found, name, partition, offset, back=back)
+    set_position(catalog, found, name, partition, offset, back=back)
     return _show_readers(call, found, catalog)
 
 

@@ -27,9 +27,9 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from cleantail.config.claims.dag_ids import by_topic, dag_id_of, dag_ids_of
 from cleantail.errors import CleantailError, HeldError
+from cleantail.lake.outside_errors import explained
 from cleantail.lake.runs.releasing import release
 from cleantail.log.round_state import COMPACT
-from cleantail.outside_errors import explained
 from cleantail.rounds.approval import may_decide, require_approver
 from cleantail_airflow.metrics.exposition import exposition
 from cleantail_airflow.metrics.metrics_access import SCRAPER, Scraper

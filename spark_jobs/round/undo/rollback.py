@@ -67,11 +67,11 @@ def rollback_topic(
         **planned.as_json(),
         "partitions": [asdict(log) for log in logs],
         "snapshot_id": snapshot_id,
-        **_positions(table.topic, platform, planned.states),
+        **positions_of(table.topic, platform, planned.states),
     }
 
 
-def _positions(topic: Topic, platform: Platform, undone: Iterable[int] | None = None) -> dict[str, Any]:
+def positions_of(topic: Topic, platform: Platform, undone: Iterable[int] | None = None) -> dict[str, Any]:
     """For those who read after the topic: which logs have changed (of a rollback done before: any may have), and the
     clean point of every log as it is now."""
     facts = read_facts(topic, platform)
@@ -89,7 +89,7 @@ def target(text: str) -> int | None:
     return int(text)
 
 
-def _require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
+def require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
     """Raises HeldError where a round would be undone that was published after the rollback was asked for: a task that
     waited, or was cleared days later by somebody else, would undo what nobody has looked at."""
     later = [u.round for u in planned.undone if asked_ms is not None and u.at_ms > asked_ms]

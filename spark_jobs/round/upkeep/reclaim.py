@@ -35,9 +35,10 @@ from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.reclaiming import RECLAIMED, resolve_reclaim
 from cleantail.log.policy.join_plans import parallelism
 from cleantail.log.segments import DataFile
+from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import replace_files
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
-from spark_jobs.iceberg.tables import TopicTable, branch_name
+from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_reclaim
 from spark_jobs.round.upkeep.evidence_upkeep import merge_evidence
 from spark_jobs.round.upkeep.side_tables import reclaim_side_tables
