@@ -18,7 +18,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import require_usable
-from cleantail.lake.outside_errors import explained
+from cleantail.lake.outside_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_past
 
 logger = logging.getLogger("cleantail.job")
@@ -56,7 +56,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def run_job(arguments: argparse.Namespace, work: Callable[[Job], dict[str, Any]]) -> int:
-    """Resolves the arguments, does the work, writes the result file also when it fails, and returns the exit code."""
+    """Resolves the arguments, does the work, writes the result file also when it fails, and returns the exit code.
+
+    A defect leaves no result, as a killed job. Of what it raised the log has the frames, and no message that may quote
+    a record.
+    """
     form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
     logging.getLogger("cleantail").setLevel(logging.INFO)
@@ -68,10 +72,13 @@ def run_job(arguments: argparse.Namespace, work: Callable[[Job], dict[str, Any]]
         result, code = {"ok": False, "error": str(e)}, e.exit_code
         logger.error("%s", e)
     except Exception as e:
-        if (known := explained(e)) is None:
+        if os.environ.get(DEBUG_VARIABLE):
             raise
+        known = explained(e)
+        logger.error("%s\n%s", known or "a defect of Cleantail", stack_of(e))
+        if known is None:
+            return RED
         result, code = {"ok": False, "error": str(known)}, known.exit_code
-        logger.exception("%s", known)
     if arguments.result:
         arguments.result.write_text(json.dumps(result))
     logger.info("ended with exit code %s: %s", code, in_short(result))

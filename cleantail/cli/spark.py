@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 CANCEL_S = 0.2
 """So often Spark's jobs are cancelled after Ctrl-C, until the work has ended."""
 
+CANCEL_WITHIN_S = 10
+
 
 @contextmanager
 def spark_session(platform: Platform, name: str, progress: Progress, records: int | None = None) -> Iterator[Any]:
@@ -38,6 +40,7 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
     Raises KeyboardInterrupt where the block fails because of it. A block that ends well all the same has done its work.
     """
     asked, ended = threading.Event(), threading.Event()
+    canceller: list[threading.Thread] = []
 
     def cancel() -> None:
         while not ended.is_set():
@@ -48,7 +51,8 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
         if asked.is_set():
             raise KeyboardInterrupt
         asked.set()
-        threading.Thread(target=cancel, daemon=True).start()
+        canceller.append(threading.Thread(target=cancel, daemon=True))
+        canceller[0].start()
 
     if threading.current_thread() is not threading.main_thread():  # only there signals are handled
         yield
@@ -62,4 +66,6 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
         raise
     finally:
         ended.set()
+        for thread in canceller:  # a cancellation that is under way would meet the next work
+            thread.join(CANCEL_WITHIN_S)
         signal.signal(signal.SIGINT, before)

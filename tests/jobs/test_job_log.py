@@ -1,6 +1,8 @@
 """What a job says in its log when it ends: one line of numbers and names, no wall of JSON before a reason."""
 
-from spark_jobs.job import in_short
+import pyarrow as pa
+
+from spark_jobs.job import in_short, parser, run_job
 
 
 def test_a_result_is_one_short_line_without_what_is_nested_or_holds_data():
@@ -18,3 +20,37 @@ def test_a_result_is_one_short_line_without_what_is_nested_or_holds_data():
         "data_docs": "/home/" + "x" * 300,
     }
     assert in_short(result) == "ok False, round r1, held_back [1, 2], checks_passed 9"
+
+
+def test_of_a_defect_the_log_has_the_frames_and_not_what_it_quotes(tmp_path, monkeypatch, caplog):
+    """And no result: the task then tells that its job crashed, and of what."""
+    config = topic_at(tmp_path, monkeypatch)
+
+    def work(_):
+        return {}["a key " + "of a record"]
+
+    code = run_job(parser("x").parse_args([*config, "--result", str(tmp_path / "result.json")]), work)
+    assert (code, (tmp_path / "result.json").exists()) == (1, False)
+    assert "in work" in caplog.text and caplog.text.rstrip().endswith("KeyError")
+    assert "a key of a record" not in caplog.text
+
+
+def test_of_an_error_of_arrow_neither_log_nor_result_have_what_it_quotes(tmp_path, monkeypatch, caplog):
+    config = topic_at(tmp_path, monkeypatch)
+    code = run_job(
+        parser("x").parse_args([*config, "--result", str(tmp_path / "result.json")]),
+        lambda _: pa.array(["of " + "a record"]).cast(pa.int64()),
+    )
+    assert code == 4
+    result = (tmp_path / "result.json").read_text()
+    assert "pyarrow.lib.ArrowInvalid" in result and "pyarrow.lib.ArrowInvalid" in caplog.text
+    assert "of a record" not in result + caplog.text
+
+
+def topic_at(place, monkeypatch):
+    """Arguments of a job whose topic has no table yet."""
+    monkeypatch.setenv("CLEANTAIL_HOME", str(place / "home"))
+    monkeypatch.delenv("CLEANTAIL_DEBUG", raising=False)
+    (place / "config" / "topics").mkdir(parents=True)
+    (place / "config" / "topics" / "orders.yaml").write_text("topic: orders\n")
+    return ["--config", str(place / "config"), "--topic", "orders"]
