@@ -14,6 +14,7 @@ from cleantail.home.locks import exclusive
 from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
 from cleantail.lake.catalog_settings import pyiceberg_properties
+from cleantail.lake.neighbours import require_own_metadata_log
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -73,8 +74,10 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
 
 def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> None:
     """Raises, before a JVM is started, OutsideError when the catalog is out of reach, TableError when the table is not
-    the topic's."""
-    load_table(open_catalog(platform, env), topic, platform)
+    the topic's, and when a commit to it would delete metadata files of another one."""
+    table = load_table(open_catalog(platform, env), topic, platform)
+    if table is not None:
+        require_own_metadata_log(topic.table, table.location(), table.metadata)
 
 
 def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField
 from cleantail.cli import main
 from cleantail.config.loading import load_platform
 from cleantail.errors import TableError
-from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.catalogs import open_catalog, require_usable
 from cleantail.lake.neighbours import (
     may_delete_files,
     named_files,
@@ -159,6 +159,8 @@ def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders
         transaction._apply((SetLocationUpdate(location=moved),))
     with pytest.raises(TableError, match=r"its log of metadata names .* a commit would delete it; nothing was changed"):
         require_own_metadata_log("cleantail.orders", table.location(), table.metadata)
+    with pytest.raises(TableError, match="a commit would delete it"):  # asked before every command and job that commits
+        require_usable(orders_table.topic, orders_table.platform, os.environ)
 
 
 class Guarded(RestCatalog):
