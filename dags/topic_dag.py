@@ -170,13 +170,13 @@ def _tasks(topic: Topic, config_dir: str) -> None:
     common: dict[str, Any] = {"topic": topic.topic, "config_dir": config_dir}
     spark = {**common, "pool": POOL}
     held = can_be_held(topic)
-    asks = {"topic": topic, "config_dir": config_dir}
+    asks: dict[str, Any] = {"topic": topic, "config_dir": config_dir}
     evaluate = EvaluateOperator(task_id=EVALUATE, trigger_rule="none_failed", **common)
     with _group("round", "What a round does: compact, check, publish"):
         compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
         tasks = [evaluate, compact.expand(unit=evaluate.output), CheckQualityOperator(task_id=CHECK_QUALITY, **spark)]
         if held:
-            early = {"trigger_rule": "one_done", "retries": 0, "early": True}
+            early: dict[str, Any] = {"trigger_rule": "one_done", "retries": 0, "early": True}
             tasks.append(AlertOperator(task_id=ALERT_EARLY, **early, **common))
             tasks.append(ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, trigger_rule="one_done", **asks))
         # where nothing has to be asked approve is skipped, which is no reason not to publish

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -15,7 +15,7 @@ from cleantail.log.policy.join_plans import parallelism
 from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.deleted_versions import remembered
 from spark_jobs.engine.log_round import LogTask, Outcome
-from spark_jobs.iceberg.log_files import with_branch
+from spark_jobs.iceberg.log_files import LogFile, with_branch
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.iceberg.vectors import FilesOf
 
@@ -49,7 +49,7 @@ def answers(
 def _tasks(
     table: TopicTable, platform: Platform, unit: WorkUnit, base: FilesOf, branch: FilesOf | None
 ) -> list[LogTask]:
-    files = base.of_logs(_logs(unit))
+    files: Mapping[int, Sequence[LogFile]] = base.of_logs(_logs(unit))
     if branch is not None:
         files = with_branch(files, branch.of_logs(_logs(unit)))
     cores, columns = parallelism(platform.spark.master, platform.spark.conf), base.key_columns()

@@ -51,7 +51,7 @@ def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location
     properties = texts(table.properties())
     if not may_delete_files(properties):
         return 0
-    collected = spark._jvm.java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
+    collected = _jvm(spark).java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
     action = _actions(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
     result = action.usePrefixListing(listed_by_io(table)).execute()
     folders = own_folders(location, properties)
@@ -68,7 +68,7 @@ def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], l
     by_kind: dict[str, list[str]] = {}
     for path, kind in files:
         by_kind.setdefault(kind, []).append(path)
-    jvm = spark._jvm
+    jvm = _jvm(spark)
     for kind, paths in by_kind.items():
         foreign = set(outside(paths, location))
         for path in sorted(foreign):
@@ -78,4 +78,8 @@ def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], l
 
 
 def _actions(spark: SparkSession) -> Any:
-    return spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+    return _jvm(spark).org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark._jvm

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -33,7 +34,8 @@ def start(settings: Mapping[str, str]) -> None:
     threading.Thread(target=_pass_on, args=(reading,), name="stderr of the JVM", daemon=True).start()
     try:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": writing}))
+        launch: Callable[..., Any] = launch_gateway
+        SparkContext._ensure_initialized(gateway=launch(conf, {"stderr": writing}))
     finally:
         os.close(writing)
 

@@ -28,9 +28,10 @@ def lost(error: Py4JJavaError) -> bool:
 
 def conflict(error: Py4JJavaError) -> Exception:
     """A ConflictError where Iceberg refused the commit because of what others committed, else the error itself."""
+    same: Exception = error
     if "ValidationException" in _kinds(error) or lost(error):
         return ConflictError(f"the table changed in a way that makes this result void: {java_message(error)}")
-    return error
+    return same
 
 
 def void(error: IllegalArgumentException) -> Exception:

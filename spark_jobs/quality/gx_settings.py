@@ -13,7 +13,8 @@ BY_LOG: Format = {"result_format": "COMPLETE", "unexpected_index_column_names": 
 """The measures are one row a log, and tell which."""
 COUNTED: Format = {"result_format": "BASIC", "partial_unexpected_count": 0, "exclude_unexpected_values": True}
 """Of records, how many failed."""
-LOCATED: Format = COUNTED | {
+LOCATED: Format = {
+    **COUNTED,
     "result_format": "SUMMARY",
     "partial_unexpected_count": EXAMPLES,
     "unexpected_index_column_names": [OFFSET],

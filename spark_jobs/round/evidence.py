@@ -181,7 +181,7 @@ def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def append_rows(evidence: Table, table: TopicTable, rows: Iterable[Mapping[str, Any]]) -> None:
     """Rows about the topic in one commit, with who writes and when; what a row does not say is empty."""
     common = EMPTY | columns_of(os.environ) | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
-    made = pa.Table.from_pylist([common | row for row in rows], SCHEMA)
+    made = pa.Table.from_pylist([{**common, **row} for row in rows], SCHEMA)
     if made.num_rows:
         evidence.append(made)
         _forget_old_snapshots(evidence)

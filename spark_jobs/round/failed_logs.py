@@ -38,7 +38,8 @@ def keep_failed(table: TopicTable, checked: Mapping[str, Any], units: Sequence[W
     A log that is held back for records without a key has none: nothing of it was changed."""
     if not table.topic.config.cleantail_failed_branch_retention_ms:
         return {}
-    kept, red = {}, failed_logs(checked).keys() - held_logs(checked["units"])
+    kept: dict[int, str] = {}
+    red = failed_logs(checked).keys() - held_logs(checked["units"])
     for unit in units:
         failed = [w.partition for w in unit.partitions if w.partition in red]
         if failed and table.load().refs().containsKey(unit.branch):

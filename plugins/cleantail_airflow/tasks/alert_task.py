@@ -105,7 +105,7 @@ def clock_of(context: Context, platform: Platform) -> int:
 
 def task_states(context: Context) -> list[dict[str, Any]]:
     """Task id, map index and state of every task instance of the run that has ended."""
-    ti = context["ti"]
+    ti: Any = context["ti"]
     found = ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
     return [dict(row) for row in found if row["task_id"] not in (OUTCOME, ALERT, ALERT_EARLY)]
 
@@ -123,7 +123,7 @@ def failed_tasks(states: Iterable[dict[str, Any]], context: Context) -> list[Fai
 
 def _failed_task(task_id: str, map_index: int | None, runs: str, context: Context) -> FailedTask:
     mapped = map_index is not None and map_index >= 0
-    where = {"map_indexes": map_index} if mapped else {}
+    where: dict[str, Any] = {"map_indexes": map_index} if mapped else {}
     note = context["ti"].xcom_pull(task_ids=task_id, key=NOTE, **where)
     link = f"{runs}/tasks/{task_id}" + (f"/mapped/{map_index}" if mapped else "")
     return FailedTask(task_id, reason_in(note), link, tuple(red_in(note)), at_ms_in(note))

@@ -94,6 +94,7 @@ class ApproveOperator(HITLOperator):
         from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
+        people: Any = [{"id": user["id"], "name": user["name"]} for user in self.assigned_users or ()]
         asked = CreateHITLDetailPayload(
             ti_id=context["ti"].id,
             options=self.options,
@@ -101,7 +102,7 @@ class ApproveOperator(HITLOperator):
             body=self.body,
             defaults=self.defaults,
             params={},
-            assigned_users=[{"id": user["id"], "name": user["name"]} for user in self.assigned_users or ()],
+            assigned_users=people,
         )
         kept: Any = SUPERVISOR_COMMS.send(msg=asked)
         if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(asked.assigned_users or ()):
