@@ -33,7 +33,7 @@ from cleantail_airflow.places import ROOT
 from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets
 
 DEFAULT_PORT = 8080
-HEALTHY_WITHIN_S = 180
+HEALTHY_WITHIN_S = 300
 TASKS_STOPPED_WITHIN_S = 20
 STOPPED_WITHIN_S = 45
 REST_STOPPED_WITHIN_S = 5

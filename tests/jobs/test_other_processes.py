@@ -15,9 +15,9 @@ from tests.model import changelog, compacted, without_tombstones
 APPENDER = """
 import os, sys
 from pathlib import Path
-from cleantail.config import find_topic, load_platform
+from cleantail.config.loading import find_topic, load_platform
 from spark_jobs.ingest import ingest_files
-from spark_jobs.session import start_session
+from spark_jobs.iceberg.session import start_session
 
 config, name, files = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 platform, topic = load_platform(config, os.environ), find_topic(name, config, os.environ)

@@ -45,8 +45,8 @@ NEEDED = {
 JOB = """
 import argparse, json, os
 from pathlib import Path
-from cleantail.config import load_platform
-from spark_jobs.session import start_session
+from cleantail.config.loading import load_platform
+from spark_jobs.iceberg.session import start_session
 given = argparse.ArgumentParser()
 for name in ("--config", "--topic", "--result"):
     given.add_argument(name)
