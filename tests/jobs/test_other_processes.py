@@ -16,7 +16,7 @@ APPENDER = """
 import os, sys
 from pathlib import Path
 from cleantail.config.loading import find_topic, load_platform
-from spark_jobs.ingest import ingest_files
+from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.iceberg.session import start_session
 
 config, name, files = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
