@@ -12,7 +12,7 @@ from cleantail.config.claims.dag_ids import PREFIX_CHARS
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.limit_configs import LimitConfigs
 from cleantail.config.settings.row import Model, cross_field_error
-from cleantail.config.spark_network import network_problem
+from cleantail.config.spark_network import MASTER, network_problem
 from cleantail.config.topic import TopicDefaults
 
 Identifier = Annotated[
@@ -105,14 +105,16 @@ class Spark(Model):
     )
     insecure: bool = Field(
         default=False,
-        description="Whether a cluster master may go without authentication and encryption: for a network that is "
-        "closed by other means.",
+        description="Whether a cluster master may go without authentication and encryption, and a local one without "
+        "authentication: for a network that is closed by other means, and a machine without other users.",
     )
 
     @model_validator(mode="after")
     def _network_is_closed(self) -> Self:
+        if MASTER in self.conf:
+            raise cross_field_error(f"conf.{MASTER}", self.conf[MASTER], "platform.spark.master: there it is looked at")
         if allowed := network_problem(self.master, self.conf, self.insecure):
-            raise cross_field_error("master", self.conf.get("spark.master", self.master), allowed)
+            raise cross_field_error("master", self.master, allowed)
         return self
 
 

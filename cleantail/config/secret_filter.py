@@ -15,15 +15,15 @@ SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; wri
 
 _SURE = re.compile(
     r"passw|passphrase|secret|token|credential(?!s?[._-]?provider)|jaas|conn(ection)?[._-]?str(ing)?\b"
-    r"|(access|private|api|account|shared|signing|encryption|subscription|functions?|master|hmac|ssh)"
+    r"|(access|private|api|account|shared|signing|encryption|decryption|sse|subscription|functions?|master|hmac|ssh)"
     r"[._-]?key(?![._-]?(store|size|length))",
     re.IGNORECASE,
 )
 """Parts of names that are of a secret wherever they stand."""
 # fmt: off
 _WORDS = frozenset({
-    "apikey", "auth", "authorization", "bearer", "cookie", "credentials", "creds", "jwt", "keypass", "pass", "passcode",
-    "pat", "private", "pw", "pwd", "sas", "sig", "signature", "storepass", "userpass", "userpwd",
+    "apikey", "auth", "authorization", "bearer", "cookie", "credentials", "creds", "dsn", "jwt", "keypass", "pass",
+    "passcode", "pat", "private", "pw", "pwd", "sas", "sig", "signature", "storepass", "userpass", "userpwd",
 })
 """Words of names that are of a secret unless the name goes on to say what about it: auth.type, sas.provider."""
 _ABOUT = frozenset({
@@ -40,20 +40,30 @@ _MODES = frozenset({
 """Values that name a way to log in, as fs.azure.account.auth.type.ACCOUNT has them."""
 _PASSING = re.compile(r"pass[_-]?through", re.IGNORECASE)
 """A pass that opens nothing."""
+_KEPT = re.compile(r"arn:[a-z-]+:(kms|secretsmanager):[\w:/+=,.@-]+")
 _PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*){2,}")
 _SECRET_VALUE = re.compile(
-    # a password may have a / in it, where a port has none before it
-    r"://[^/\s@:]*:(?!\d{1,5}(?:[/?#,]|$))[^\s@]{1,1024}@"
-    r"|https?://[^/\s@:]{1,1024}@"
+    r"jdbc:oracle:\w{1,8}:[^\s/@:]{1,128}/[^\s@]{1,128}@"
     r"|(?:password|passphrase|passcode|passwd|pwd|secret|token|accountkey|accesskey|access_key|apikey|api_key|api-key"
     r"|sharedaccesssignature|credential)\s?="
-    r"|sharedaccesssignature |(?:^|[?&;,\s])(?:sig|signature)="
+    r"|sharedaccesssignature |(?:^|[?&;,\s])(?:sig|signature)=|x-amz-signature="
+    rf"|[?&](?:sas|auth)=(?!(?:{'|'.join(sorted(_MODES))})(?:[&#\s]|$))[^&#\s]"
+    # `password: who and when` is prose; what has a digit, ends the line or comes before another name is none
+    r"|(?:password|passphrase|passcode|passwd|pwd)[\"']?\s?:(?!:)\s?"
+    r"(?:\S{0,64}\d|[^\s,;}]{1,128}(?:[,;}\n]|\s*$|\s[\w.-]{1,64}\s?[:=]))"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY"
-    r"|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20}|\bxox[abeprs]-[0-9A-Za-z]|\beyJ[\w-]{8,4096}\.eyJ"
-    r"|hooks\.slack\.com/services/T",
+    r"|\bgh[pousr]_[A-Za-z0-9]{20}|\bgithub_pat_\w{20}|\bglpat-[\w-]{16}|\b[sr]k_live_[0-9A-Za-z]{16}"
+    r"|\bnpm_[0-9A-Za-z]{36}|(?-i:\bAIza[\w-]{35}|\bA[KS]IA[0-9A-Z]{16}\b)"
+    r"|\bxox[abeprs]-[0-9A-Za-z]|\beyJ[\w-]{8,4096}\.eyJ"
+    r"|hooks\.slack\.com/services/T|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com|outlook\.office\.com/webhook",
     re.IGNORECASE,
 )
+_USER = re.compile(r"://([^/@:]*)([@:])")
+_PORT = re.compile(r"\d{1,5}(?=[/?#,]|$)")
+_DIGITS_AND_SLASH = re.compile(r"\d{1,5}/[^?#@:]*@")
+_PLAIN_SCHEMES = ("http", "https", "docker", "oci")
+"""Their paths may have an @ of their own: host:8181/lake@main."""
 _LOGIN = re.compile(r"(?:authorization:\s*)?(?:bearer|basic|digest|negotiate)\s+[A-Za-z0-9._~+/=,:\"-]+", re.IGNORECASE)
 """A header's value, and nothing else: `Basic customer data` is prose."""
 
@@ -71,15 +81,32 @@ def is_secret(key: str, value: object) -> bool:
 
 
 def _says_where(words: list[str], value: object) -> bool:
-    """Of a secret: the file that it is in, the class that gives it, or how long it lasts."""
+    """Of a secret: the file that it is in, the service that keeps it, the class that gives it, how long it lasts."""
     if words[-1:] == ["ms"] and str(value).isdecimal():
         return True
     if not isinstance(value, str) or not words:
         return False
     of_file = words[-1] in ("file", "path", "location") and re.match(r"(file:)?/[^\s=?&]*$", value)
-    return bool(of_file or ("provider" in words and _CLASS.fullmatch(value)))
+    return bool(of_file or _KEPT.fullmatch(value) or ("provider" in words and _CLASS.fullmatch(value)))
 
 
 def is_secret_value(value: str) -> bool:
     """Whether a text is written as a secret is: an address with a login, password=…, Bearer …"""
-    return bool(_SECRET_VALUE.search(value) or _LOGIN.fullmatch(value.strip()))
+    return bool(_SECRET_VALUE.search(value) or _LOGIN.fullmatch(value.strip()) or any(map(_has_login, value.split())))
+
+
+def _has_login(word: str) -> bool:
+    """Whether a text without blanks has an address with a password or, of the web, a user. It is looked at once: what
+    ends the name of a user begins the next address at the earliest."""
+    last_at = word.rfind("@")
+    for user in _USER.finditer(word, 0, last_at + 1):
+        scheme = word[max(0, user.start() - 6) : user.start()].lower()
+        if user[2] == "@":
+            is_login = bool(user[1]) and scheme.endswith(("http", "https"))
+        elif _PORT.match(word, user.end()):
+            is_login = not scheme.endswith(_PLAIN_SCHEMES) and bool(_DIGITS_AND_SLASH.match(word, user.end()))
+        else:
+            is_login = True  # a password may have a / in it, where a port has none before it
+        if is_login:
+            return True
+    return False

@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+MASTER = "spark.master"
+"""No setting of platform.spark.conf: it would win over the master that was looked at, which Airflow's connection may
+name as well."""
 AUTHENTICATE = "spark.authenticate"
 ENCRYPTIONS = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 """Spark's two ways to encrypt what its processes send each other; one is enough."""
@@ -26,11 +29,17 @@ def authentication(master: str) -> dict[str, str]:
 
 
 def network_problem(master: str, conf: Mapping[str, str], insecure: bool) -> str | None:
-    """What a cluster master lacks, in words of what is allowed; None where it lacks nothing, or `insecure` is
-    written."""
-    master = conf.get("spark.master", master)
-    if insecure or runs_in_one_process(master):
+    """What a master lacks, in words of what is allowed; None where it lacks nothing, or `insecure` is written. A local
+    one lacks nothing unless the settings switch it off."""
+    if insecure:
         return None
+    if runs_in_one_process(master):
+        if AUTHENTICATE not in conf or _is_on(conf, AUTHENTICATE):
+            return None
+        return (
+            f"under platform.spark.conf {AUTHENTICATE}: true, which a local master has by itself: else every user of "
+            f"the machine can command the driver. A machine without other users: insecure: true"
+        )
     missing = [] if _is_on(conf, AUTHENTICATE) else [f"{AUTHENTICATE}: true"]
     if not any(_is_on(conf, name) for name in ENCRYPTIONS):
         missing.append(f"{ENCRYPTIONS[0]}: true (or {ENCRYPTIONS[1]})")

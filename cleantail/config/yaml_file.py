@@ -1,7 +1,7 @@
 """Reading one YAML file into plain data, and refusing what has no place in it before any model sees it.
 
 Refused: duplicate keys (YAML keeps the last without a word), keys that are not text, aliases (a short file
-can unfold into gigabytes), and secrets.
+can unfold into gigabytes), tags (`!name`: what they make of a text is none of what a config has), and secrets.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ MOST_BYTES = 65_536
 which says how long the others may be."""
 MOST_CHARS = 4096
 """Of one text in it."""
+_TAG = "a tag is not allowed: quote a text that starts with !"
 _INTEGER_TAG = "tag:yaml.org,2002:int"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
@@ -48,7 +49,8 @@ class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
                 problem = "a key that is not text: quote it"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             if key.value in seen:
-                problem = f"the key {key.value} occurs twice"
+                name = "a key that is written as a secret" if is_secret_value(key.value) else f"the key {key.value}"
+                problem = f"{name} occurs twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(str(key.value))
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
@@ -103,13 +105,15 @@ def line_of(place: Place, lines: dict[Place, int]) -> int | None:
 
 
 def _require_plain(text: bytes) -> None:
-    """Refuses aliases and deep nesting before anything is built: the loader would overflow its stack."""
+    """Refuses aliases, tags and deep nesting before anything is built: the loader would overflow its stack."""
     depth = 0
     for event in yaml.parse(text, Loader=_SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         mark: Any = event.start_mark
         if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(problem="an alias", problem_mark=mark)
+        if getattr(event, "tag", None) is not None:  # its text may be a secret that begins with !
+            raise yaml.MarkedYAMLError(problem=_TAG, problem_mark=mark)
         if depth > _DEEPEST:
             problem = f"nested more than {_DEEPEST} levels deep"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
@@ -118,6 +122,8 @@ def _require_plain(text: bytes) -> None:
 def _yaml_reason(error: Exception) -> str:
     """The line and the reason, without the line's text: it may hold a secret."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if problem and "tag handle" in problem:  # some loaders quote it
+        problem = _TAG
     if problem is None:
         return str(error).splitlines()[0]
     starts_badly = re.search("alias|alphabetic|cannot start any token", problem)
@@ -144,6 +150,8 @@ def _unwanted_entry(key: Any, value: Any, place: Place) -> Iterator[tuple[Place,
         yield place, Problem(key_text(place), "a key that is not text", "quote it")
     elif len(key) > MOST_CHARS:
         yield place, Problem("", f"a key of {len(key)} characters", f"at most {MOST_CHARS} characters")
+    elif is_secret_value(key):
+        yield place, Problem(key_text(place[:-1]), f"a key that is written as a secret: {SECRET_FACT}", SECRET_HINT)
     elif is_secret(key, value):
         yield place, Problem(key_text(place), SECRET_FACT, SECRET_HINT)
     else:

@@ -69,7 +69,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
 
     `records`: how many the application is going to read, where that is known (SMALL_RECORDS).
 
-    Raises CleantailError for a cluster master on an open network (cleantail.config.spark_network) and for a jar that
+    Raises CleantailError for a master that strangers could command (cleantail.config.spark_network) and for a jar that
     is not the one that was listed.
     """
     if allowed := network_problem(platform.spark.master, platform.spark.conf, platform.spark.insecure):
@@ -99,7 +99,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.driver.bindAddress": "127.0.0.1" if platform.spark.master.startswith("local") else "0.0.0.0",
         **({"spark.driver.host": "127.0.0.1"} if platform.spark.master.startswith("local") else {}),
-        **authentication(platform.spark.conf.get("spark.master", platform.spark.master)),
+        **authentication(platform.spark.master),
         **(SMALL_RUN if records is not None and records <= SMALL_RECORDS else {}),
         **platform.spark.conf,
         "spark.sql.runSQLOnFiles": "false",  # no SQL reads a file by its path, whoever wrote it: always

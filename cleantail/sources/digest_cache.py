@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
-from cleantail.sources.source_files import content_digest
+from cleantail.sources.source_files import content_digest, file_state
 
 logger = logging.getLogger("cleantail.digest_cache")
 
@@ -46,12 +46,12 @@ class DigestCache:
 
     def digest(self, file: Path, clock_ms: int) -> str:
         """What content_digest says of the file, with its errors; `clock_ms` is the real clock (Unix ms)."""
-        before = _state(file)
+        before = file_state(file)
         path = os.fsencode(os.path.realpath(file))
         if before is not None and (known := self._known(path, before)):
             return known
         digest = content_digest(file, self._limits)
-        if before is not None and before == _state(file) and _changed_ms(file) + SETTLED_MS <= clock_ms:
+        if before is not None and before == file_state(file) and _changed_ms(file) + SETTLED_MS <= clock_ms:
             self._remember(path, before, digest)
         return digest
 
@@ -108,16 +108,6 @@ def _opened(file: Path) -> sqlite3.Connection | None:
     except OSError as e:
         logger.debug("digests of files are not remembered: %s", e)
     return None
-
-
-def _state(file: Path) -> str | None:
-    """What a change of the file changes: the time of the last change of its inode (ctime) cannot be set by anybody."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return ":".join(map(str, parts))
 
 
 def _changed_ms(file: Path) -> int:

@@ -40,6 +40,9 @@ FIELDS = frozenset(
     + ("key_encoding", "payload_encoding", "headers_encoding")
 )
 """Names of a line that are ours, and not data."""
+BLANK_LINES = 100_000
+BLANK_LINES_A_RECORD = 10
+"""So many of a file are passed over. Each costs a task a look, and millions of them pack to nothing."""
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """What Kafka lets a topic be called (org.apache.kafka.common.internals.Topic)."""
 
@@ -63,13 +66,18 @@ def read_records(
     file: Path, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
 ) -> Iterator[Record]:
     """The records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number, also where a limit is
-    passed; blank lines pass. `topic`: as parse_line has it."""
-    number = 1
+    passed; a few blank lines pass. `topic`: as parse_line has it."""
+    number, blank = 1, 0
     try:
         with Content(file, limits) as content:
             for line in content.lines():
                 if line.strip():
                     yield parse_line(line, encoding, topic, limits)
+                elif (blank := blank + 1) > BLANK_LINES + BLANK_LINES_A_RECORD * (number - blank):
+                    raise ValueError(
+                        f"{blank} blank lines, of at most {BLANK_LINES} and {BLANK_LINES_A_RECORD} for each record "
+                        f"before them: leave them out"
+                    )
                 number += 1
     except ValueError as e:
         raise BadLineError(file, number, str(e)) from None
@@ -217,7 +225,11 @@ def _header(name: object, value: object, encoding: str) -> Header:
 
 def _is_utf8(name: str) -> bool:
     """Kafka's header keys are strings; bytes that are not UTF-8 came in as lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in name)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _kind(value: object, string: str = "a string") -> str:

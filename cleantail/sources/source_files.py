@@ -6,11 +6,11 @@ import gzip
 import hashlib
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
-from cleantail.errors import BadLineError, CleantailError
+from cleantail.errors import BadLineError, CleantailError, OutsideError
 from cleantail.sources.input_content import Content
 
 UNREADABLE = (OSError, EOFError, gzip.BadGzipFile, zlib.error)
@@ -23,6 +23,28 @@ def require_readable(files: Iterable[Path]) -> None:
             raise CleantailError(f"{file} does not exist; nothing was appended")
         if not file.is_file() or not os.access(file, os.R_OK):
             raise CleantailError(f"{file} is not a file that can be read; nothing was appended")
+
+
+def file_state(file: Path) -> str | None:
+    """What a change of the file changes: the time of the last change of its inode (ctime) cannot be set by anybody.
+    None where there is no such file."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    parts = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return ":".join(map(str, parts))
+
+
+def require_unchanged(states: Mapping[Path, str | None]) -> None:
+    """Raises OutsideError for a file that is no longer in the state that it was in before its digest was taken: its
+    records may be others than those that the digest stands for, which would never be read again."""
+    for file, state in states.items():
+        if file_state(file) != state:
+            raise OutsideError(
+                f"{file} changed while it was read; nothing was appended. Try again once its producer has finished it: "
+                f"a file is written under another name or in another folder, and moved here when it is whole"
+            )
 
 
 def content_digest(file: Path, limits: InputLimits = DEFAULT_LIMITS) -> str:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from cleantail.config.loading import CONFIG_VARIABLE
 
-TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
-"""What opens the metrics, in the environment of the API server."""
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -136,14 +136,38 @@ def test_what_the_parser_cannot_take_is_said_in_words_of_the_line(text, words):
 
 @pytest.mark.parametrize("unit", [b"[],", b"{},", b"1,", b'"",', b'{"a":[]},'], ids=lambda unit: unit.decode())
 def test_a_line_of_lists_objects_or_numbers_is_refused_before_it_takes_thirty_times_its_length(unit):
+    words = "outside of strings: a record is an object of strings|more than 12000 strings: .*record.max.headers"
     text = b'{"partition":0,"offset":0,"payload":null,"x":[' + unit * ((8 << 20) // len(unit)) + b"0]}"
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="outside of strings: a record is an object of strings"):
+        with pytest.raises(ValueError, match=words):
             parse_line(text)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_long_line_has_so_many_strings_and_no_more_of_them_are_looked_at():
+    """60 MB of quotes took 52 s."""
+    began = time.process_time()
+    with pytest.raises(ValueError, match=r"more than 10006 strings: .* the limit is record\.max\.headers under"):
+        parse_line(b'"' * (60 << 20), limits=InputLimits(headers=3))
+    assert time.process_time() - began < ENDLESS_S
+    most = line(payload="v" * (2 << 20), headers=["a", "1"] * 1000)
+    assert len(parse_line(most).headers) == 1000
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" \r\n"], ids=["nothing", "blanks"])
+def test_a_file_has_so_many_blank_lines_and_no_more_of_them_are_looked_at(written, blank):
+    """60 MB of them took 54 s, and pack to nothing."""
+    began = time.process_time()
+    file = written(line(0) + blank * (8 << 20))
+    with pytest.raises(BadLineError, match=r"100011 blank lines, of at most 100000 and 10 for each record") as caught:
+        list(read_records(file))
+    assert caught.value.line_number == 100_012
+    assert time.process_time() - began < ENDLESS_S
+    honest = b"".join(line(n) + blank * 10 for n in range(10_000)) + blank * 100_000
+    assert sum(1 for _ in read_records(written(honest))) == 10_000
 
 
 @pytest.mark.parametrize(

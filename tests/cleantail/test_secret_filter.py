@@ -69,6 +69,12 @@ SECRET_KEYS = [
     "sshKey",
     "passcode",
     "userpwd",
+    "decryption-key",
+    "spark.x.decryptionKey",
+    "s3.sse.key",
+    "dsn",
+    "sentry.dsn",
+    "sentryDsn",
 ]
 HONEST = [
     ("compaction.strategy.header", "version"),
@@ -111,6 +117,8 @@ HONEST = [
     ("signal", "x"),
     ("sash", "x"),
     ("s3.path-style-access", True),
+    ("s3.sse.type", "kms"),
+    ("s3.sse.key", "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab"),
     ("spark.sql.parquet.compression.codec", "zstd"),
 ]
 SECRET_VALUES = [
@@ -139,6 +147,32 @@ SECRET_VALUES = [
     "ghp_abcdefghijklmnopqrstuvwxyz",
     "xoxb-1234-abcd",
     "https://hooks.slack.com/services/T0/B0/x",
+    "https://discord.com/api/webhooks/12/x",
+    "https://discordapp.com/api/webhooks/12/x",
+    "https://x.webhook.office.com/webhookb2/1",
+    "https://outlook.office.com/webhook/1",
+    "ASIAABCDEFGHIJKLMNOP",
+    "github_pat_11ABCDEFG0abcdefghijklmnop",
+    "x glpat-abcdefghij0123456789",
+    "sk_live_" + "a0" * 12,
+    "AIza" + "Sy-_x" * 7,
+    "npm_" + "a0" * 18,
+    "https://h/x?X-Amz-Signature=ab",
+    "https://h/x?sas=ab",
+    "https://h/x?a=1&sas=ab",
+    "https://h/x?auth=ab",
+    "https://h/x?auth=basicx",
+    "password: x",
+    "user: a\npassword: x\n",
+    "user: a password: x host: b",
+    "{'password': 'x', 'user': 'a'}",
+    "login a with password: correct7horse",
+    "the password=x",
+    "jdbc:oracle:thin:u/p@//h:1521/s",
+    "jdbc:oracle:thin:u/p@h",
+    "postgresql://u:12345/x@h",
+    "see postgresql://u:1/2/3@h:5432/d",
+    "https://u:p@h:8181/lake@main",
 ]
 
 
@@ -177,6 +211,19 @@ def test_a_value_that_is_written_as_a_secret_is_known(value):
         "-XX:+UseSerialGC",
         "regress -Dx=y",
         "landing/auth/*.jsonl",
+        "landing/sk_live_events/*.jsonl",
+        "asiapacificcustomers",
+        "Reset of a password: who asked for it and when",
+        "password::text",
+        "https://h/x?auth=kerberos",
+        "https://h/x?a=1&auth=none&b=2",
+        "jdbc:oracle:thin:@//host:1521/service",
+        "jdbc:oracle:thin:/@wallet",
+        "jdbc:postgresql://host:5432/db?user=app@server",
+        "git+ssh://git@host:22/x@v1",
+        "docker://registry:5000/image@sha256:abc",
+        "https://host:8181/x and a@b.example",
+        "https://discord.com/invite/x",
     ],
 )
 def test_an_honest_value_is_not_refused(value):
@@ -251,6 +298,26 @@ def test_what_a_mapping_holds_is_never_in_an_error(config, line):
     with pytest.raises(ConfigError, match=r"a\.yaml:2: ") as caught:
         load_topic(file, config)
     assert "hunter3" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["password=hunter3", "https://u:hunter3@h/x", "password: hunter3"])
+@pytest.mark.parametrize(
+    "line",
+    ["topic: {}", "owner: {}", "schedule: {}", "config: {{cleanup.policy: {}}}", "config: {{segment.ms: {}}}"]
+    + ["config: {}", "source: {}", "source: {{path: {}}}", "source: {{encoding: {}}}", "approvers: [a, {}]"]
+    + ["alerts: [{{type: {}}}]", "alerts: [{{type: mail, to: [{}]}}]", "checks: [{{expectation: {}}}]", "{}: 1"]
+    + ["config: {{{}: 1}}", "{0}: 1\n{0}: 1"],
+)
+def test_a_wrong_value_of_a_known_key_is_not_shown_where_it_is_a_secret(config, line, value, capsys):
+    file = config / "topics" / "a.yaml"
+    written = line.format(json.dumps(value))
+    file.write_text(f"{written}\n" if line.startswith("topic") else f"topic: a\n{written}\n")
+    with pytest.raises(ConfigError, match=r"a\.yaml") as caught:
+        load_topic(file, config)
+    main(["check-config", "--json", "--config", str(config)])
+    main(["status", "--config", str(config)])
+    said = str(caught.value) + repr(caught.value.problems) + "".join(capsys.readouterr())
+    assert "hunter3" not in said
 
 
 def test_a_wrong_value_of_a_known_key_is_shown(config):

@@ -32,7 +32,6 @@ def test_other_users_of_the_machine_cannot_speak_to_a_local_driver(tmp_path, mas
         pytest.param(
             "master: 'local-cluster[2,1,1024]'", "spark.authenticate: true and", id="a cluster in one machine"
         ),
-        pytest.param("conf: {spark.master: 'spark://m:7077'}", "spark.authenticate: true and", id="by a setting"),
         pytest.param(
             "master: yarn, conf: {spark.authenticate: true}", "spark.network.crypto.enabled: true", id="clear"
         ),
@@ -50,6 +49,24 @@ def test_a_cluster_master_on_an_open_network_is_refused(tmp_path, spark, missing
     with pytest.raises(ConfigError, match=missing):
         written(tmp_path, f"platform: {{spark: {{{spark}}}}}")
     assert written(tmp_path, f"platform: {{spark: {{{spark}, insecure: true}}}}").spark.insecure
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]"])
+@pytest.mark.parametrize("value", ["false", '"false"', '"FALSE"', "0", '""'])
+def test_a_local_driver_that_anybody_may_command_is_refused(tmp_path, master, value):
+    spark = f"master: '{master}', conf: {{spark.authenticate: {value}}}"
+    with pytest.raises(ConfigError, match=r"spark\.authenticate: true, which a local master has by itself"):
+        written(tmp_path, f"platform: {{spark: {{{spark}}}}}")
+    assert written(tmp_path, f"platform: {{spark: {{{spark}, insecure: true}}}}").spark.insecure
+    assert written(tmp_path, f"platform: {{spark: {{master: '{master}', conf: {{spark.authenticate: true}}}}}}")
+
+
+@pytest.mark.parametrize("more", ["", ", insecure: true", ", master: 'spark://m:7077', insecure: true"])
+@pytest.mark.parametrize("master", ["local[*]", "spark://m:7077"])
+def test_the_master_is_named_in_one_place(tmp_path, master, more):
+    """A setting would win over the master of Airflow's connection, and nobody would have looked at that."""
+    with pytest.raises(ConfigError, match=r"conf\.spark\.master: .* is not allowed: platform\.spark\.master: there"):
+        written(tmp_path, f"platform: {{spark: {{conf: {{spark.master: '{master}'}}{more}}}}}")
 
 
 @pytest.mark.parametrize("encryption", ["spark.network.crypto.enabled", "spark.ssl.rpc.enabled"])

@@ -7,8 +7,10 @@ import json
 
 import pytest
 
+from cleantail.errors import OutsideError
 from cleantail.home.private_files import make_folder
 from spark_jobs import ingest as ingest_job
+from spark_jobs import ingest as job
 from tests.jobs.test_rounds import offsets, record
 
 
@@ -134,3 +136,24 @@ def test_binary_keys_and_values_come_back_as_they_were(workshop):
     assert second["headers"] == ["h", "v", "h", None]
     assert (third["tstype"], third["ts"]) == ("unknown", -1)
     assert offsets(workshop.read(topic, "--from-offset", 1)) == [1, 2]
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["in place", "grows"])
+def test_a_file_that_is_written_while_it_is_read_is_refused_and_appended_by_the_next_run(workshop, spark, grows):
+    """Otherwise the table would have the new records under the digest of the old ones."""
+    topic = workshop.topic("grows" if grows else "in-place")
+    old, new = (record(0, "a", "old"), record(0, "a", "new"))
+    file = workshop.file("a.jsonl", [old])
+
+    def write_at_the_comparison(step):
+        if step.startswith("comparing"):
+            workshop.file("a.jsonl", [old, record(1, "b", "new")] if grows else [new])
+
+    def ingest(progress):
+        return job.ingest_files(spark, workshop.find(topic), workshop.platform(), [file], "text", progress)
+
+    with pytest.raises(OutsideError, match="changed while it was read; nothing was appended"):
+        ingest(write_at_the_comparison)
+    assert workshop.run("read", topic)[0] == 2  # not even a table was made
+    assert ingest(lambda _: None)["records"] == 1 + grows
+    assert [r["payload"] for r in workshop.read(topic)] == (["old", "new"] if grows else ["new"])

@@ -40,6 +40,8 @@ class InputLimits:
 
 DEFAULT_LIMITS = InputLimits()
 LONG_LINE_BYTES = 1 << 20
+OTHER_STRINGS = 10_000
+"""Of a record, beside its headers: names and values of its fields, also of such as are not looked at."""
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 """Also one that the line ends in: it is looked at once."""
 
@@ -53,14 +55,17 @@ def line_problem(line: bytes, limits: InputLimits = DEFAULT_LIMITS) -> str | Non
     """What is wrong with a long line before it is parsed; None where nothing is.
 
     What is long in a record are its strings. Lists, objects and numbers become objects of up to 30 times their text: a
-    line of them, which packs to nothing, would take gigabytes.
+    line of them, which packs to nothing, would take gigabytes. Of the strings each costs a look, however short.
     """
     if len(line) <= LONG_LINE_BYTES:
         return None
     most, strings = LONG_LINE_BYTES + 8 * limits.headers, 0
-    for string in _STRING.finditer(line):
+    most_strings = OTHER_STRINGS + 2 * limits.headers
+    for count, string in enumerate(_STRING.finditer(line), 1):
         if string.start() - strings > most:
             break
+        if count > most_strings:
+            return f"more than {most_strings} strings: names and values of headers and fields; {limit_text(HEADERS)}"
         strings += string.end() - string.start()
     else:
         if len(line) - strings <= most:

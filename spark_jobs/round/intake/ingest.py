@@ -4,14 +4,14 @@ A file is known by the SHA-256 of its content, which becomes a table property in
 records: the same content again adds nothing, and a run that was killed can be repeated. A line that is not a
 record, or that names another topic (source.topic), stops the run with file and line number, and nothing of the run is
 appended. So does a record that differs from another one at its offset, in the table or in the files: Kafka gives an
-offset once.
+offset once. And so does a file that changes while it is read: its digest would stand for other records.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from cleantail.rounds.history import OPERATION
 from cleantail.rounds.ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.kcat import Record, read_records
+from cleantail.sources.source_files import file_state, require_unchanged
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.changes import added_data_files, partition_of, texts
 from spark_jobs.iceberg.commits import append_files
@@ -55,13 +56,14 @@ def ingest_files(
     progress: Progress,
     any_topic: bool = False,
 ) -> dict[str, Any]:
-    """Appends the files that are not in the table yet, in one commit. Raises BadLineError, and ContradictionError where
-    a record differs from another one of its offset; then nothing is appended. `any_topic`: lines may name whatever
-    topic they like."""
+    """Appends the files that are not in the table yet, in one commit. Raises BadLineError, ContradictionError where
+    a record differs from another one of its offset, and OutsideError where a file changed meanwhile; then nothing is
+    appended. `any_topic`: lines may name whatever topic they like."""
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
     progress("reading")
     limits = platform.limits.of_input
+    states = {file: file_state(file) for file in files}
     with DigestCache(platform.home, limits) as cache:
         digests = {file: cache.digest(file, int(time.time() * 1000)) for file in files}
     with exclusive(platform.home, f"ingest-{topic.topic}"):
@@ -72,7 +74,9 @@ def ingest_files(
         fresh = {digest: file for file, digest in digests.items() if digest not in known}
         try:
             line_topic = None if any_topic else topic.line_topic
-            records, warnings = _append(table, fresh, encoding, line_topic, limits, progress) if fresh else (0, ())
+            read = {file: states[file] for file in fresh.values()}
+            work = (encoding, line_topic, limits, progress)
+            records, warnings = _append(table, fresh, read, *work) if fresh else (0, ())
         except CleantailError:
             if is_new:
                 table.drop()
@@ -85,13 +89,14 @@ def ingest_files(
 def _append(
     table: TopicTable,
     fresh: dict[str, Path],
+    states: Mapping[Path, str | None],
     encoding: str,
     line_topic: str | None,
     limits: InputLimits,
     progress: Progress,
 ) -> tuple[int, tuple[str, ...]]:
-    """Stages all records on a branch, then replays them onto `main` with the marks of their files. Gives their number,
-    and what a person should know of them."""
+    """Stages all records on a branch, then replays them onto `main` with the marks of their files, where those are
+    still in their `states`. Gives their number, and what a person should know of them."""
     branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
     table.create_branch(branch, None)
     try:
@@ -102,7 +107,9 @@ def _append(
         progress("committing")
         records, warnings = table.added_records(branch), _warnings(table, branch)
         marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}
-        append_files(table, branch, marks, {OPERATION: INGEST, SOURCES: _sources(table, branch, fresh).packed()})
+        sources = _sources(table, branch, fresh).packed()
+        require_unchanged(states)
+        append_files(table, branch, marks, {OPERATION: INGEST, SOURCES: sources})
     finally:
         table.drop_branch(branch)
     return records, warnings

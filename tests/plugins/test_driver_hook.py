@@ -9,38 +9,11 @@ from typing import Any
 
 import pytest
 
-from cleantail_airflow.tasks.driver_environment import of_driver
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site
+from tests.cleantail.test_driver_environment import NEEDED, SECRETS
 from tests.plugins.test_spark_operator import FakeTask
-
-SECRETS = {
-    "AIRFLOW__API_AUTH__JWT_SECRET": "jwt",
-    "AIRFLOW__API_AUTH__JWT_SECRET_CMD": "cat jwt",
-    "AIRFLOW__API__SECRET_KEY": "key",
-    "AIRFLOW__API__SECRET_KEY_CMD": "cat key",
-    "AIRFLOW__CORE__FERNET_KEY": "fernet",
-    "AIRFLOW__CORE__FERNET_KEY_SECRET": "fernet",
-    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": "/p.json",
-    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql://airflow:hunter2@db/airflow",
-    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_CMD": "cat conn",
-    "AIRFLOW__SECRETS__BACKEND_KWARGS": '{"token": "hunter2"}',
-    "AIRFLOW_CONN_CRM_SLACK": "http://hooks.slack.example/T0",
-    "AIRFLOW_VAR_PAGER_KEY": "hunter2",
-    "AIRFLOW_PASSWORD_ADMIN": "hunter2",
-    "_AIRFLOW_WWW_USER_PASSWORD": "hunter2",
-    "airflow__core__fernet_key": "fernet",
-    "CLEANTAIL_METRICS_TOKEN": "metrics",
-}
-NEEDED = {
-    "CLEANTAIL_CATALOG_PASSWORD": "catalog",
-    "CLEANTAIL_S3_SECRET_ACCESS_KEY": "s3",
-    "AIRFLOW_CTX_DAG_ID": "orders",
-    "AIRFLOW_CTX_TASK_ID": "publish",
-    "AWS_PROFILE": "lake",
-    "HADOOP_CONF_DIR": "/etc/hadoop",
-}
 
 JOB = """
 import argparse, json, os
@@ -74,10 +47,6 @@ class Names(CleantailSparkOperator):
     def arguments(self, context: Any) -> list[str]:
         self.application = self.file
         return []
-
-
-def test_what_is_airflows_is_left_out_and_the_rest_stays() -> None:
-    assert of_driver({**SECRETS, **NEEDED}) == NEEDED
 
 
 @pytest.mark.spark
