@@ -74,9 +74,9 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
 
 def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> None:
     """Raises, before a JVM is started, OutsideError when the catalog is out of reach, TableError when the table is not
-    the topic's, and when a commit to it would delete metadata files of another one."""
+    the topic's, and when a commit to an adopted one would delete metadata files that are not the table's."""
     table = load_table(open_catalog(platform, env), topic, platform)
-    if table is not None:
+    if table is not None and topic.columns is not None:
         require_own_metadata_log(topic.table, table.location(), table.metadata)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -70,17 +71,20 @@ def test_a_killed_round_is_simply_run_again(workshop):
 
 
 def kill_at(step, argv):
-    """Runs the command line and kills it, JVM and all, as soon as it names the step."""
+    """Runs the command line, whose stderr is a terminal, and kills it, JVM and all, as soon as it names the step."""
     command = [sys.executable, "-m", "cleantail.cli", *argv]
-    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    assert run.stderr is not None
-    for line in run.stderr:
-        if step in line:
-            os.killpg(run.pid, signal.SIGKILL)
-            break
-    else:
-        raise AssertionError(f"{step} was never reached")
+    ours, its_own = pty.openpty()
+    run = subprocess.Popen(command, stderr=its_own, start_new_session=True)
+    os.close(its_own)
+    shown = ""
+    while step not in shown:
+        try:
+            shown += os.read(ours, 4096).decode(errors="replace")
+        except OSError:  # the other end is closed
+            raise AssertionError(f"{step} was never reached: {shown}") from None
+    os.killpg(run.pid, signal.SIGKILL)
     run.wait()
+    os.close(ours)
 
 
 def test_a_rewrite_by_another_writer_makes_the_round_start_over(workshop, table_of, monkeypatch):
