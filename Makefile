@@ -10,7 +10,8 @@ export CLEANTAIL_HOME
 export CLEANTAIL_JARS
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Nothing is installed whose SHA-256 is not in constraints.txt, or bootstrap.txt for what builds packages
-INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --constraints constraints.txt --build-constraints bootstrap.txt -r pyproject.toml
+# Compiled once, here: where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports, Airflow too
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes --constraints constraints.txt --build-constraints bootstrap.txt -r pyproject.toml
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links
 
 help: ## this list
@@ -45,7 +46,7 @@ demo: setup ## the main job under a real Airflow scheduler on embedded parts; en
 	$(BIN)/python -m demo
 
 test: setup ## all tests, in one process more than there are cores: each of them waits for its own Spark at times
-	$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder --durations=40
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder --durations=40
 
 test-deep: setup ## many random histories against the rules, and the cases with a million records
 	CLEANTAIL_HISTORIES=$${CLEANTAIL_HISTORIES:-6} CLEANTAIL_CASE_RECORDS=1000000 \

@@ -25,8 +25,15 @@ from spark_jobs.iceberg.vectors import FilesOf, Found
 
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
+SPARK_UTIL = "org.apache.iceberg.spark.Spark3Util"
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
+
+
+def iceberg_table(spark: SparkSession, name: str) -> Any:
+    """The Iceberg `Table` of that name. Its Java class goes by its whole name: name by name, as `jvm.org.apache…`,
+    the JVM would look for each package in every jar first."""
+    return getattr(spark._jvm, SPARK_UTIL).loadIcebergTable(spark._jsparkSession, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class TopicTable:
     def load(self) -> Any:
         """The Iceberg `Table`, freshly loaded. Raises TableError when it is missing or not the topic's."""
         try:
-            table = self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name)
+            table = iceberg_table(self.spark, self.name)
         except Py4JJavaError as e:
             raise TableError(f"table {self.topic.table} cannot be loaded: {java_message(e)}") from None
         require_ours({name: table.properties().get(name) for name in OWNERS}, self.topic)
@@ -72,7 +79,7 @@ class TopicTable:
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
             f"TBLPROPERTIES ({own}, {properties})"
         )
-        made = self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)
+        made = iceberg_table(self.spark, name)
         if texts(made.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 

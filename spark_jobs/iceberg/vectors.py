@@ -25,6 +25,8 @@ from spark_jobs.iceberg.positions import file_hash, positions_by_file, positions
 FILE = "ct_file"
 POS = "_pos"
 WORD = "ct_word"
+BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
+"""By its whole name a class is found at once; name by name the JVM looks for each package in every jar first."""
 Found = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
 
@@ -167,7 +169,7 @@ def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:
 
 
 def _bytes_of(jvm: Any, bound: Any) -> bytes | None:
-    return None if bound is None else bytes(jvm.org.apache.iceberg.util.ByteBuffers.toByteArray(bound))
+    return None if bound is None else bytes(getattr(jvm, BYTE_BUFFERS).toByteArray(bound))
 
 
 def _as_long(bound: bytes | None) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -92,6 +94,19 @@ class Workshop:
 
     def find(self, topic: str) -> Topic:
         return find_topic(topic, self.config, os.environ)
+
+
+class QuietWorkshop(Workshop):
+    """A workshop that lives as long as a module, where pytest has no capsys."""
+
+    def __init__(self, config: Path) -> None:
+        self.config = config
+
+    def run(self, *argv: object) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([*map(str, argv), "--config", str(self.config)])
+        return code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture(scope="session")

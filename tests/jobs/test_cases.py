@@ -6,8 +6,6 @@ that decides them (every case is found by its name, case_N).
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import json
 import os
@@ -15,24 +13,13 @@ import random
 
 import pytest
 
-from cleantail.cli import main
-from tests.jobs.conftest import Workshop
+from tests.jobs.conftest import QuietWorkshop
 from tests.jobs.test_rounds import HOUR, NOW, offsets, record
 
 MANY = int(os.environ.get("CLEANTAIL_CASE_RECORDS", "10000"))
 """Cases 18 and 23 speak of a million; `make test-deep` takes them at their word."""
 BIG_KEY = "k" * 10_000_000
 RETENTION = 1000
-
-
-class QuietWorkshop(Workshop):
-    """A workshop that lives as long as a module, where pytest has no capsys."""
-
-    def run(self, *argv):
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main([*map(str, argv), "--config", str(self.config)])
-        return code, out.getvalue(), err.getvalue()
 
 
 def of_keys(partition, keys, start=0, payload="v", **more):
@@ -80,7 +67,7 @@ LATER = [*of_keys(2, "2", start=8), *of_keys(3, "010", start=2)]
 def runs(spark, tmp_path_factory):
     """[records by partition, measures by partition] after the first run, after a run over more, and past the horizons."""
     (tmp_path_factory.mktemp("cases") / "config").mkdir()
-    workshop = QuietWorkshop(tmp_path_factory.getbasetemp() / "cases0" / "config", None)
+    workshop = QuietWorkshop(tmp_path_factory.getbasetemp() / "cases0" / "config")
     topic = workshop.topic(
         "cases", {"delete.retention.ms": RETENTION, "cleantail.keyless.policy": "drop", "segment.bytes": 14}
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spark_jobs.quality import expectations
+from tests.jobs.conftest import QuietWorkshop
 from tests.jobs.test_rounds import NOW, record
 
 KEY, VALUE, HEADER = "marker-of-a-key", "marker-of-a-value", "marker-of-a-header"
@@ -68,18 +69,19 @@ def with_markers(texts: dict[str, str]) -> dict[str, list[str]]:
     return {name: found for name, text in texts.items() if (found := [m for m in MARKERS if m in text])}
 
 
-@pytest.fixture
-def red(workshop):  # type: ignore[no-untyped-def]
-    """A topic whose round fails at every check: (topic, what `compact` said)."""
+@pytest.fixture(scope="module")
+def red(spark, tmp_path_factory):  # type: ignore[no-untyped-def]
+    """A topic whose round fails at every check, run once: (workshop, topic, what `compact` said)."""
+    workshop = QuietWorkshop(tmp_path_factory.mktemp("red"))
     checks = [{"expectation": name, "kwargs": kwargs} for name, kwargs in FAILING]
     alerts = [{"type": "file", "path": "alerts/all.jsonl"}]
     topic = workshop.topic("marked", checks=checks, alerts=alerts)
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines()))
-    return topic, workshop.run("compact", topic, "--now", NOW, "--json")
+    return workshop, topic, workshop.run("compact", topic, "--now", NOW, "--json")
 
 
-def test_no_result_of_a_check_holds_what_a_record_holds(red, workshop):
-    topic, (code, out, err) = red
+def test_no_result_of_a_check_holds_what_a_record_holds(red):
+    workshop, topic, (code, out, err) = red
     assert code == 1, err
     failures = json.loads(out)["compacted"]["verdicts"][0]["failures"]
     assert {f["expectation"] for f in failures} == {name for name, _ in FAILING}
@@ -90,9 +92,9 @@ def test_no_result_of_a_check_holds_what_a_record_holds(red, workshop):
     assert with_markers({"out": out, "err": err, **rows, **stored}) == {}
 
 
-def test_what_failed_is_found_by_its_offsets(red, workshop):
+def test_what_failed_is_found_by_its_offsets(red):
     """The value of offset 1 is that of offset 0; offsets 0 and 2 are superseded, and 4 has no value."""
-    _, (_, out, _) = red
+    _, _, (_, out, _) = red
     failures = json.loads(out)["compacted"]["verdicts"][0]["failures"]
     found = {(f["expectation"], f["rule"].partition(",")[0]): (f["offsets"], f["observed"]) for f in failures}
     lengths = found["expect_column_value_lengths_to_be_between", "column=value"]

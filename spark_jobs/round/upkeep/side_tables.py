@@ -18,7 +18,7 @@ from cleantail.lake.neighbours import (
 )
 from cleantail.lake.side_tables import side_tables
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.tables import TopicTable, iceberg_table
 
 logger = logging.getLogger("cleantail.side_tables")
 
@@ -39,7 +39,7 @@ def reclaim_side_tables(
         except TableError as e:
             logger.warning("no file of %s is removed: %s", name, e)
             continue
-        iceberg = table.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(table.spark._jsparkSession, name)
+        iceberg = iceberg_table(table.spark, name)
         _rewrite_deleted(table, iceberg)
         counts["side_snapshots_expired"] += expire_snapshots(table.spark, iceberg, oldest_ms, seen.location())
         counts["side_orphans_removed"] += remove_orphans(table.spark, iceberg, orphans_before_ms, seen.location())
