@@ -27,7 +27,7 @@ class FoundLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ForeignTable:
     """A table as it was found. Counts that nothing tells without reading values are None."""
 
     table: str
@@ -69,7 +69,7 @@ def own_table_problems(table: str, properties: Mapping[str, str]) -> list[str]:
     return said
 
 
-def problems(found: Found, topic: str, columns: Columns | None, upgrade: bool) -> list[str]:
+def problems(found: ForeignTable, topic: str, columns: Columns | None, upgrade: bool) -> list[str]:
     """Why the table cannot be adopted, each with what to do. Empty: it can."""
     said = list(found.wrong)
     if found.owner not in (None, topic):
@@ -97,7 +97,7 @@ def problems(found: Found, topic: str, columns: Columns | None, upgrade: bool) -
     return said
 
 
-def advice(found: Found, columns: Columns, upgrade: bool) -> list[str]:
+def advice(found: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
     """What a person should know before it is compacted."""
     said: list[str] = []
     if columns.value is None:
@@ -134,7 +134,7 @@ def version_after(version: int, upgrade: bool) -> int:
     return VECTORS_VERSION if upgrade else version
 
 
-def changes(found: Found, topic: str, columns: Columns, upgrade: bool) -> list[str]:
+def changes(found: ForeignTable, topic: str, columns: Columns, upgrade: bool) -> list[str]:
     """What adoption changes in the table, in one commit; empty where it is adopted already."""
     said, version = [], version_after(found.format_version, upgrade)
     if found.format_version < version:
@@ -150,7 +150,7 @@ def topic_data(topic: str, table: str, columns: Columns) -> dict[str, object]:
     return {"topic": topic, "table": table, "columns": columns.paths}
 
 
-def describe(found: Found, columns: Mapping[str, str]) -> list[str]:
+def describe(found: ForeignTable, columns: Mapping[str, str]) -> list[str]:
     """The findings in lines for people."""
     mapped = [f"  {name}: {path} ({_kind(found.columns, path)})" for name, path in columns.items()]
     rest = [name for name, _ in found.columns if name not in columns.values() and "." not in name]
@@ -176,7 +176,7 @@ def _kind(columns: Sequence[tuple[str, str]], path: str) -> str:
     return dict(columns).get(path, "no such column")
 
 
-def _nulls(found: Found, columns: Mapping[str, str]) -> str:
+def _nulls(found: ForeignTable, columns: Mapping[str, str]) -> str:
     if VALUE not in columns or found.value_is_required:
         return "tombstones cannot be told"
     return f"tombstones: {'not known without reading values' if found.tombstones is None else found.tombstones}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cleantail.adopt.adoption import Found, FoundLog
+from cleantail.adopt.adoption import ForeignTable, FoundLog
 from cleantail.adopt.layouts import REQUIRED, Layout
 from cleantail.config.columns import PROPERTY_COLUMNS, Columns
 from cleantail.config.topic_table import OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES
@@ -26,7 +26,7 @@ _SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp
 """Iceberg's names of types that Spark calls otherwise."""
 
 
-def inspect(table: Table, layout: Layout, columns: Columns | None) -> Found:
+def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTable:
     """The findings; without `columns`, or where records cannot be read in place, only what the metadata says."""
     schema, spec = table.schema(), table.spec()
     kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
@@ -46,8 +46,8 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> Found:
         "wrong": tuple(_wrong(layout.paths, kinds)),
     }
     if columns is None or found["wrong"] or found["deletes"]:
-        return Found(**found)
-    return Found(**(found | _records(table, layout, columns)))
+        return ForeignTable(**found)
+    return ForeignTable(**(found | _records(table, layout, columns)))
 
 
 def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:

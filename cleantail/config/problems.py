@@ -21,7 +21,7 @@ from cleantail.errors import ConfigError, Problem, kind_of, not_allowed
 
 M = TypeVar("M", bound=BaseModel)
 Schema = dict[str, Any]
-Found = tuple[Place, Problem]
+LocatedProblem = tuple[Place, Problem]
 
 _KINDS = {
     "integer": "a whole number",
@@ -82,7 +82,7 @@ def _remove(data: dict[Any, Any], place: Place) -> None:
     data.pop(place[-1], None)
 
 
-def _found(error: ValidationError, schema: Schema) -> Iterator[Found]:
+def _found(error: ValidationError, schema: Schema) -> Iterator[LocatedProblem]:
     for details in error.errors(include_url=False):
         place, node, parent = _walk(schema, details["loc"])
         kind, value, context = details["type"], details["input"], details.get("ctx", {})

@@ -157,11 +157,12 @@ def after_expiry(state: PartitionState, work: PartitionWork, measure: Mapping[st
 def after_failure(
     state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int, branch: str = ""
 ) -> PartitionState:
-    """Quarantined, with the names of what failed; the pause before the next try doubles, up to an hour.
+    """Puts a log in quarantine, with the expectations that failed and the branch that keeps the failed try.
 
-    `branch` is where the failed try is kept. A log that is held back already is not so for another reason where only
-    its retention failed: a passed compaction or expiry lifts it, as before. A person's no was no failed try: the
-    quarantine of a check that is red after it begins anew.
+    1. The pause before the next try doubles with each failure, up to an hour.
+    2. Where only the retention of a log failed that is in quarantine already, the old reason stays: a compaction or
+       expiry that passes lifts it.
+    3. A person's rejection is no failed try: after one the doubling starts from the beginning.
     """
     held = _held_by_check(state)
     kind = held.kind if held and kind == RETAIN else kind

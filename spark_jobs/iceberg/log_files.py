@@ -33,9 +33,12 @@ class Deletes:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A Parquet file of one log. Bounds are those of Iceberg's metadata: offsets inclusive, keys cut short to below
-    the lowest and above the highest; None where the metadata are silent. `before` and `after`: deleted in base and
-    branch; `lost`: the branch is without the file."""
+    """A Parquet file of one log, with the bounds that Iceberg's metadata have of it.
+
+    Bounds of offsets are inclusive. Bounds of keys are cut short: the lower one is at most the lowest key, the upper
+    one at least the highest; None where the metadata have none. `before` and `after` are the delete files in base and branch.
+    `lost` is true where the branch no longer has the file.
+    """
 
     hash: int
     path: str

@@ -21,7 +21,7 @@ from spark_jobs.iceberg.branches import change_refs, made_at_s
 from spark_jobs.iceberg.changes import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
 from spark_jobs.iceberg.mapping import as_topic_table
 from spark_jobs.iceberg.refusals import java_message, void
-from spark_jobs.iceberg.vectors import FilesOf, Found
+from spark_jobs.iceberg.vectors import FilesOf, RemovedPositions
 
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
@@ -163,7 +163,7 @@ class TopicTable:
         return texts(self.load().snapshot(self.head_of(branch)).summary())
 
     def delete_positions(
-        self, branch: str, files: FilesOf, found: Found, summary: Mapping[str, str] | None = None
+        self, branch: str, files: FilesOf, found: RemovedPositions, summary: Mapping[str, str] | None = None
     ) -> None:
         """Makes the branch at the snapshot of `files`, without what is found there; with a `summary` there is a commit
         with it even if that is nothing. Raises ConflictError, and leaves no branch, where the table changed in a way

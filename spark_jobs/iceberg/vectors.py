@@ -27,7 +27,7 @@ POS = "_pos"
 WORD = "ct_word"
 BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
 """By its whole name a class is found at once; name by name the JVM looks for each package in every jar first."""
-Found = Mapping[tuple[int, int], BitMap64]
+RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
 
 
@@ -59,7 +59,7 @@ class FilesOf:
         if len(self._files) < len(files):
             raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
 
-    def positions_in(self, records: DataFrame) -> Found:
+    def positions_in(self, records: DataFrame) -> RemovedPositions:
         """Runs the plan; the positions of its records. `records`: with partition, ct_file and _pos."""
         if self.columns is not None:
             return positions_by_log(*_words(records, PARTITION, FILE))
@@ -124,7 +124,7 @@ class FilesOf:
         tasks.close()
         return inside / max(sum(int(file.fileSizeInBytes()) for file, _ in self._files.values()), 1)
 
-    def bytes_by_log(self, found: Iterable[Found]) -> dict[int, int]:
+    def bytes_by_log(self, found: Iterable[RemovedPositions]) -> dict[int, int]:
         """How many bytes of each log are at the positions: of its files' bytes their share of the records (3.1)."""
         sizes: dict[int, int] = {}
         for (log, key), positions in ((place, at) for each_found in found for place, at in each_found.items()):
@@ -133,7 +133,7 @@ class FilesOf:
             sizes[log] = sizes.get(log, 0) + share
         return sizes
 
-    def write(self, positions_found: Found) -> tuple[list[Any], list[Any]]:
+    def write(self, positions_found: RemovedPositions) -> tuple[list[Any], list[Any]]:
         """Delete files to add, of the positions and of what was deleted before, and those whose place they take.
         Raises ConflictError where that place cannot be taken."""
         lost, replaced = [], []
@@ -177,7 +177,7 @@ def _as_long(bound: bytes | None) -> int | None:
     return None if bound is None else int.from_bytes(bound, "little", signed=True)
 
 
-def _by_file(found: Found) -> dict[int, BitMap64]:
+def _by_file(found: RemovedPositions) -> dict[int, BitMap64]:
     """An adopted table's file may hold several logs; it has one delete file all the same."""
     whole: dict[int, BitMap64] = {}
     for (_, file), positions in found.items():
@@ -185,7 +185,7 @@ def _by_file(found: Found) -> dict[int, BitMap64]:
     return whole
 
 
-def count_by_log(found: Found) -> dict[int, int]:
+def count_by_log(found: RemovedPositions) -> dict[int, int]:
     """How many records of each log are among the positions."""
     counts: dict[int, int] = {}
     for (log, _), positions in found.items():
@@ -193,7 +193,7 @@ def count_by_log(found: Found) -> dict[int, int]:
     return counts
 
 
-def without(found: Found, others: Iterable[Found]) -> Found:
+def without(found: RemovedPositions, others: Iterable[RemovedPositions]) -> RemovedPositions:
     """The positions that are in none of the others."""
     left = {key: positions.copy() for key, positions in found.items()}
     for other in others:
@@ -202,7 +202,7 @@ def without(found: Found, others: Iterable[Found]) -> Found:
     return {key: positions for key, positions in left.items() if positions}
 
 
-def together(found: Iterable[Found]) -> Found:
+def together(found: Iterable[RemovedPositions]) -> RemovedPositions:
     """The positions that are in any."""
     whole: dict[tuple[int, int], BitMap64] = {}
     for one in found:

@@ -63,8 +63,8 @@ def quarantined(
     kept: Mapping[int, str],
     backoff_ms: int,
 ) -> dict[int, PartitionState]:
-    """The states of the logs that failed, but of those that a try which died has quarantined for this very round: the
-    branch has its name. `kept`: of keep_failed."""
+    """Puts each log whose check failed in quarantine, and returns the new states. A log that an earlier try of this
+    very round has put there, and died after, is left out: its branch has the round's name. `kept`: of keep_failed."""
     red, after = failed_logs(checked), {}
     for unit in units:
         for work in unit.partitions:

@@ -42,7 +42,7 @@ from spark_jobs.engine.trickle import touched_keys
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.session import grouped_by_log
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import FilesOf, Found, count_by_log, together, with_place, without
+from spark_jobs.iceberg.vectors import FilesOf, RemovedPositions, count_by_log, together, with_place, without
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
     unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
     plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
     cleaned = replace(unit, partitions=tuple(w for w in unit.partitions if w.partition not in held))
-    found: dict[str, Found] = {"superseded": {}}
+    found: dict[str, RemovedPositions] = {"superseded": {}}
     if cleaned.partitions:
         found, plan = removed(table, platform, cleaned, files, bool(keyless), plan)
     deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
@@ -81,7 +81,7 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
 
 def removed(
     table: TopicTable, platform: Platform, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
-) -> tuple[dict[str, Found], JoinPlan]:
+) -> tuple[dict[str, RemovedPositions], JoinPlan]:
     """Positions by reason, and how they were found: by the plan, unless the tasks refuse."""
     told = answers(table, platform, unit, find_removals, files) if plan.columnar else None
     if isinstance(told, str):
@@ -93,16 +93,16 @@ def removed(
 
 def removed_by_spark(
     table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
-) -> dict[str, Found]:
+) -> dict[str, RemovedPositions]:
     """Positions by reason; one that has several goes by the first."""
-    found: dict[str, Found] = {}
+    found: dict[str, RemovedPositions] = {}
     with grouped_by_log(table.spark, plan.grouped):
         for reason, records in removals(table, unit, files, keyless, plan.hint).items():
             found[reason] = without(files.positions_in(records), found.values())
     return found
 
 
-def removed_by_columns(logs: Sequence[Outcome]) -> dict[str, Found]:
+def removed_by_columns(logs: Sequence[Outcome]) -> dict[str, RemovedPositions]:
     """As removed_by_spark, of what the tasks told."""
     found: dict[str, dict[tuple[int, int], BitMap64]] = {"superseded": {}}
     for log in logs:

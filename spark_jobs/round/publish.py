@@ -171,8 +171,11 @@ def publish_approved(
 
 
 def published_before(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of this very round where a try of its task has published it and died after the commit; what that try
-    had no time for is done. A failed branch that the round has replaced goes when its own time has passed."""
+    """Finishes what an earlier try of this task left undone when it died after its commit; returns the round's result.
+
+    Returns None where no try has published the round. A failed branch that the round has replaced goes when its own
+    time has passed.
+    """
     snapshot_id = published_as(table, checked)
     if snapshot_id is None:
         return None

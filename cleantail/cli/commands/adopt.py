@@ -30,7 +30,7 @@ from cleantail.kafka.import_config import validated, write_file
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from cleantail.adopt.adoption import Found
+    from cleantail.adopt.adoption import ForeignTable
     from cleantail.adopt.layouts import Layout
 
 
@@ -139,7 +139,7 @@ def _columns(layout: Layout) -> Columns | None:
         return None
 
 
-def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None, found: Found) -> str:
+def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None, found: ForeignTable) -> str:
     if written:
         if name not in (None, written[1].topic):
             raise CleantailError(f"{written[0]} says that {table} is the table of topic {written[1].topic}")

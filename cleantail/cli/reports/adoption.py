@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cleantail.adopt import adoption
-from cleantail.adopt.adoption import Found
+from cleantail.adopt.adoption import ForeignTable
 from cleantail.cli.output import Page
 from cleantail.config.columns import Columns
 
@@ -18,7 +18,7 @@ class Adopted:
 
     table: str
     topic: str
-    found: Found
+    found: ForeignTable
     paths: Mapping[str, str]
     columns: Columns | None
     upgrade: bool

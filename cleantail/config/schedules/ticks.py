@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 MOST_TICKS = 1_000
-"""Of a longer list every so many-th is taken: a history is replayed in seconds whatever its schedule."""
+"""A list never has more moments than this, so that a history is replayed in seconds whatever its schedule. Of a longer
+list evenly spaced moments are taken."""
 _MOST_STARTS = 100_000
-"""Where the clock given is centuries ahead, the list ends here."""
+"""The list ends here where the given clock is centuries ahead."""
 _PRESETS = {"@quarterly": "0 0 1 */3 *"}
 """Airflow's presets that the cron library does not know."""
 

@@ -36,7 +36,7 @@ ROUNDS_SHOWN = 30
 
 NO_DAGS: Mapping[str, DagState] = {}
 """Where nobody has asked Airflow."""
-Found = Mapping[str, tuple[Path, Topic | ConfigError]]
+TopicFiles = Mapping[str, tuple[Path, Topic | ConfigError]]
 
 
 class Content:
@@ -47,7 +47,7 @@ class Content:
         self._env = env
         self._lock = threading.RLock()
         self._seen: tuple[Any, ...] = ()
-        self._found: Found = {}
+        self._found: TopicFiles = {}
         self._dag_prefix = ""
         self._platform: Platform | None = None
         self._cache: MetadataCache | None = None
@@ -90,7 +90,7 @@ class Content:
             raise KeyError(dag_id)
         return name
 
-    def topics(self) -> Found:
+    def topics(self) -> TopicFiles:
         """Topic, or what is wrong with its file, by name; of a broken one the file's name."""
         with self._lock:
             self._refresh()
