@@ -171,7 +171,7 @@ def publish_approved(
 
 
 def published_before(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any] | None:
-    """Finishes what an earlier try of this task left undone when it died after its commit; returns the round's result.
+    """Finishes what an earlier try of this task left undone when it died after its commit; returns its result.
 
     Returns None where no try has published the round. A failed branch that the round has replaced goes when its own
     time has passed.
