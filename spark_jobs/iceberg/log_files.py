@@ -36,8 +36,8 @@ class LogFile:
     """A Parquet file of one log, with the bounds that Iceberg's metadata have of it.
 
     Bounds of offsets are inclusive. Bounds of keys are cut short: the lower one is at most the lowest key, the upper
-    one at least the highest; None where the metadata have none. `before` and `after` are the delete files in base and branch.
-    `lost` is true where the branch no longer has the file.
+    one at least the highest; None where the metadata have none. `before` and `after` are the delete files in base and
+    branch. `lost` is true where the branch no longer has the file.
     """
 
     hash: int
