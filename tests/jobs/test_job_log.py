@@ -31,7 +31,8 @@ def test_of_a_defect_the_log_has_the_frames_and_not_what_it_quotes(tmp_path, mon
 
     code = run_job(parser("x").parse_args([*config, "--result", str(tmp_path / "result.json")]), work)
     assert (code, (tmp_path / "result.json").exists()) == (1, False)
-    assert "in work" in caplog.text and caplog.text.rstrip().endswith("KeyError")
+    [said] = [r.getMessage() for r in caplog.records if (r.name, r.levelname) == ("cleantail.job", "ERROR")]
+    assert "in work" in said and said.rstrip().endswith("KeyError")
     assert "a key of a record" not in caplog.text
 
 
