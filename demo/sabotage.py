@@ -12,18 +12,28 @@ import sys
 from typing import Any
 
 from cleantail.config.topic_table import OFFSET
+from cleantail.rounds.staged_units import UNIT
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, run_job
 
 EVERY = 10
+SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
+"""+ a name: an entry in the summary of the snapshots that the session commits."""
 
 
 def delete_where(table: TopicTable, branch: str, condition: str) -> None:
-    """Iceberg's own DELETE on a branch; the table is `t` in the condition."""
+    """Iceberg's own DELETE on a branch; the table is `t` in the condition. The new head says, as the old one did, which
+    work unit it is of: without that nothing would be checked."""
     # a term that no file's bounds decide: a file that goes as a whole would be noticed by another rule
     undecided = f"t.`{OFFSET}` % 1 = 0"
-    table.spark.sql(f"DELETE FROM {table.name}.`branch_{branch}` AS t WHERE ({condition}) AND {undecided}")
+    unit = table.summary_of(branch).get(UNIT)
+    if unit is not None:
+        table.spark.conf.set(SNAPSHOT_PROPERTY + UNIT, unit)
+    try:
+        table.spark.sql(f"DELETE FROM {table.name}.`branch_{branch}` AS t WHERE ({condition}) AND {undecided}")
+    finally:
+        table.spark.conf.unset(SNAPSHOT_PROPERTY + UNIT)
 
 
 def sabotage(table: TopicTable, branches: list[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.rounds.answers import answered, question, read_answer, write_answer
 from cleantail.rounds.checked_rounds import CHECKED_ROUND, recorded, told_by
+from demo.sabotage import delete_where
 from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
 from spark_jobs.round.evidence import evidence_table
 from tests.jobs.test_held_rounds import SHORT, branches, checked_round, ingest, log_of, summary_of
@@ -210,6 +211,18 @@ def test_a_unit_that_removes_nothing_is_staged_and_published_too(workshop, table
     checked = call(check_quality, topic, "--round", round_)[1]
     assert call(publish, topic, "--told", json.dumps(told_by(checked, "")))[0] == 0
     assert log_of(workshop, topic)["checkpoint"] == 2
+
+
+def test_a_branch_that_the_demo_has_corrupted_is_red_by_the_rule_that_it_breaks(workshop, table_of, call):
+    topic = workshop.topic("sabotaged")
+    ingest(workshop, topic, "sabotaged.jsonl", (0, "a", "x"), (1, "b", "y"), (2, "b", "z"))
+    done = call(compact, topic, "--unit", json.dumps(unit_of(workshop, table_of(topic))))[1]
+    delete_where(table_of(topic), done["branch"], "t.`offset` = 2")
+    code, checked = call(
+        check_quality, topic, "--round", json.dumps({"round": done["round"], "branches": [done["branch"]]})
+    )
+    [verdict] = checked["verdicts"]
+    assert (code, "missing_winners" in [failure["rule"] for failure in verdict["failures"]]) == (1, True)
 
 
 def test_a_rollback_undoes_no_round_that_was_published_after_it_was_asked_for(workshop, table_of, call, monkeypatch):
