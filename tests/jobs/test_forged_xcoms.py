@@ -222,7 +222,7 @@ def test_a_branch_that_the_demo_has_corrupted_is_red_by_the_rule_that_it_breaks(
         check_quality, topic, "--round", json.dumps({"round": done["round"], "branches": [done["branch"]]})
     )
     [verdict] = checked["verdicts"]
-    assert (code, "missing_winners" in [failure["rule"] for failure in verdict["failures"]]) == (1, True)
+    assert (code, "missing_winners" in [failure["expectation"] for failure in verdict["failures"]]) == (1, True)
 
 
 def test_a_rollback_undoes_no_round_that_was_published_after_it_was_asked_for(workshop, table_of, call, monkeypatch):
