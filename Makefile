@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deep test-browser test-services differential bench mutation lint types lock audit up down clean
+.PHONY: help setup demo test test-deep test-browser test-services differential bench mutation lint types docs lock audit up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -34,9 +34,9 @@ $(CLEANTAIL_JARS)/.complete-embedded: .venv/.complete bin/fetch-jars bin/check-j
 	bin/fetch-jars $(CLEANTAIL_JARS)
 	touch $@
 
-$(CLEANTAIL_JARS)/classes.jsa: $(CLEANTAIL_JARS)/.complete-embedded spark_jobs/class_archive.py
+$(CLEANTAIL_JARS)/classes.jsa: $(CLEANTAIL_JARS)/.complete-embedded cleantail/cli/class_archive.py
 	@# every JVM starts without it as well, only slower
-	-$(BIN)/python -m spark_jobs.class_archive --jars $(CLEANTAIL_JARS)
+	-$(BIN)/python -m cleantail.cli.class_archive --jars $(CLEANTAIL_JARS)
 
 $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars-kafka kafka
@@ -78,6 +78,11 @@ lint: setup ## ruff
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
+docs: .venv/.complete ## the documentation as a site, in site/; a broken link is an error
+	$(INSTALL) --extra docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo 'look at it with: python3 -m http.server --bind 127.0.0.1 --directory site'
+
 lock: setup ## constraints.txt and bootstrap.txt anew from pyproject.toml; with UPGRADE=1 to the newest versions
 	$(LOCK) $(if $(UPGRADE),--upgrade) --all-extras -o constraints.txt pyproject.toml deploy/requirements.txt > /dev/null
 	printf 'pip\nsetuptools\nuv\n' | $(LOCK) $(if $(UPGRADE),--upgrade) -o bootstrap.txt - > /dev/null
@@ -92,4 +97,4 @@ down: ## stops it
 	bin/cleantail-airflow down
 
 clean: ## environment and embedded state
-	rm -rf .venv .cleantail
+	rm -rf .venv .cleantail site

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from cleantail.config import load_topics
+from cleantail.config.loading import load_topics
 from differential.broker import ROOT
 
 

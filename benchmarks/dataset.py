@@ -18,7 +18,7 @@ from benchmarks.lake import Lake
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.tables import TopicTable
+    from spark_jobs.iceberg.tables import TopicTable
 
 CLEAN_STEP, UPDATE_STEP = 2_246_822_519, 2_654_435_761
 """Primes above any number of keys: multiples of one, modulo the keys, meet every key once before any twice."""
@@ -139,7 +139,7 @@ def reset(table: TopicTable, shape: Shape, built: Built) -> None:
 
 
 def _states(shape: Shape, built: Built) -> dict[str, str]:
-    from cleantail.partition_state import PROPERTY_PARTITION, Horizon, PartitionState
+    from cleantail.log.partition_state import PROPERTY_PARTITION, Horizon, PartitionState
 
     state = PartitionState()
     if not shape.first_clean:
@@ -152,8 +152,8 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
 
 def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
     """Offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
-    from spark_jobs.commits import append_files
-    from spark_jobs.tables import branch_name
+    from spark_jobs.iceberg.branches import branch_name
+    from spark_jobs.iceberg.commits import append_files
 
     branch = branch_name(f"in_bench_{first}")
     logs = [_records(table.spark, shape, p, first, end) for p in range(shape.partitions)]

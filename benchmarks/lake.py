@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config import Platform, Topic, find_topic, load_platform
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from differential.broker import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.tables import TopicTable
+    from spark_jobs.iceberg.tables import TopicTable
 
 PLAIN = {
     "spark.driver.memory": "4g",
@@ -62,7 +64,7 @@ class Lake:
 
     def session(self) -> SparkSession:
         """The one session of this process."""
-        from spark_jobs.session import start_session
+        from spark_jobs.iceberg.session import start_session
 
         return start_session(self.platform, "benchmarks")
 
@@ -75,6 +77,6 @@ class Lake:
         return find_topic(name, self.config, os.environ)
 
     def table(self, name: str) -> TopicTable:
-        from spark_jobs.tables import TopicTable
+        from spark_jobs.iceberg.tables import TopicTable
 
         return TopicTable.of(self.session(), self.topic(name), self.platform)

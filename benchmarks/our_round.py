@@ -13,7 +13,7 @@ from benchmarks.report import Times
 from benchmarks.spark_costs import Costs, Meter, NewFiles
 
 if TYPE_CHECKING:
-    from spark_jobs.tables import TopicTable
+    from spark_jobs.iceberg.tables import TopicTable
 
 SCAN, EVALUATE, ROUND, CHECK, PUBLISH = "scan", "evaluate", "round", "check", "publish"
 
@@ -66,17 +66,17 @@ def compact_once(lake: Lake, table: TopicTable, shape: Shape, built: Built) -> N
 
 def live_records(lake: Lake, topic: str) -> int:
     """Records that a reader sees, from metadata."""
-    from cleantail.evaluate import read_facts
+    from cleantail.lake.runs.evaluate import read_facts
 
     facts = read_facts(lake.topic(topic), lake.platform)
     return sum(f.live_records for p in facts.partitions for f in facts.files_of(p)) if facts else 0
 
 
 def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, meter: Meter) -> tuple[Costs, Costs]:
-    from cleantail.evaluate import evaluate_topic
-    from spark_jobs.check_quality import check_round
-    from spark_jobs.compact import compact_unit
-    from spark_jobs.publish import publish_round
+    from cleantail.lake.runs.evaluate import evaluate_topic
+    from spark_jobs.round.check import check_round
+    from spark_jobs.round.make import compact_unit
+    from spark_jobs.round.publish import publish_round
 
     platform = lake.platform
     with watch(SCAN):

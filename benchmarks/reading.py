@@ -13,7 +13,7 @@ from benchmarks.our_round import compact_once, live_records
 from benchmarks.report import Column, Table, Times, Value, ratio
 
 if TYPE_CHECKING:
-    from spark_jobs.tables import TopicTable
+    from spark_jobs.iceberg.tables import TopicTable
 
 DIRTY, VECTORS, CLEAN = "before the round", "compacted: deletion vectors", "compacted and rewritten"
 READERS = ("Spark, all columns", "PyIceberg, all columns as Arrow")
@@ -48,7 +48,7 @@ def run(options: Options) -> Table:
 
 def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> Found:
     """Seconds by reader and state, once cold and `repetitions` times warm."""
-    from spark_jobs.reclaim import reclaim_topic
+    from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()
     compact_once(lake, table, shape, built)
@@ -72,7 +72,7 @@ def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> Found:
 def _read_with_pyiceberg(lake: Lake, shape: Shape, snapshot_id: int) -> int:
     import os
 
-    from cleantail.catalogs import load_table, open_catalog
+    from cleantail.lake.catalogs import load_table, open_catalog
 
     platform = lake.platform
     table = load_table(open_catalog(platform, os.environ), lake.topic(shape.topic), platform)

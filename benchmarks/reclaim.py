@@ -16,7 +16,7 @@ from benchmarks.our_round import compact_once, live_records
 from benchmarks.report import Column, Table, Times, Value, ratio
 
 if TYPE_CHECKING:
-    from spark_jobs.tables import TopicTable
+    from spark_jobs.iceberg.tables import TopicTable
 
 COPY_FILES, COPY_LIVE, RECLAIM = "plain copy of the files", "copy of the live records", "reclaim"
 COLUMNS = (
@@ -54,7 +54,7 @@ def run(options: Options) -> Table:
 
 def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
     """Both copies and reclaim, once cold and `repetitions` times warm."""
-    from spark_jobs.reclaim import reclaim_topic
+    from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()
     compact_once(lake, table, shape, built)
@@ -84,7 +84,7 @@ def _copies(lake: Lake, table: TopicTable, files: list[str], watch: Stopwatch) -
 
 
 def _states(table: TopicTable) -> dict[str, str]:
-    from cleantail.partition_state import PROPERTY_PARTITION
+    from cleantail.log.partition_state import PROPERTY_PARTITION
 
     return {k: v for k, v in dict(table.load().properties()).items() if k.startswith(PROPERTY_PARTITION)}
 

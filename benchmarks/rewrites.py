@@ -15,7 +15,7 @@ from benchmarks.lake import Lake
 from benchmarks.report import Times
 
 if TYPE_CHECKING:
-    from spark_jobs.tables import TopicTable
+    from spark_jobs.iceberg.tables import TopicTable
 
 BRANCH = "bench"
 TARGET = "bench_rewritten"

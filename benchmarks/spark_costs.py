@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlparse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.tables import TopicTable
+    from spark_jobs.iceberg.tables import TopicTable
 
 LIVE_UPDATE_S = 0.2
 """Spark's store of stages is behind by at most `spark.ui.liveUpdate.period`, 100 ms."""

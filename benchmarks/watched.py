@@ -21,16 +21,16 @@ from types import ModuleType
 from typing import Any
 
 STATIONS = {
-    "cleantail.evaluate": "evaluate_topic",
+    "cleantail.lake.runs.evaluate": "evaluate_topic",
     "pyspark.java_gateway": "launch_gateway",
-    "spark_jobs.session": "start_session",
-    "spark_jobs.compact": "compact_unit",
-    "spark_jobs.check_quality": "check_round",
-    "spark_jobs.publish": "publish_round",
-    "spark_jobs.rounds": "expire_round",
+    "spark_jobs.iceberg.session": "start_session",
+    "spark_jobs.round.make": "compact_unit",
+    "spark_jobs.round.check": "check_round",
+    "spark_jobs.round.publish": "publish_round",
+    "spark_jobs.round.run": "expire_round",
 }
 """Module -> the function of it that is a station."""
-IMPORTS = ("cleantail.table_metadata", "pyspark.sql", "spark_jobs.rounds", "great_expectations")
+IMPORTS = ("cleantail.lake.table_metadata", "pyspark.sql", "spark_jobs.round.run", "great_expectations")
 """Modules whose import takes long; what they import is in their time."""
 
 

@@ -23,7 +23,7 @@ A *topic* is one Iceberg table, a *log* one `partition` of it. Records have offs
 3.5  Records that arrive below the checkpoint move it back to the lowest of them. Of one offset twice, one survives.
 3.6  Overdue logs come first, by deadline; then the dirtiest.
 
-Nothing in this package imports pyspark, airflow or great_expectations. Reading table metadata (`table_metadata`,
-`metadata_cache`, `reading`: PyIceberg), writing one property (`table_properties`, `releasing`) and the command line
-(`cli`, `report`) stand beside the rules in modules of their own. Time is always an argument, Unix milliseconds.
+Nothing in this package imports pyspark, airflow or great_expectations; the command line (`cli`) starts jobs. The rules
+are in `log` and `rounds`; `lake` reads table metadata and writes single properties through PyIceberg; what is on which
+floor, and why, is in docs/architecture.md. Time is always an argument, Unix milliseconds.
 """

@@ -126,7 +126,7 @@ class BadLineError(CleantailError):
 class ContradictionError(CleantailError):
     """Two different records at one (partition, offset), of which ingestion would append one; nothing was appended.
 
-    `found` has one Contradiction (cleantail.contradictions) a log; the message has neither keys nor values.
+    `found` has one Contradiction (cleantail.log.contradictions) a log; the message has neither keys nor values.
     """
 
     def __init__(self, message: str, found: Sequence[object]) -> None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 
-from cleantail.config import ConfigError
-from cleantail.errors import CleantailError
-from cleantail_airflow.assets import usable_topics
+from cleantail.errors import CleantailError, ConfigError
 from cleantail_airflow.places import config_dir
+from cleantail_airflow.tasks.assets import usable_topics
 
 found = [line for _, e in usable_topics(config_dir(os.environ)) if isinstance(e, ConfigError) for line in e.places]
 if found:

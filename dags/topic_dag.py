@@ -82,7 +82,7 @@ cleantail check-config                 # after every change of YAML
 Semantics: [Kafka's log compaction](https://kafka.apache.org/documentation/#compaction),
 [topic configs](https://kafka.apache.org/documentation/#topicconfigs),
 [KIP-280](https://cwiki.apache.org/confluence/display/KAFKA/KIP-280%3A+Enhanced+log+compaction).
-The architecture and all settings are in the repository's README.
+The architecture and all settings are in the repository's docs/.
 """
 
 from __future__ import annotations
@@ -96,19 +96,21 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, TaskGroup
 
-from cleantail.approval import can_be_held
-from cleantail.config import Platform, Topic, load_platform
-from cleantail.config_row import LONG_MAX
-from cleantail.dag_ids import dag_id_of
-from cleantail.run_schedule import schedule_words, topic_asset_uri
-from cleantail.words import one_line
-from cleantail_airflow.alert_task import AlertOperator
-from cleantail_airflow.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, ApproveOperator
-from cleantail_airflow.assets import schedule_of
-from cleantail_airflow.evaluate_task import EvaluateOperator
-from cleantail_airflow.operators import ALERT, ALERT_EARLY, EVALUATE, OUTCOME, OutcomeOperator
-from cleantail_airflow.pool import POOL
-from cleantail_airflow.stations import (
+from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.loading import load_platform
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.human import one_line
+from cleantail.rounds.approval import can_be_held
+from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, EVALUATE, OUTCOME
+from cleantail_airflow.tasks.alert_task import AlertOperator
+from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, ApproveOperator
+from cleantail_airflow.tasks.assets import schedule_of
+from cleantail_airflow.tasks.dag_docs import settings_table
+from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
+from cleantail_airflow.tasks.pool import POOL
+from cleantail_airflow.tasks.spark_operator import OutcomeOperator
+from cleantail_airflow.tasks.stations import (
     CHECK_QUALITY,
     COMPACT,
     PUBLISH_EXPIRY,
@@ -168,13 +170,13 @@ def _tasks(topic: Topic, config_dir: str) -> None:
     common: dict[str, Any] = {"topic": topic.topic, "config_dir": config_dir}
     spark = {**common, "pool": POOL}
     held = can_be_held(topic)
-    asks = {"topic": topic, "config_dir": config_dir}
+    asks: dict[str, Any] = {"topic": topic, "config_dir": config_dir}
     evaluate = EvaluateOperator(task_id=EVALUATE, trigger_rule="none_failed", **common)
     with _group("round", "What a round does: compact, check, publish"):
         compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
         tasks = [evaluate, compact.expand(unit=evaluate.output), CheckQualityOperator(task_id=CHECK_QUALITY, **spark)]
         if held:
-            early = {"trigger_rule": "one_done", "retries": 0, "early": True}
+            early: dict[str, Any] = {"trigger_rule": "one_done", "retries": 0, "early": True}
             tasks.append(AlertOperator(task_id=ALERT_EARLY, **early, **common))
             tasks.append(ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, trigger_rule="one_done", **asks))
         # where nothing has to be asked approve is skipped, which is no reason not to publish
@@ -222,40 +224,3 @@ def _default_args(topic: Topic, platform: Platform) -> dict[str, Any]:
 def _tags(topic: Topic) -> list[str]:
     policy = ",".join(sorted(topic.config.cleanup_policy))
     return ["cleantail", policy, topic.config.compaction_strategy]
-
-
-def settings_table(topic: Topic) -> str:
-    """The resolved settings as Markdown; what YAML sets, here or in the defaults, is bold."""
-    rows = [
-        ("topic", topic.topic),
-        ("table", topic.table),
-        ("schedule", schedule_words(topic.schedule)),
-        ("asset", topic_asset_uri(topic.topic)),
-        ("publish", topic.publish),
-        ("source.path", topic.source.path or "none"),
-        ("checks", ", ".join(check.expectation for check in topic.checks) or "the built-in ones"),
-        ("alerts", ", ".join(alert.type for alert in topic.alerts) or "none"),
-        *(_config_row(topic, name) for name in type(topic.config).model_fields),
-    ]
-    lines = [f"| {name} | {_code(value)} |" for name, value in rows]
-    return "\n".join([f"## Settings of {topic.topic}", "| setting | value |", "|---|---|", *lines])
-
-
-def _config_row(topic: Topic, name: str) -> tuple[str, str]:
-    value = getattr(topic.config, name)
-    alias = type(topic.config).model_fields[name].alias or name
-    text = ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
-    label = f"**{alias}**" if name in topic.config.model_fields_set else alias
-    return label, f"{text} = {_days(value)}" if alias.endswith(".ms") and 1000 <= value < LONG_MAX else text
-
-
-def _days(milliseconds: int) -> str:
-    """9.5 d, 1 h, 15 min: the largest unit that is not below one."""
-    units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
-    unit, size = next((unit, size) for unit, size in units if milliseconds >= size)
-    return f"{milliseconds / size:g} {unit}"
-
-
-def _code(text: str) -> str:
-    shown = one_line(text).replace("|", "/").replace("`", "")
-    return f"`{shown}`" if shown else ""

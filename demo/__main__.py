@@ -14,7 +14,7 @@ from typing import NoReturn
 from rich.console import Console
 
 import demo
-from cleantail.config import load_platform
+from cleantail.config.loading import load_platform
 from cleantail.errors import CleantailError
 from demo.airflow_api import AirflowApi
 from demo.home import CONFIG, DemoError, Home, free_port

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cleantail.config import Platform
-from cleantail.kcat import Record
+from cleantail.config.platform import Platform
+from cleantail.sources.kcat import Record
 from demo.home import Home
 from demo.records import TopicInput
 from demo.rounds import Round, Scheduler

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleantail.own_home import make_home
+from cleantail.home.private_files import make_home
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "demo" / "config"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleantail.kcat import Record
+from cleantail.sources.kcat import Record
 from demo.git_history import NoHistoryError, changelog, head_of, tree
 from demo.home import ROOT, DemoError
 from demo.made_streams import customer_changes, file_changes, sensor_readings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cleantail.config import Platform
-from cleantail.kcat import Record
+from cleantail.config.platform import Platform
+from cleantail.sources.kcat import Record
 from demo.inputs import Expected
 from demo.story import Told
 from demo.tables import Audit, Size, audit, ingested_bytes, is_clean, live_bytes, live_records

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cleantail.kcat import Header, Record, format_record
+from cleantail.sources.kcat import Header, Record
+from cleantail.sources.kcat_output import format_record
 
 FIRST_BATCH_PERCENT = 60
 

@@ -11,11 +11,11 @@ import argparse
 import sys
 from typing import Any
 
-from cleantail.staged_units import UNIT
-from cleantail.topic_table import OFFSET
+from cleantail.config.topic_table import OFFSET
+from cleantail.rounds.staged_units import UNIT
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, run_job
-from spark_jobs.session import start_session
-from spark_jobs.tables import TopicTable
 
 EVERY = 10
 SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."

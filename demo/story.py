@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from cleantail.config import Platform
+from cleantail.config.platform import Platform
 from demo.corrupted import CorruptedRound, run_corrupted
 from demo.home import Home
 from demo.inputs import SENSORS, Expected

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cleantail.words import size
+from cleantail.human import size
 from demo.corrupted import CorruptedRound
 from demo.home import Home
 from demo.proof import Proof

@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cleantail.catalogs import load_table, open_catalog
-from cleantail.config import Platform, find_topic
-from cleantail.evaluate import log_states, read_facts
-from cleantail.evidence_rows import read_evidence
-from cleantail.kcat import Record
-from cleantail.past_rounds import EVIDENCE, PUBLISHED
-from cleantail.reading import read_records
-from cleantail.table_metadata import live_partitions
+from cleantail.config.loading import find_topic
+from cleantail.config.platform import Platform
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.evidence_rows import read_evidence
+from cleantail.lake.records.reading import read_records
+from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.lake.table_metadata import live_partitions
+from cleantail.rounds.past_rounds import PUBLISHED
+from cleantail.sources.kcat import Record
 
 
 @dataclass(frozen=True, slots=True)

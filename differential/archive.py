@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.cli import main
-from cleantail.kcat import Record, format_record, parse_line
+from cleantail.sources.kcat import Record, parse_line
+from cleantail.sources.kcat_output import format_record
 
 INTERRUPTED = 130
 

@@ -1,6 +1,6 @@
 """One log of the broker against the same log of the archive: what differs, and which differences are declared. Pure.
 
-The declared differences are those of the README and of semantics.md part 3. Each explanation is narrow: it is
+The declared differences are those of docs/limits.md and of semantics.md part 3. Each explanation is narrow: it is
 reckoned from the input and from what the broker did, not from the archive's own state, and only a record that the
 archive has let go earlier can have one. A record that differs, that only the archive has, or that is there twice
 never has an explanation.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from cleantail.kcat import Record
+from cleantail.sources.kcat import Record
 
 
 class Declared(Enum):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleantail.kcat import Record, read_records
+from cleantail.sources.kcat import Record, read_records
 from differential.histories import SEGMENT_MS, SHAPES, Draft, History, Round, Segment, make_history
 
 RETENTION = "delete.retention.ms"

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cleantail.kcat import Header
+from cleantail.sources.kcat import Header
 
 SEGMENT_MS = 3_600_000
 STEP_MS = 10 * SEGMENT_MS

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from cleantail.kcat import Record
+from cleantail.sources.kcat import Record
 from differential.broker import BrokerError
 from differential.histories import Draft, Segment
 

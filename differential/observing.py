@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cleantail.kcat import Record
+from cleantail.sources.kcat import Record
 from differential.broker import BACKOFF_MS, Broker, BrokerError
 from differential.families import LAG, RETENTION, SHORT_MS, Configs, Plan
 from differential.histories import Draft, Segment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from cleantail.kcat import Record
+from cleantail.sources.kcat import Record
 from differential.archive import Archive
 from differential.comparison import Declared, Difference, Kept, Log, compare
 from differential.families import RETENTION, Plan

@@ -2,9 +2,7 @@
 
     spark-submit spark_jobs/compact.py --config config --topic orders --unit '{"round": …}'
 
-The unit came through Airflow's database: its bounds have to be those that the table's metadata give (exit code 5).
-Values are never read and `main` is not changed: check_quality reads the branch, publish replays it. A unit that runs
-again (a retry, a killed job) starts from the same base snapshot on a fresh branch.
+The work itself is in spark_jobs/round/make.py.
 """
 
 from __future__ import annotations
@@ -13,163 +11,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from pyroaring import BitMap64
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from cleantail.budget import keys_in_budget, map_slots, round_end
-from cleantail.config import Platform
-from cleantail.join_plans import JoinPlan, resolve_join
-from cleantail.keyless import KEYLESS
-from cleantail.planned_units import planned_unit
-from cleantail.staged_units import UNIT, packed_unit
-from cleantail.topic_table import KEY, OFFSET, PARTITION
-from cleantail.work_units import WorkUnit
-from spark_jobs.columnar.log_round import Outcome, find_removals
-from spark_jobs.columnar.tasks import answers
-from spark_jobs.deleted_versions import remembered
+from cleantail.lake.runs.planned_units import planned_unit
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, require_clock, run_job
-from spark_jobs.session import grouped_by_log, start_session
-from spark_jobs.tables import TopicTable, branch_name
-from spark_jobs.transforms.winners import (
-    ROW_ID,
-    below_end,
-    columns_of,
-    copies_of,
-    dirty_part,
-    losers,
-    offset_map,
-    span_condition,
-    where_full,
-)
-from spark_jobs.trickle import touched_keys
-from spark_jobs.vectors import FilesOf, Found, count_by_log, together, with_place, without
-
-
-def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
-    """The unit with its counts by partition. Nothing is removed from a log that `cleantail.keyless.policy` holds back:
-    the counts name it, and its check is red."""
-    began_s, began_ms = time.monotonic(), int(time.time() * 1000)
-    files = table.files_at(unit.base_snapshot_id)
-    logs = {w.partition for w in unit.partitions}
-    # up to the end that was planned: nothing is begun that must fail later
-    keyless = count_keyless(table, unit) if files.may_have_null(KEY, logs) else {}
-    held = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}
-    unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
-    plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
-    cleaned = replace(unit, partitions=tuple(w for w in unit.partitions if w.partition not in held))
-    found: dict[str, Found] = {"superseded": {}}
-    if cleaned.partitions:
-        found, plan = removed(table, platform, cleaned, files, bool(keyless), plan)
-    deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
-    hidden_bytes = files.bytes_by_log(gone for reason, gone in found.items() if reason != "retention")
-    saved_bytes = files.bytes_by_log(found.values())
-    done = unit.as_json() | {
-        "counts": {
-            "deleted": deleted,
-            "hidden_bytes": _as_text(hidden_bytes),
-            "saved_bytes": _as_text(saved_bytes),
-            "plan": plan.reason,
-            KEYLESS: {str(p): list(counted) for p, counted in sorted(held.items())},
-        },
-        "began_ms": began_ms,
-        "clean_ms": int((time.monotonic() - began_s) * 1000),
-        "map_slots": map_slots(platform.cleaner, table.topic.config),
-    }
-    table.delete_positions(unit.branch, files, together(found.values()), {UNIT: packed_unit(done)})
-    return done
-
-
-def removed(
-    table: TopicTable, platform: Platform, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
-) -> tuple[dict[str, Found], JoinPlan]:
-    """Positions by reason, and how they were found: by the plan, unless the tasks refuse."""
-    told = answers(table, platform, unit, find_removals, files) if plan.columnar else None
-    if isinstance(told, str):
-        plan = replace(plan, reason=f"{plan.reason}; not so, for {told}: by Spark's join")
-    if isinstance(told, list):
-        return removed_by_columns(told), plan
-    return removed_by_spark(table, unit, files, keyless, plan), plan
-
-
-def removed_by_spark(
-    table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
-) -> dict[str, Found]:
-    """Positions by reason; one that has several goes by the first."""
-    found: dict[str, Found] = {}
-    with grouped_by_log(table.spark, plan.grouped):
-        for reason, records in removals(table, unit, files, keyless, plan.hint).items():
-            found[reason] = without(files.positions_in(records), found.values())
-    return found
-
-
-def removed_by_columns(logs: Sequence[Outcome]) -> dict[str, Found]:
-    """As removed_by_spark, of what the tasks told."""
-    found: dict[str, dict[tuple[int, int], BitMap64]] = {"superseded": {}}
-    for log in logs:
-        for reason, by_file in log["removed"].items():
-            of_log = {(log[PARTITION], file): BitMap64.deserialize(positions) for file, positions in by_file.items()}
-            found.setdefault(reason, {}).update(of_log)
-    return dict(found)
-
-
-def _as_text(by_log: dict[int, int]) -> dict[str, int]:
-    """JSON has no other keys than texts."""
-    return {str(p): n for p, n in sorted(by_log.items())}
-
-
-def removals(table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, hint: str) -> dict[str, DataFrame]:
-    """The records to remove, by reason; one that has several goes by the first. Columns: partition,
-    ct_file and _pos, and more."""
-    works, configs = unit.partitions, table.topic.config
-    base = table.at_snapshot(unit.base_snapshot_id)
-    found = {}
-    spans = {w.partition: (0, w.log_start_offset) for w in works if w.log_start_offset > 0}
-    if configs.deletes and spans:  # whole segments that `delete` in the policy lets go: the log start is past them
-        found["retention"] = base.where(span_condition(spans))
-    records = base.select(*columns_of(configs), ROW_ID)
-    placed = base.select(PARTITION, OFFSET, ROW_ID, "_file", "_pos")
-    copies = copies_of(placed, works, partial(table.arrivals_at, unit.base_snapshot_id))
-    if copies is not None:
-        found["copies"] = copies
-        records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")
-    below = base.where(span_condition({w.partition: (0, w.end_offset) for w in works}))
-    if keyless:
-        found["invalid"] = below.where(F.col(KEY).isNull())
-    found = {reason: with_place(gone, PARTITION) for reason, gone in found.items()}
-    touched = touched_keys(records, unit, files)
-    if touched is not None:
-        records, below = records.where(touched), below.where(touched)
-    winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
-    return found | {"superseded": losers(with_place(below, PARTITION, OFFSET, KEY), winners, configs, hint)}
-
-
-def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> WorkUnit:
-    """The unit as it is, or, where the budget is kept by rounds, with ends at which each log's map is full."""
-    if platform.cleaner.cleantail_over_budget != "rounds":
-        return unit
-    records = table.at_snapshot(unit.base_snapshot_id).select(PARTITION, OFFSET, KEY)
-    keys = keys_in_budget(platform.cleaner, table.topic.config)
-    full = {row[PARTITION]: row for row in where_full(dirty_part(records, unit.partitions), keys).collect()}
-    works = tuple(
-        w.ending_at(round_end(full[w.partition]["full_at"], full[w.partition]["last_keyed"], w.end_offset))
-        if w.partition in full
-        else w
-        for w in unit.partitions
-    )
-    return replace(unit, partitions=works)
-
-
-def count_keyless(table: TopicTable, unit: WorkUnit) -> dict[int, tuple[int, int]]:
-    """Partition -> how many records without a key it has below its end, and the offset of the first."""
-    records = below_end(table.at_snapshot(unit.base_snapshot_id), unit.partitions).where(F.col(KEY).isNull())
-    found = records.groupBy(PARTITION).agg(F.min(OFFSET).alias("first"), F.count("*").alias("count")).collect()
-    return {row[PARTITION]: (row["count"], row["first"]) for row in found}
+from spark_jobs.round.make import compact_unit
 
 
 def _work(job: Job) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleantail.catalogs import require_usable
-from cleantail.clocks import SKEW_MS, require_past
-from cleantail.config import Platform, Topic, config_place, find_topic, load_platform
+from cleantail.config.loading import config_place, find_topic, load_platform
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.outside import DEBUG_VARIABLE, explained, stack_of
+from cleantail.lake.catalogs import require_usable
+from cleantail.lake.outside_errors import DEBUG_VARIABLE, explained, stack_of
+from cleantail.lake.runs.clocks import SKEW_MS, require_past
 
 logger = logging.getLogger("cleantail.job")
 

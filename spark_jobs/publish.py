@@ -2,230 +2,29 @@
 
     spark-submit spark_jobs/publish.py --config config --topic orders --told '{"round": …, "heads": […], "passed": […]}'
 
-What passed, what was measured and where the branches were is read from the evidence that the check wrote, and who
-approved it from what was answered: `--told`, which came through Airflow's database, only says which round is meant,
-and where it says something else than the evidence nothing is published (exit code 5).
-
-A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
-branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
-unit touches. Appends to `main` meanwhile do not matter. Where another writer rewrote or deleted what the round had
-read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever
-half published.
-
-A round that waits for approval is published once one of the topic's approvers has said yes to exactly what was
-checked (cleantail.answers), as it was checked or not at all (exit code 5), and dropped where the answer is no.
+The work itself is in spark_jobs/round/publish_told.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import logging
-import os
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-from cleantail.answers import decided, read_answer
-from cleantail.approval import Rejection, held_message
-from cleantail.catalogs import open_catalog
-from cleantail.checked_rounds import recorded, require_as_told, require_open
-from cleantail.config import Platform
-from cleantail.errors import ConflictError, HeldError
-from cleantail.evaluate import evaluate_topic
-from cleantail.failed_branches import replaced
-from cleantail.last_compaction import PROPERTY_COMPACTION, LastCompaction
-from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.past_rounds import PUBLISHED
-from cleantail.recorded_rounds import rows_of_round
-from cleantail.rollback import APPROVED_BY, BEFORE, packed
-from cleantail.round_state import COMPACT, EXPIRE, after_expiry, after_round
-from cleantail.work_units import WorkUnit
-from spark_jobs.approvals import set_aside
-from spark_jobs.changes import texts
-from spark_jobs.commits import publish_deletes
-from spark_jobs.deleted_versions import remember
-from spark_jobs.evidence import append_answer, has_answer
-from spark_jobs.failed_logs import drop_unnamed, keep_failed, quarantined
+from cleantail.lake.recorded_rounds import recorded_as_told
+from cleantail.log.round_state import COMPACT, EXPIRE
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, run_job
-from spark_jobs.keyless import move_keyless
-from spark_jobs.latest_view import ensure_latest_view
-from spark_jobs.published_rounds import identity_of, published_as, result_of
-from spark_jobs.session import start_session
-from spark_jobs.tables import TopicTable
-
-logger = logging.getLogger("cleantail.publish")
-
-
-def publish_round(
-    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None = None
-) -> dict[str, Any]:
-    """Commits the green logs of a checked round, once: a try that died after the commit is taken up. Raises
-    ConflictError, with nothing published, when the table changed under the round, and HeldError when it waits for
-    approval and nobody has given it."""
-    if before := published_before(table, platform, checked):
-        return before
-    if checked["holds"] and approved_by is None:
-        raise HeldError(held_message(checked["topic"], checked["holds"]))
-    try:
-        return _publish(table, platform, checked, approved_by)
-    except ConflictError:
-        if meanwhile := published_before(table, platform, checked):
-            return meanwhile
-        raise
-
-
-def _publish(table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None) -> dict[str, Any]:
-    green = {v["partition"] for v in checked["verdicts"] if v["passed"]}
-    red = {v["partition"]: v for v in checked["verdicts"] if not v["passed"]}
-    for waiting in (v for v in red.values() if "waits_for" in v):
-        logger.warning(
-            "partition %s waits: logs %s failed, and share files", waiting["partition"], waiting["waits_for"]
-        )
-    units = [WorkUnit.from_json(unit) for unit in checked["units"]]
-    if table.topic.config.cleantail_keyless_policy == "quarantine" and checked["kind"] == "compact":
-        move_keyless(table, units, green)
-    if checked["kind"] == EXPIRE:
-        remember(table, units, green)
-    _require_as_checked(table, checked)
-    kept = keep_failed(table, checked, units)
-    before = states_of_properties(texts(table.load().properties()), table.name)
-    after = _next_states(table, checked, units, green, before)
-    after |= quarantined(checked, units, before, kept, platform.cleaner.log_cleaner_backoff_ms)
-    properties = _as_properties(checked, after)
-    try:
-        snapshot_id = _commit(table, checked, units, green, before, properties, approved_by)
-    except ConflictError:
-        drop_unnamed(table, kept.values())
-        raise
-    append_answer(table, platform, checked, PUBLISHED)
-    _tidy(table, [*(unit.branch for unit in units), *replaced(before, after)])
-    ensure_latest_view(table)
-    return result_of(table, checked, snapshot_id)
-
-
-def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
-    """Raises ConflictError where a branch is gone or changed, or a later round has published meanwhile: a checkpoint
-    without its deletes, or an older one over a newer, would leave superseded records for good."""
-    iceberg = table.load()
-    states = states_of_properties(texts(iceberg.properties()), table.name)
-    for unit in checked["units"]:
-        table.require_head(unit["branch"], unit["head_snapshot_id"])
-        base = iceberg.snapshot(unit["base_snapshot_id"])
-        if base is None:
-            raise ConflictError(f"snapshot {unit['base_snapshot_id']} that round {checked['round']} read has expired")
-        for work in unit["partitions"]:
-            state = states.get(work["partition"], PartitionState())
-            if state.known_sequence_number > int(base.sequenceNumber()):
-                raise ConflictError(f"partition {work['partition']} had a later round than {checked['round']}")
-
-
-def _next_states(
-    table: TopicTable,
-    checked: dict[str, Any],
-    units: list[WorkUnit],
-    green: set[int],
-    states: dict[int, PartitionState],
-) -> dict[int, PartitionState]:
-    """The states of the published logs after the round."""
-    iceberg = table.load()
-    measures = {m["partition"]: m for m in checked["measures"]}
-    after: dict[int, PartitionState] = {}
-    for unit in units:
-        sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())
-        for work in unit.partitions:
-            if work.partition not in green:
-                continue
-            state, measure = states.get(work.partition, PartitionState()), measures[work.partition]
-            if checked["kind"] == EXPIRE:
-                after[work.partition] = after_expiry(state, work, measure, unit.now_ms)
-            else:
-                after[work.partition] = after_round(state, work, measure, sequence_number, unit.now_ms)
-    return after
-
-
-def _as_properties(checked: dict[str, Any], states: dict[int, PartitionState]) -> dict[str, str]:
-    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
-    if checked["kind"] != EXPIRE and (last := LastCompaction.of_round(checked["units"], checked["measures"])):
-        properties[PROPERTY_COMPACTION] = last.as_json()
-    return properties
-
-
-def _commit(
-    table: TopicTable,
-    checked: dict[str, Any],
-    units: list[WorkUnit],
-    green: set[int],
-    states: dict[int, PartitionState],
-    properties: dict[str, str],
-    approved_by: str | None,
-) -> int:
-    """One transaction: delete files of all green logs, their new state, the quarantine of the red ones."""
-    changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
-    before = {p: states.get(p) for p in sorted(green)}
-    summary = identity_of(checked) | {BEFORE: packed(before)}
-    summary |= {APPROVED_BY: approved_by} if approved_by and checked["holds"] else {}
-    return publish_deletes(table, changes, green, units[0].base_snapshot_id, properties, summary)
+from spark_jobs.round.publish_told import publish_told
 
 
 def _work(job: Job) -> dict[str, Any]:
-    from spark_jobs.rounds import publish_or_start_over, write_back
-
     told, kind = json.loads(job.arguments.told), job.arguments.kind
-    catalog = open_catalog(job.platform, os.environ)
-    rows = rows_of_round(catalog, job.platform, job.topic.topic, str(told["round"]), kind)
-    checked = recorded(job.topic, str(told["round"]), kind, rows)
-    require_as_told(told, checked, kind, rows)
-    answer = decided(job.topic, checked, read_answer(catalog, job.topic, kind))
+    told_round = recorded_as_told(job.topic, job.platform, told, kind)
     spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
-    table = TopicTable.of(spark, job.topic, job.platform)
-    if isinstance(answer, Rejection):
-        return set_aside(table, job.platform, checked, answer)
-    if published_as(table, checked) is None:
-        require_open(checked, rows)
-    if answer is None:
-        published = publish_or_start_over(table, job.platform, checked)
-    else:
-        published = publish_approved(table, job.platform, checked, answer)
-    write_back(table, evaluate_topic(job.topic, job.platform, now_ms=checked["units"][0]["now_ms"]))
-    return published | {"red_before": [v["partition"] for v in checked["verdicts"] if not v["passed"]]}
-
-
-def publish_approved(
-    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str
-) -> dict[str, Any]:
-    """Exactly what the person saw, or nothing: a round that started over would be another one. Raises HeldError."""
-    known = {name: checked[name] for name in ("verdicts", "measures")}
-    try:
-        return publish_round(table, platform, checked, approved_by) | known
-    except ConflictError as e:
-        set_aside(table, platform, checked, None, str(e))
-        raise HeldError(
-            f"{checked['topic']}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
-            f"{e}. The next run makes the round anew and asks again"
-        ) from None
-
-
-def published_before(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of this very round where a try of its task has published it and died after the commit; what that try
-    had no time for is done. A failed branch that the round has replaced goes when its own time has passed."""
-    snapshot_id = published_as(table, checked)
-    if snapshot_id is None:
-        return None
-    if not has_answer(table, platform, checked, PUBLISHED):
-        append_answer(table, platform, checked, PUBLISHED)
-    _tidy(table, [unit["branch"] for unit in checked["units"]])
-    ensure_latest_view(table)
-    return result_of(table, checked, snapshot_id)
-
-
-def _tidy(table: TopicTable, branches: Sequence[str]) -> None:
-    """After the commit: what is still there is dropped when it is stale, and no reason to say that nothing was
-    published."""
-    try:
-        table.drop_branches(branches)
-    except ConflictError as e:
-        logger.warning("branches of the round are left for later: %s", e)
+    return publish_told(TopicTable.of(spark, job.topic, job.platform), job.platform, told_round)
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

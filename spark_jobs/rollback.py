@@ -2,117 +2,32 @@
 
     spark-submit spark_jobs/rollback.py --config config --topic orders --to last --by anna
 
-`--to` is `last` (before the last published round) or the id of a snapshot in main's history. The rounds after it are
-undone, appends are kept, files rewritten since are as they were. Where another round is published meanwhile nothing
-is done (exit code 3); appends meanwhile are kept as well.
+The work itself is in spark_jobs/round/undo/rollback.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from cleantail.config import Platform
-from cleantail.errors import ConflictError, HeldError
-from cleantail.evaluate import read_facts
-from cleantail.history import OPERATION
-from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.rollback import BY, REQUEST, ROLLBACK, UNDONE, Commit, RollbackPlan, plan_rollback, restored
-from cleantail.rolling_back import LogUndo, done_already, preview
-from cleantail.topic import Topic
-from spark_jobs import commits
-from spark_jobs.commits import Rollback
-from spark_jobs.evidence_of_undoing import append_rollback, require_new
+from cleantail.lake.runs.rolling_back import done_already, preview
+from cleantail.rounds.rollback import UNDONE
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, run_job
-from spark_jobs.session import start_session
-from spark_jobs.tables import TopicTable
-
-LAST = "last"
-
-
-def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str = "") -> int:
-    """Does what was planned on the table as it is now; gives the new snapshot. Raises ConflictError when other rounds
-    than those of the plan would be undone."""
-
-    def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
-        found = plan_rollback(history, expected.to_snapshot_id, table.topic.table)
-        if found.undone != expected.undone:
-            raise ConflictError(f"{table.topic.topic}: another round was published meanwhile; nothing was undone")
-        states = states_of_properties(properties, table.name)
-        new = {p: restored(before, states.get(p, PartitionState())) for p, before in found.states.items()}
-        names = ",".join(u.round for u in found.undone)
-        return Rollback(
-            found.to_snapshot_id,
-            found.appends,
-            {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()},
-            {OPERATION: ROLLBACK, UNDONE: names, BY: by} | ({REQUEST: request} if request else {}),
-        )
-
-    return commits.roll_back(table, plan)
-
-
-def rollback_topic(
-    table: TopicTable,
-    platform: Platform,
-    planned: RollbackPlan,
-    logs: Sequence[LogUndo],
-    by: str,
-    now_ms: int,
-    request: str = "",
-) -> dict[str, Any]:
-    """The rollback and its row of evidence for each log. A crash between the two leaves the row out, no more: what
-    was undone, and by whom, is in the snapshot's summary."""
-    snapshot_id = roll_back(table, planned, by, request)
-    append_rollback(table, platform, planned, logs, by, now_ms)
-    return {
-        "ok": True,
-        **planned.as_json(),
-        "partitions": [asdict(log) for log in logs],
-        "snapshot_id": snapshot_id,
-        **_positions(table.topic, platform, planned.states),
-    }
-
-
-def _positions(topic: Topic, platform: Platform, undone: Iterable[int] | None = None) -> dict[str, Any]:
-    """For those who read after the topic: which logs have changed (of a rollback done before: any may have), and the
-    clean point of every log as it is now."""
-    facts = read_facts(topic, platform)
-    states = facts.states if facts else {}
-    checkpoints = {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
-    return {"round": None, "published": sorted(states if undone is None else undone), "checkpoints": checkpoints}
-
-
-def target(text: str) -> int | None:
-    """None for `last`. Raises ArgumentTypeError for what is neither that nor a snapshot's id."""
-    if text == LAST:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither {LAST} nor the id of a snapshot")
-    return int(text)
-
-
-def _require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
-    """Raises HeldError where a round would be undone that was published after the rollback was asked for: a task that
-    waited, or was cleared days later by somebody else, would undo what nobody has looked at."""
-    later = [u.round for u in planned.undone if asked_ms is not None and u.at_ms > asked_ms]
-    if later:
-        raise HeldError(
-            f"{topic.topic}: round {', '.join(later)} was published after the rollback was asked for: nothing was "
-            "undone. Trigger it anew where that is meant"
-        )
+from spark_jobs.round.undo.evidence_of_undoing import require_new
+from spark_jobs.round.undo.rollback import LAST, positions_of, require_meant, rollback_topic, target
 
 
 def _work(job: Job) -> dict[str, Any]:
     request = job.arguments.request
     if done := done_already(job.topic, job.platform, request):
         known = {"ok": True, "snapshot_id": done.snapshot_id, "undone": done.summary.get(UNDONE), "done_before": True}
-        return known | _positions(job.topic, job.platform)
+        return known | positions_of(job.topic, job.platform)
     require_new(job.platform, job.topic, request)
     planned, logs = preview(job.topic, job.platform, job.arguments.to)
-    _require_meant(job.topic, planned, job.arguments.asked_ms)
+    require_meant(job.topic, planned, job.arguments.asked_ms)
     spark = start_session(job.platform, f"cleantail rollback {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
     return rollback_topic(table, job.platform, planned, logs, job.arguments.by, job.now_ms, request)

@@ -43,7 +43,7 @@ def airflow_db() -> Iterator[Path]:
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.utils.db import initdb
 
-    from cleantail_airflow.pool import ensure_pool
+    from cleantail_airflow.tasks.pool import ensure_pool
 
     initdb()
     ensure_pool()

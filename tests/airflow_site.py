@@ -141,7 +141,7 @@ def forget_incidents(topic: str) -> None:
     """Of an earlier test with the same database."""
     from airflow.models.variable import Variable
 
-    from cleantail_airflow.incident_book import variable_name
+    from cleantail_airflow.alerts.incident_book import variable_name
 
     Variable.delete(variable_name(topic))
 
@@ -167,7 +167,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubbedJobs:
     """Puts the stub in the place of spark-submit."""
-    from cleantail_airflow import operators
+    from cleantail_airflow.tasks import spark_operator as operators
 
     place, bin_folder = tmp_path / "stub", tmp_path / "stub-bin"
     place.mkdir()

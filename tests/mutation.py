@@ -44,7 +44,9 @@ RULE_MODULES = [
     "reclaiming",
     "budget",
     "ranking",
+    "reader_positions",
     "readers",
+    "reader_registration",
     "latest",
     "evaluate",
     "rules",
@@ -210,9 +212,23 @@ def _reached(path: Path) -> set[str]:
     while waiting:
         new = _imported(waiting.pop()) - found
         found |= new
-        places = [folder / f"{name}.py" for name in new for folder in (ROOT / "cleantail", ROOT / TESTS)]
-        waiting += [p for p in places if p.exists()]
+        waiting += [path for name in new for path in _by_name().get(name, ())]
     return found
+
+
+@functools.cache
+def _by_name() -> dict[str, list[Path]]:
+    """Name of a module, without its package -> its files."""
+    files: dict[str, list[Path]] = {}
+    for path in (*(ROOT / "cleantail").rglob("*.py"), *(ROOT / TESTS).glob("*.py")):
+        files.setdefault(path.stem, []).append(path)
+    return files
+
+
+def rule_file(module: str) -> Path:
+    """Where a rule module is, from the root of the repository."""
+    [path] = (ROOT / "cleantail").rglob(f"{module}.py")
+    return path.relative_to(ROOT)
 
 
 @functools.cache
@@ -244,7 +260,7 @@ def start_worker(folder: str) -> None:
 
 
 def is_killed(mutant: Mutant) -> bool:
-    path = Path("cleantail") / f"{mutant.module}.py"
+    path = rule_file(mutant.module)
     source = path.read_text()
     path.write_text(mutated_source(source, mutant))
     asked = files_of_tests(mutant.module)
@@ -303,12 +319,12 @@ def main(modules: list[str]) -> int:
 def score(module: str, pool: Pool) -> tuple[int, int, int]:
     """Mutants killed, mutants in all, survivors without a reason; and a line for each survivor."""
     started = time.monotonic()
-    every = mutants(module, (ROOT / "cleantail" / f"{module}.py").read_text())
+    every = mutants(module, (ROOT / rule_file(module)).read_text())
     dead = pool.map(is_killed, every, chunksize=1)
     alive = [m for m, was_killed in zip(every, dead, strict=True) if not was_killed]
     for m in alive:
         mark = "explained" if is_explained(m) else "SURVIVOR"
-        print(f"{mark} cleantail/{module}.py:{m.line} {m.signature}")
+        print(f"{mark} {rule_file(module)}:{m.line} {m.signature}")
     print(f"{module}: {sum(dead)} of {len(every)} killed in {time.monotonic() - started:.0f} s", flush=True)
     return sum(dead), len(every), sum(not is_explained(m) for m in alive)
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from cleantail.config import LimitConfigs, load_platform
-from cleantail.platform_config import PlatformSettings, Spark
-from cleantail.topic import Channel, Topic
+from cleantail.config.alert_channels import Channel
+from cleantail.config.loading import load_platform
+from cleantail.config.platform import PlatformSettings, Spark
+from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.config.topic import Topic
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "SECURITY.md").read_text()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cleantail.config import CONFIG_VARIABLE
+from cleantail.config.loading import CONFIG_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 

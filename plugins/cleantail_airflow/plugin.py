@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from cleantail_airflow import idle, page, pool
+from cleantail_airflow.page import mount as page
+from cleantail_airflow.tasks import idle, pool
 
 
 class CleantailPlugin(AirflowPlugin):

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.log_state import LogState, resolve_log_state
-from cleantail.partition_state import PartitionState
-from cleantail.segments import DataFile, Segment
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.log_state import LogState, resolve_log_state
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.segments import DataFile, Segment
 
 HOUR_MS = 3_600_000
 

@@ -15,8 +15,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from cleantail.catalogs import open_catalog
-from cleantail.config import find_topic, load_platform
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.lake.catalogs import open_catalog
 
 HEADER = StructType(NestedField(9, "key", StringType()), NestedField(10, "value", BinaryType()))
 SCHEMA = Schema(

@@ -6,16 +6,16 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 import pytest
 
-from cleantail import data_files
-from cleantail.catalogs import load_table, open_catalog
 from cleantail.cli import main
-from cleantail.columns import Columns
-from cleantail.config import find_topic, load_platform
+from cleantail.config.columns import Columns
+from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import TableError
-from cleantail.evaluate import plan_run
-from cleantail.log_records import as_topic_columns
-from cleantail.reading import read_records
-from cleantail.table_metadata import table_facts
+from cleantail.lake import data_files
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.records.log_records import as_topic_columns
+from cleantail.lake.records.reading import read_records
+from cleantail.lake.runs.evaluate import plan_run
+from cleantail.lake.table_metadata import table_facts
 
 FLAT = Columns(partition="p", offset="o", key="k", value="v", timestamp="ms")
 NESTED = Columns(partition="m.partition", offset="m.offset", key="k", value="v", timestamp="m.at")

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.adoption import Found, FoundLog, advice, changes, describe, problems
-from cleantail.column_sql import expressions, problem_of
-from cleantail.columns import Columns, columns_of_properties, quoted
-from cleantail.layouts import guess_layout
+from cleantail.adopt.adoption import ForeignTable, FoundLog, advice, changes, describe, problems
+from cleantail.adopt.layouts import guess_layout
+from cleantail.config.columns import Columns, columns_of_properties, quoted
+from cleantail.log.column_sql import expressions, problem_of
 
 COLUMNS = Columns(partition="m.partition", offset="m.offset", key="id", value="v", timestamp="m.timestamp")
-FOUND = Found(
+FOUND = ForeignTable(
     table="sinks.orders",
     sink="a sink",
     format_version=3,

@@ -5,7 +5,10 @@ from dataclasses import replace
 import pytest
 from kernel_builders import HOUR_MS, configs, log_state
 
-from cleantail.alarms import (
+from cleantail.config.events import Event
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.reader_positions import Reader
+from cleantail.watch.alerting.alarms import (
     check_failed,
     deadline_run_ms,
     left_behind,
@@ -14,10 +17,7 @@ from cleantail.alarms import (
     round_waits,
     still_behind,
 )
-from cleantail.events import Event
-from cleantail.incidents import Condition
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import Reader
+from cleantail.watch.alerting.incidents import Condition
 
 DAY_MS = 24 * HOUR_MS
 LATE = log_state(earliest_dirty_timestamp_ms=1_000)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cleantail.answers import PROPERTY_ANSWER, answered, decided, question, read_answer, write_answer
-from cleantail.approval import Rejection
+from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
-from cleantail.topic import Topic
+from cleantail.rounds.answers import PROPERTY_ANSWER, answered, decided, question, read_answer, write_answer
+from cleantail.rounds.approval import Rejection
 from tests.cleantail.lake import OrdersTable
 
 ANNA = {"id": "anna", "name": "Anna"}

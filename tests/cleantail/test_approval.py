@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.approval import (
+from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.topic import Topic
+from cleantail.errors import HeldError
+from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.rounds.approval import (
     Rejection,
     after_rejection,
     can_be_held,
@@ -16,10 +20,6 @@ from cleantail.approval import (
     may_decide,
     require_approver,
 )
-from cleantail.config_row import LONG_MAX
-from cleantail.errors import HeldError
-from cleantail.partition_state import PartitionState, Quarantine
-from cleantail.topic import Topic
 
 
 def topic(ratio=1.0, publish="auto"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cleantail.approval_text import LINE_CHARS, Question, body, count_lines, sample_lines, subject
-from cleantail.shown_records import KEY_CHARS, VALUE_CHARS, ShownRecord, headers_shown, shown
+from cleantail.lake.records.shown_records import KEY_CHARS, VALUE_CHARS, ShownRecord, headers_shown, shown
+from cleantail.watch.approval_text import LINE_CHARS, Question, body, count_lines, sample_lines, subject
 
 
 def checked(sample=(), **more):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cleantail.axes import MOST_MOMENTS, moment, moments, scale
-from cleantail.charts import count
-from cleantail.words import duration, size
+from cleantail.human import duration, size
+from cleantail.watch.charts.axes import MOST_MOMENTS, moment, moments, scale
+from cleantail.watch.charts.history_charts import count
 
 DAY = 86_400_000
 

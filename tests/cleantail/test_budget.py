@@ -2,9 +2,9 @@
 
 import pytest
 
-from cleantail.budget import buffer_percent, keys_in_budget, map_slots, round_end
-from cleantail.cleaner_configs import CleanerConfigs
-from cleantail.kafka_configs import KafkaConfigs
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.policy.budget import buffer_percent, keys_in_budget, map_slots, round_end
 
 BY_OFFSET = KafkaConfigs()
 VERSIONED = [

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rest_catalog import rest_catalog
 
-from cleantail import catalog_errors
-from cleantail.catalogs import file_io_properties
 from cleantail.cli import main
-from cleantail.config import load_platform
-from cleantail.spark_settings import spark_conf, spark_secrets
+from cleantail.config.loading import load_platform
+from cleantail.lake import catalog_errors
+from cleantail.lake.catalog_settings import spark_conf, spark_secrets
+from cleantail.lake.catalogs import file_io_properties
 
 SECRET = "hunter2"
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cleantail.charts import Frame, dropped_chart, duration_chart, partition_charts, size_chart
-from cleantail.history import SizePoint
-from cleantail.past_rounds import LogRound, Round
-from cleantail.round_work import Work
+from cleantail.rounds.history import SizePoint
+from cleantail.rounds.past_rounds import LogRound, Round
+from cleantail.rounds.round_work import Work
+from cleantail.watch.charts.history_charts import Frame, dropped_chart, duration_chart, partition_charts, size_chart
 
 PLAIN = Frame(100, 40, 0, 0, 0, 0)
 HOUR = 3_600_000

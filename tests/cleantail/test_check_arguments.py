@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from cleantail.argument_rules import OF_SEVERAL_COLUMNS
-from cleantail.check_arguments import argument_problems, column_problems
-from cleantail.expectation_names import EXPECTATION_NAMES, SCHEMAS
-from cleantail.topic_table import COLUMNS
+from cleantail.config.checks.argument_rules import OF_SEVERAL_COLUMNS
+from cleantail.config.checks.check_arguments import argument_problems, column_problems
+from cleantail.config.checks.expectation_names import EXPECTATION_NAMES, SCHEMAS
+from cleantail.config.topic_table import COLUMNS
 
 BETWEEN = "expect_column_values_to_be_between"
 LENGTHS = "expect_column_value_lengths_to_be_between"

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cleantail import cli, commands
 from cleantail.cli import main
+from cleantail.cli.commands import planning, rounds
+from cleantail.cli.parameters import CLOCK
 from cleantail.errors import ConflictError
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import set_position
+from cleantail.lake.runs.reader_registration import set_position
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -30,7 +31,7 @@ def run(project, capsys):
 
 @pytest.fixture
 def usage(capsys):
-    """Runs a command that argparse refuses; what it says."""
+    """Runs a command that is refused for its arguments; what it says."""
 
     def refused(*arguments):
         with pytest.raises(SystemExit, match="2"):
@@ -46,15 +47,15 @@ def usage(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param([], "the following arguments are required: COMMAND", id="no command"),
-        pytest.param(["squash"], "invalid choice: 'squash'", id="unknown command"),
-        pytest.param(["compact"], "the following arguments are required: TOPIC", id="no topic"),
-        pytest.param(["plan", "orders", "--loud"], "unrecognized arguments: --loud", id="unknown option"),
-        pytest.param(["plan", "orders", "--now"], "argument --now: expected one argument", id="no value"),
-        pytest.param(["plan", "orders", "--now", "-1"], "argument --now: ", id="negative clock"),
+        pytest.param([], "Usage: cleantail [OPTIONS] COMMAND", id="no command"),
+        pytest.param(["squash"], "error: No such command 'squash'.", id="unknown command"),
+        pytest.param(["compact"], "error: TOPIC is missing", id="no topic"),
+        pytest.param(["plan", "orders", "--loud"], "error: No such option '--loud'.", id="unknown option"),
+        pytest.param(["plan", "orders", "--now"], "error: Option '--now' requires an argument.", id="no value"),
+        pytest.param(["plan", "orders", "--now", "-1"], "error: --now: '-1' is not", id="negative clock"),
         pytest.param(
             ["plan", "orders", "--now=-1"],
-            "argument --now: '-1' is not an integer from 0 to 2^63 - 1",
+            "error: --now: '-1' is not an integer from 0 to 2^63 - 1",
             id="negative clock with =",
         ),
         pytest.param(
@@ -62,21 +63,21 @@ def usage(capsys):
         ),
         pytest.param(["plan", "orders", "--now", "soon"], "'soon' is not an integer", id="clock in words"),
         pytest.param(["plan", "orders", "--now", ""], "'' is not an integer", id="empty clock"),
-        pytest.param(["plan", "orders", "--now", "²"], "argument --now: '²' is not an integer", id="superscript"),
+        pytest.param(["plan", "orders", "--now", "²"], "error: --now: '²' is not an integer", id="superscript"),
         pytest.param(["plan", "orders", "--now", str(1 << 63)], f"'{1 << 63}' is not an integer", id="clock too large"),
         pytest.param(
-            ["compact", "orders", "--partition", "x"], "argument --partition: 'x' is not", id="partition in words"
+            ["compact", "orders", "--partition", "x"], "error: --partition: 'x' is not", id="partition in words"
         ),
         pytest.param(
-            ["read", "orders", "--from-offset", "x"], "argument --from-offset: 'x' is not", id="offset in words"
+            ["read", "orders", "--from-offset", "x"], "error: --from-offset: 'x' is not", id="offset in words"
         ),
         pytest.param(
-            ["rollback", "orders", "--to", "x"], "argument --to: 'x' is neither last nor", id="snapshot in words"
+            ["rollback", "orders", "--to", "x"], "error: --to: 'x' is neither last nor", id="snapshot in words"
         ),
-        pytest.param(["ingest", "orders"], "the following arguments are required: --file", id="nothing to ingest"),
+        pytest.param(["ingest", "orders"], "error: --file is missing", id="nothing to ingest"),
         pytest.param(
             ["ingest", "orders", "--file", "f", "--encoding", "hex"],
-            "argument --encoding: invalid choice: 'hex'",
+            "error: --encoding: 'hex' is not one of 'text', 'base64'.",
             id="unknown encoding",
         ),
     ],
@@ -89,7 +90,7 @@ def test_a_wrong_argument_is_named_and_exits_2(usage, arguments, message):
     ("text", "value"), [("0", 0), ("1767225600000", 1_767_225_600_000), (str((1 << 63) - 1), (1 << 63) - 1)]
 )
 def test_a_clock_is_any_instant_from_0(text, value):
-    assert cli._parser().parse_args(["plan", "orders", "--now", text]).now == value
+    assert CLOCK.convert(text, None, None) == value
 
 
 def test_help_names_every_command(capsys):
@@ -182,7 +183,7 @@ def test_before_the_first_ingest_nothing_is_due_and_nothing_is_wrong(run, comman
 
 
 def test_compact_with_nothing_due_starts_no_spark(run, monkeypatch):
-    monkeypatch.delattr(commands, "_run")
+    monkeypatch.delattr(rounds, "_run")
     code, out, _ = run("compact", "orders", "--json", "--now", "5")
     document = json.loads(out)
     assert (code, document["ok"], document["plan"]["reason"]) == (0, True, "the table has no records yet")
@@ -408,14 +409,14 @@ def test_exit_codes_tell_what_happened(run, monkeypatch, raised, code, message):
     def fail(*_):
         raise raised
 
-    monkeypatch.setattr(commands, "_planned", fail)
+    monkeypatch.setattr(planning, "evaluated", fail)
     assert run("plan", "orders") == (code, "", message)
 
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
 def test_a_failed_check_exits_1(run, filled, monkeypatch, ok, code):
     result = {"ok": ok}
-    monkeypatch.setattr(commands, "_run", lambda *_: result)
+    monkeypatch.setattr(rounds, "_run", lambda *_: result)
     found, out, _ = run("compact", "orders", "--json", "--now", "1001")
     assert (found, json.loads(out)["ok"]) == (code, ok)
 
@@ -424,7 +425,7 @@ def test_a_defect_is_not_hidden(run, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(commands, "_planned", fail)
+    monkeypatch.setattr(planning, "evaluated", fail)
     with pytest.raises(ZeroDivisionError, match="a defect"):
         run("plan", "orders")
 

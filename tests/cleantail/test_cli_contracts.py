@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cleantail import cli
 from cleantail.cli import main
-from cleantail.readers import registered
+from cleantail.cli.parameters import CLOCK
+from cleantail.cli.reference import parsed
+from cleantail.lake.runs.readers import registered
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -19,7 +20,7 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture
 def run(project, capsys, monkeypatch):
     """Runs a command that must not start Spark: (exit code, stdout, stderr)."""
-    monkeypatch.setitem(sys.modules, "spark_jobs.session", None)
+    monkeypatch.setitem(sys.modules, "spark_jobs.iceberg.session", None)
 
     def command(*arguments):
         code = main([*arguments, "--config", str(project / "config")])
@@ -54,9 +55,8 @@ def test_the_version_is_that_of_the_package(capsys):
 
 
 def test_several_files_may_follow_one_option_or_each_have_its_own():
-    parse = cli._parser().parse_args
     ways = ["--file a b --file c", "--file a --file b --file c", "--file a b c"]
-    assert {tuple(map(str, parse(["ingest", "t", *way.split()]).file)) for way in ways} == {("a", "b", "c")}
+    assert {tuple(map(str, parsed(["ingest", "t", *way.split()]).params["files"])) for way in ways} == {("a", "b", "c")}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_several_files_may_follow_one_option_or_each_have_its_own():
     ["2026-11-29T14:20", "2026-11-29 14:20:00", "2026-11-29T14:20:00Z", "2026-11-29T15:20+01:00", "1795962000000"],
 )
 def test_a_clock_is_a_time_or_milliseconds(text):
-    assert cli._parser().parse_args(["plan", "orders", "--now", text]).now == 1_795_962_000_000
+    assert CLOCK.convert(text, None, None) == 1_795_962_000_000
 
 
 # ---- nothing to do is said before Spark is started
@@ -146,6 +146,17 @@ def test_what_has_no_effect_is_a_warning_and_no_error(run, project):
     assert len(json.loads(run("check-config", "--json")[1])["warnings"]) == 3
 
 
+def test_a_bound_that_the_broker_s_clock_makes_void_is_a_warning(run, project):
+    file = project / "config" / "topics" / "a.yaml"
+    config = "{message.timestamp.type: LogAppendTime, message.timestamp.after.max.ms: 1h}"
+    file.write_text(f"topic: a\nconfig: {config}\n")
+    code, _, err = run("check-config")
+    text = "config.message.timestamp.after.max.ms: has no effect: message.timestamp.type is LogAppendTime"
+    assert (code, err.splitlines()) == (0, [f"warning: {file}: {text}"])
+    file.write_text(f"topic: a\nconfig: {config.replace('LogAppendTime', 'CreateTime')}\n")
+    assert run("check-config")[2] == ""
+
+
 def test_a_wrong_line_is_named_by_its_number(run, project):
     file = project / "config" / "topics" / "a.yaml"
     file.write_text("topic: a\n\nconfig:\n  # a comment\n  segment.ms: soon\n  segment.mss: 1\n")
@@ -172,7 +183,7 @@ def test_a_wrong_line_is_named_by_its_number(run, project):
     ],
 )
 def test_times_and_sizes_may_have_a_unit(run, project, written, found):
-    from cleantail.config import find_topic
+    from cleantail.config.loading import find_topic
 
     (project / "config" / "topics" / "a.yaml").write_text(f"topic: a\nconfig:\n  {written}\n")
     code, _, err = run("check-config")
@@ -246,4 +257,4 @@ def test_latest_of_a_table_without_records_says_where_to_go_on_from(run, orders_
 def test_a_rollback_is_of_rounds_or_of_an_ingestion_and_not_of_both(run, capsys, to):
     with pytest.raises(SystemExit, match="2"):
         run("rollback", "orders", "--to", to, "--ingestion", "last")
-    assert "argument --ingestion: not allowed with argument --to" in capsys.readouterr().err
+    assert "error: --ingestion: not allowed with argument --to" in capsys.readouterr().err

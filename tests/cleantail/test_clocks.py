@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from cleantail.clocks import SKEW_MS, expiry_ms, require_past, require_present
-from cleantail.config import Platform
+from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
-from cleantail.evaluate import evaluate_topic
+from cleantail.lake.runs.clocks import SKEW_MS, expiry_ms, require_past, require_present
+from cleantail.lake.runs.evaluate import evaluate_topic
 
 DAY = 86_400_000
 

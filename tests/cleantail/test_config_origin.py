@@ -2,8 +2,10 @@
 
 import pytest
 
-from cleantail.config import KafkaConfigs, Topic, load_topic
-from cleantail.config_origin import Origin, settings, written
+from cleantail.config.loading import load_topic
+from cleantail.config.origin import Origin, settings, written
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic import Topic
 
 DEFAULTS = """
 topic:

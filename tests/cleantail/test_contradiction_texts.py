@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.contradictions import ASKED, HIDDEN, THERE, Contradiction, refusal
+from cleantail.log.contradictions import ASKED, HIDDEN, THERE, Contradiction, refusal
 
 FILES = [Path("a.jsonl"), Path("b.jsonl")]
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from cleantail.config import ConfigError, Topic, dag_prefix, load_platform, scan_topics
-from cleantail.dag_ids import by_topic, dag_id_of, dag_ids_of, topic_of
+from cleantail.config.claims.dag_ids import by_topic, dag_id_of, dag_ids_of, topic_of
+from cleantail.config.loading import dag_prefix, load_platform, scan_topics
+from cleantail.config.topic import Topic
+from cleantail.errors import ConfigError
 
 
 @pytest.fixture

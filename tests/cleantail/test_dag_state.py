@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.dag_state import DagRun, DagState, FailedTask, failed_words, still_words
+from cleantail.watch.dag_state import DagRun, DagState, FailedTask, failed_words, still_words
 
 RED = DagRun("r1", "failed", 0, 60_000)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cleantail import digest_cache
-from cleantail.digest_cache import FILE_NAME, SETTLED_MS, DigestCache
 from cleantail.errors import BadLineError
-from cleantail.source_files import content_digest
+from cleantail.sources import digest_cache
+from cleantail.sources.digest_cache import FILE_NAME, SETTLED_MS, DigestCache
+from cleantail.sources.source_files import content_digest
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_processes_share_the_cache(tmp_path, source):
     for n in range(40):
         source.with_name(f"{n}.jsonl").write_text(str(n))
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom cleantail.digest_cache import DigestCache\n"
+        "import sys, time\nfrom pathlib import Path\nfrom cleantail.sources.digest_cache import DigestCache\n"
         f"for file in sorted(Path({str(source.parent)!r}).iterdir()):\n"
         f"    with DigestCache(Path({str(tmp_path)!r})) as cache:\n"
         f"        cache.digest(file, {later()})\n"

@@ -3,7 +3,7 @@
 import pytest
 from kernel_builders import log_state, segment
 
-from cleantail.drawing import SLIVER, log_bar
+from cleantail.watch.charts.log_bar import SLIVER, log_bar
 
 
 def spans(log):

@@ -3,10 +3,10 @@
 import pytest
 from kernel_builders import configs, log_state
 
-from cleantail.due_work import resolve_due_work, sweep_reason
-from cleantail.holds import Hold
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import Reader
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.policy.due_work import resolve_due_work, sweep_reason
+from cleantail.log.policy.holds import Hold
+from cleantail.log.reader_positions import Reader
 
 NOW_MS = 10_000
 PAST, COMING = Horizon(10, NOW_MS, 4), Horizon(20, NOW_MS + 5_000, 2)

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from kernel_builders import data_file
 
-from cleantail.config import Topic
+from cleantail.config.topic import Topic
 from cleantail.errors import TableError
-from cleantail.evaluate import evaluate_topic, log_states, plan_run, read_facts, round_name
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import Reader
-from cleantail.table_metadata import TableFacts
-from cleantail.work_units import PartitionWork
+from cleantail.lake.runs.evaluate import evaluate_topic, log_states, plan_run, read_facts, round_name
+from cleantail.lake.table_metadata import TableFacts
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.reader_positions import Reader
+from cleantail.log.work_units import PartitionWork
 
 SETTINGS = {"segment.ms": 1, "segment.bytes": 100, "min.cleanable.dirty.ratio": 0.5}
 NOW_MS = 10_000

@@ -5,9 +5,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from cleantail import evidence_totals
-from cleantail.metadata_cache import MetadataCache
-from cleantail.metrics import ROUNDS
+from cleantail.watch import evidence_totals
+from cleantail.watch.metadata_cache import MetadataCache
+from cleantail.watch.metrics import ROUNDS
 
 WAIT_S = 20
 

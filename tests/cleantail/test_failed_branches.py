@@ -2,9 +2,16 @@
 
 import pytest
 
-from cleantail.failed_branches import KeptBranch, failed_name, kept_branch, kept_until_ms, past_their_time, replaced
-from cleantail.partition_state import PartitionState, Quarantine
-from cleantail.topic import Topic
+from cleantail.config.topic import Topic
+from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.rounds.failed_branches import (
+    KeptBranch,
+    failed_name,
+    kept_branch,
+    kept_until_ms,
+    past_their_time,
+    replaced,
+)
 
 
 def held(branch):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from kernel_builders import configs, log_state
 
-from cleantail.holds import Hold, resolve_holds, slowest, waiting_words
-from cleantail.partition_state import Horizon
-from cleantail.readers import Reader
+from cleantail.log.partition_state import Horizon
+from cleantail.log.policy.holds import Hold, resolve_holds, slowest, waiting_words
+from cleantail.log.reader_positions import Reader
 
 CAP_MS = 1_000
 NOW_MS = 5_000

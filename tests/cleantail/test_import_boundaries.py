@@ -1,6 +1,7 @@
 """The kernel imports no Spark, no Airflow and no Great Expectations, and the command line no job until it runs one."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 MODULES = sorted(
-    f"cleantail.{file.stem}" for file in (REPOSITORY / "cleantail").glob("*.py") if file.stem != "__init__"
+    ".".join(file.relative_to(REPOSITORY).with_suffix("").parts)
+    for file in (REPOSITORY / "cleantail").rglob("*.py")
+    if not file.stem.startswith("__")
 )
 SCRIPT = """
 import importlib, json, sys
@@ -48,3 +51,17 @@ def test_a_kernel_module_opens_no_catalog_when_it_is_imported(imported, module):
 
 def test_the_command_line_imports_no_job_before_it_runs_one():
     assert "spark_jobs" not in imported_by("cleantail.cli")["cleantail.cli"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["status"], ["plan", "customer-cdc"]], ids=" ".join)
+def test_a_command_that_needs_no_spark_imports_none(arguments, tmp_path):
+    """Nor Airflow, nor Great Expectations: it answers at once."""
+    script = (
+        "import sys\nfrom cleantail.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(*{m.partition('.')[0] for m in sys.modules}, file=sys.stderr)"
+    )
+    env = os.environ | {"CLEANTAIL_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", script, *arguments]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, env=env)
+    assert made.stdout
+    assert not {"pyspark", "airflow", "great_expectations", "py4j", "spark_jobs"} & set(made.stderr.split())

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.broker_configs import Described, DescribedTopic, carried_over, parse_described
 from cleantail.cli import main
-from cleantail.config import load_topic
+from cleantail.config.loading import load_topic
+from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import BadLineError, CleantailError
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.live_broker import client_settings
+from cleantail.kafka.broker_configs import Described, DescribedTopic, carried_over, parse_described
+from cleantail.kafka.live_broker import client_settings
 
 CAPTURED = Path(__file__).with_name("kafka_configs")
 DESCRIBE, DESCRIBE_ALL = CAPTURED / "describe.txt", CAPTURED / "describe-all.txt"

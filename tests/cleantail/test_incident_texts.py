@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from cleantail.events import Event
-from cleantail.incident_texts import book_as_json, parse_book
-from cleantail.incidents import Book, Condition, Incident, Said, Word
+from cleantail.config.events import Event
+from cleantail.watch.alerting.incident_texts import book_as_json, parse_book
+from cleantail.watch.alerting.incidents import Book, Condition, Incident, Said, Word
 
 RUN = Incident(Condition(Event.RUN_FAILED, "task compact", "compact failed", "link", run_id="r", seen_ms=3), 1)
 CHECK = Incident(

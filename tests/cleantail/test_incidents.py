@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.events import MEANING, Event
-from cleantail.incidents import Book, Condition, Incident, Look, Said, Word, observed
+from cleantail.config.events import MEANING, Event
+from cleantail.watch.alerting.incidents import Book, Condition, Incident, Look, Said, Word, observed
 
 RUN = Condition(Event.RUN_FAILED, "task compact", "compact failed", "link")
 CHECK = Condition(Event.CHECK_FAILED, "partition 4", "partition 4: check failed: x", "link", 4, occurrence="since 7")

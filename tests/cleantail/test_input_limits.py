@@ -10,11 +10,11 @@ import tracemalloc
 
 import pytest
 
-from cleantail.config import load_platform, load_topic
+from cleantail.config.loading import load_platform, load_topic
+from cleantail.config.settings.input_limits import FREE_BYTES, InputLimits
 from cleantail.errors import BadLineError, ConfigError
-from cleantail.input_limits import FREE_BYTES, InputLimits
-from cleantail.kcat import parse_line, read_records
-from cleantail.source_files import content_digest
+from cleantail.sources.kcat import parse_line, read_records
+from cleantail.sources.source_files import content_digest
 
 
 def line(offset=0, payload="v", **more):
@@ -86,7 +86,7 @@ def test_a_file_of_one_endless_line_never_takes_the_memory_that_it_unpacks_to(tm
         stream.write(b'{"partition":0,"offset":0,"payload":"')
         stream.writelines([b"a" * 1_000_000] * 600)
     assert file.stat().st_size < 1_000_000
-    code = f"from pathlib import Path; from cleantail.kcat import read_records; list(read_records(Path({str(file)!r})))"
+    code = f"from pathlib import Path; from cleantail.sources.kcat import read_records; list(read_records(Path({str(file)!r})))"
     memory = 512 << 20
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail.jar_list import listed, on_class_path
+from cleantail.lake.jar_list import listed, on_class_path
 
 ROOT = Path(__file__).parents[2]
 SPARK = [jar for jar in listed() if jar.kind == "spark"]

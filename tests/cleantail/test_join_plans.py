@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.cleaner_configs import CleanerConfigs
-from cleantail.join_plans import BROADCAST, HASH, MERGE, parallelism, resolve_join
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.platform_config import Platform
-from cleantail.work_units import PartitionWork, WorkUnit
+from cleantail.config.platform import Platform
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.policy.join_plans import BROADCAST, HASH, MERGE, parallelism, resolve_join
+from cleantail.log.work_units import PartitionWork, WorkUnit
 
 
 def plan(*dirty_records, master="local[2]", keys=100):

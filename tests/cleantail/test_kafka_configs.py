@@ -3,8 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
-from cleantail.cleaner_configs import CleanerConfigs
-from cleantail.kafka_configs import KafkaConfigs
+from cleantail.config.loading import load_platform
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.errors import ConfigError
 
 LONG_MAX = 9223372036854775807
 INT_MAX = 2147483647
@@ -164,6 +166,21 @@ def test_code_uses_attribute_names_and_yaml_does_not():
         read(segment_ms=5)
 
 
+@pytest.mark.parametrize("limit", [1_000_000, 1.5, "1MiB"])
+def test_a_limit_that_nothing_would_keep_is_refused_with_its_reason(limit, tmp_path):
+    (tmp_path / "defaults.yaml").write_text(
+        f"platform: {{cleaner: {{log.cleaner.io.max.bytes.per.second: {limit}, log.cleaner.threads: 2}}}}"
+    )
+    with pytest.raises(ConfigError, match="null: Spark and Iceberg know no limit of bytes a second") as error:
+        load_platform(tmp_path, {})
+    assert error.value.key == "platform.cleaner.log.cleaner.io.max.bytes.per.second"
+
+
+def test_no_limit_of_bytes_a_second_may_be_written_down(tmp_path):
+    (tmp_path / "defaults.yaml").write_text("platform: {cleaner: {log.cleaner.io.max.bytes.per.second: null}}")
+    assert load_platform(tmp_path, {}).cleaner == CleanerConfigs()
+
+
 def test_the_cleaner_has_the_defaults_of_kafka():
     assert CleanerConfigs().model_dump(by_alias=True) == {
         "log.cleaner.threads": 1,
@@ -171,5 +188,4 @@ def test_the_cleaner_has_the_defaults_of_kafka():
         "cleantail.over.budget": "spill",
         "log.cleaner.io.buffer.load.factor": 0.9,
         "log.cleaner.backoff.ms": 15_000,
-        "log.cleaner.io.max.bytes.per.second": 1.7976931348623157e308,
     }

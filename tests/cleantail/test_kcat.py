@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleantail.errors import BadLineError, CleantailError
-from cleantail.kcat import Record, format_record, parse_line, read_records
+from cleantail.sources.kcat import Record, parse_line, read_records
+from cleantail.sources.kcat_output import format_record
 
 LONG_MAX = 9223372036854775807
 TS_MAX = 9223372036854775

@@ -3,7 +3,7 @@
 import pytest
 from kernel_builders import configs, data_file, resolved
 
-from cleantail.keyless import KEYLESS, KeylessRecords, held_logs, held_words, keyless_between
+from cleantail.log.keyless import KEYLESS, KeylessRecords, held_logs, held_words, keyless_between
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import CleantailError, TableError
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.latest import load_latest, winners
-from cleantail.partition_state import PartitionState
+from cleantail.lake.records.latest import load_latest, winners
+from cleantail.log.partition_state import PartitionState
 
 NOW = 1_000_000
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -102,6 +102,12 @@ def test_the_first_that_came_is_by_commit_whatever_the_order_of_the_files(orders
 )
 def test_by_timestamp_the_highest_within_the_bound_wins_and_the_last_of_equals(stamps, expected):
     assert kept([(i, b"a", b"x", ms, []) for i, ms in enumerate(stamps)], STAMP) == [expected]
+
+
+def test_a_timestamp_of_the_broker_s_clock_wins_however_far_ahead():
+    by_broker = STAMP.model_copy(update={"message_timestamp_type": "LogAppendTime"})
+    records = [(0, b"a", b"x", 10**12, []), (1, b"a", b"x", 100, [])]
+    assert (kept(records, by_broker), kept(records, STAMP)) == ([0], [1])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cleantail.partition_state import (
+from cleantail.log.partition_state import (
     Horizon,
     PartitionState,
     horizon_of,
@@ -21,8 +21,8 @@ from cleantail.partition_state import (
     with_round,
     without_swept,
 )
-from cleantail.round_state import after_round, as_due, due_spans, late_spans, swept
-from cleantail.work_units import PartitionWork
+from cleantail.log.round_state import after_round, as_due, due_spans, late_spans, swept
+from cleantail.log.work_units import PartitionWork
 
 BEYOND = 1 << 62
 

@@ -5,7 +5,7 @@ import fcntl
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail.locks import exclusive
+from cleantail.home.locks import exclusive
 
 
 def is_free(file):

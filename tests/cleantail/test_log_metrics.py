@@ -5,11 +5,12 @@ import json
 import pytest
 from kernel_builders import HOUR_MS, configs, log_state
 
-from cleantail import metrics as m
-from cleantail.last_compaction import LastCompaction
-from cleantail.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
-from cleantail.metrics import METRICS, Sample, by_metric, metrics_markdown
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.rounds.last_compaction import LastCompaction
+from cleantail.watch import metrics as m
+from cleantail.watch.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
+from cleantail.watch.metric import Sample
+from cleantail.watch.metrics import METRICS, by_metric, metrics_markdown
 
 NOW_MS = 100 * HOUR_MS
 
@@ -306,7 +307,7 @@ def test_the_names_of_queries_are_those_that_prometheus_allows():
     assert all(metric.exposed.replace("_", "").isalnum() for metric in METRICS)
 
 
-def test_the_readmes_table_has_a_row_for_each():
+def test_the_table_of_metrics_has_a_row_for_each():
     rows = metrics_markdown().splitlines()[2:]
     assert [row.split("`")[1] for row in rows] == [metric.name for metric in METRICS]
     assert all(row.count("|") == 6 for row in rows)

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from cleantail import metadata_cache
-from cleantail.config import Topic
-from cleantail.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache, Observed
-from cleantail.readers import set_position
+from cleantail.config.topic import Topic
+from cleantail.lake.runs.reader_registration import set_position
+from cleantail.watch import metadata_cache
+from cleantail.watch.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache, Observed
 
 WAIT_S = 20
 

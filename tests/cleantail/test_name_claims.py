@@ -3,9 +3,10 @@
 import pytest
 
 from cleantail.cli import main
-from cleantail.config import ConfigError, Topic, find_topic, scan_topics
-from cleantail.past_rounds import EVIDENCE
-from cleantail.topic_table import KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
+from cleantail.config.loading import find_topic, scan_topics
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
+from cleantail.errors import ConfigError
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.types import LongType, NestedField
 
-from cleantail.catalogs import open_catalog, require_usable
 from cleantail.cli import main
-from cleantail.columns import PROPERTY_COLUMNS, Columns
-from cleantail.config import load_platform
+from cleantail.config.columns import PROPERTY_COLUMNS, Columns
+from cleantail.config.loading import load_platform
 from cleantail.errors import TableError
-from cleantail.neighbours import (
+from cleantail.lake.catalogs import open_catalog, require_usable
+from cleantail.lake.neighbours import (
     may_delete_files,
     named_files,
     require_inner_files,

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from kernel_builders import HOUR_MS, configs, log_state
 
-from cleantail.columns import Columns
-from cleantail.config import Topic
-from cleantail.dag_state import DagRun, DagState, FailedTask
-from cleantail.history import Saved
-from cleantail.overview import TopicRow, counts, in_order, topic_row
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import Reader
-from cleantail.topic_states import MEANING, State, ingestion_words
+from cleantail.config.columns import Columns
+from cleantail.config.topic import Topic
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.reader_positions import Reader
+from cleantail.rounds.history import Saved
+from cleantail.watch.dag_state import DagRun, DagState, FailedTask
+from cleantail.watch.overview import TopicRow, counts, in_order, topic_row
+from cleantail.watch.topic_states import MEANING, State, ingestion_words
 
 NOW_MS = 100 * HOUR_MS
 HELD = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, NOW_MS + 1))

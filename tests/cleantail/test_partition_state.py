@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleantail.errors import TableError
-from cleantail.partition_state import (
+from cleantail.log.partition_state import (
     Horizon,
     PartitionState,
     Quarantine,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cleantail.past_rounds import rounds_of, with_undone
+from cleantail.rounds.past_rounds import rounds_of, with_undone
 
 
 def row(partition=0, round_name="r1", kind="compact", checked_at_ms=1000, passed=True, **deleted):

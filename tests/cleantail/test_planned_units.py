@@ -7,9 +7,9 @@ import json
 import pytest
 
 from cleantail.errors import HeldError
-from cleantail.evaluate import evaluate_topic
-from cleantail.partition_state import PartitionState, Quarantine
-from cleantail.planned_units import planned_unit
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.runs.planned_units import planned_unit
+from cleantail.log.partition_state import PartitionState, Quarantine
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000

@@ -3,7 +3,9 @@
 import pytest
 
 from cleantail.cli import main
-from cleantail.config import ConfigError, Topic, load_topic, scan_topics
+from cleantail.config.loading import load_topic, scan_topics
+from cleantail.config.topic import Topic
+from cleantail.errors import ConfigError
 
 
 @pytest.fixture

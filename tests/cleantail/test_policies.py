@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cleantail.cli import main
-from cleantail.policies_report import plain
+from cleantail.cli.reports.policies import plain
 
 NOW = int(time.time() * 1000) + 2 * 86_400_000
 RULES = "topic: {}\nschedule: null\nconfig:\n  segment.ms: 1\n"

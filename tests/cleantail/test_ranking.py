@@ -2,8 +2,8 @@
 
 import pytest
 
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.ranking import (
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.ranking import (
     header_sql,
     latest_timestamp_ms,
     latest_timestamp_sql,
@@ -76,6 +76,12 @@ def test_the_bound_on_future_timestamps_does_not_overflow(bound, expected):
 )
 def test_the_bound_of_a_view_does_not_overflow(bound, expected):
     assert latest_timestamp_sql(bounded(bound)) == expected
+
+
+def test_where_the_broker_s_clock_decided_no_timestamp_is_too_far_ahead():
+    by_broker = bounded(100).model_copy(update={"message_timestamp_type": "LogAppendTime"})
+    assert latest_timestamp_ms(by_broker, NOW) == LONG_MAX
+    assert latest_timestamp_sql(by_broker) == f"{LONG_MAX}L"
 
 
 def bounded(bound):

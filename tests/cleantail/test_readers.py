@@ -5,12 +5,15 @@ import re
 
 import pytest
 
-from cleantail.catalogs import open_catalog
-from cleantail.config import Topic, load_platform
+from cleantail.config.loading import load_platform
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, TableError
-from cleantail.partition_state import PartitionState
-from cleantail.readers import NAME_CHARS, PROPERTY_READER, Reader, hold_offset, left_behind, registered, remove
-from cleantail.readers import set_position as put
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.runs.reader_registration import NAME_CHARS
+from cleantail.lake.runs.reader_registration import set_position as put
+from cleantail.lake.runs.readers import PROPERTY_READER, registered, remove
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.reader_positions import Reader, hold_offset, left_behind
 
 ORDERS = Topic(topic="orders", table="cleantail.orders")
 PAYMENTS = Topic(topic="payments", table="cleantail.payments")
@@ -85,7 +88,7 @@ def test_a_position_is_a_short_property_of_plain_text(catalog):
 
 
 def test_a_position_without_a_time_is_of_now(catalog, monkeypatch):
-    monkeypatch.setattr("cleantail.readers.time.time", lambda: 1_234.5678)
+    monkeypatch.setattr("cleantail.lake.runs.reader_registration.time.time", lambda: 1_234.5678)
     assert put(catalog, ORDERS, "a", 0, 5).at_ms == 1_234_567
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import TableError
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.kcat import Record
-from cleantail.partition_state import PartitionState
-from cleantail.reading import BATCH_RECORDS, read_records
-from cleantail.table_metadata import log_starts
+from cleantail.lake.records.reading import BATCH_RECORDS, read_records
+from cleantail.lake.table_metadata import log_starts
+from cleantail.log.partition_state import PartitionState
+from cleantail.sources.kcat import Record
 
 
 def offsets(table, partitions, *where):

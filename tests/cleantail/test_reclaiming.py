@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from kernel_builders import configs, data_file
 
-from cleantail.partition_state import PartitionState
-from cleantail.reclaiming import ReclaimPlan, resolve_reclaim, rewrite_groups
-from cleantail.table_metadata import TableFacts
+from cleantail.lake.runs.reclaiming import ReclaimPlan, resolve_reclaim, rewrite_groups
+from cleantail.lake.table_metadata import TableFacts
+from cleantail.log.partition_state import PartitionState
 
 
 def facts(files=(), states=None, snapshots=(), snapshot_id=1):

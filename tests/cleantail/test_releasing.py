@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cleantail import releasing
 from cleantail.errors import CleantailError, ConflictError, TableError
-from cleantail.partition_state import PROPERTY_PARTITION, Horizon, PartitionState, Quarantine, states_of_properties
-from cleantail.table_properties import set_table_property, with_property
+from cleantail.lake.runs import releasing
+from cleantail.lake.table_properties import set_table_property, with_property
+from cleantail.log.partition_state import PROPERTY_PARTITION, Horizon, PartitionState, Quarantine, states_of_properties
 
 HELD = Quarantine(1, "compact", "check failed: expect_x", 3, 99)
 STATE = PartitionState(checkpoint=5, log_end_offset=9, horizons=(Horizon(5, 7, 1),), quarantine=HELD)

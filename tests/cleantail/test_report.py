@@ -8,15 +8,22 @@ from dataclasses import replace
 import pytest
 from kernel_builders import log_state, segment
 
-from cleantail import console, report, run_report, status_report
-from cleantail.config import Topic
-from cleantail.evaluate import plan_run
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.retention import Retention
-from cleantail.topic_status import TopicStatus
-from cleantail.triggers import decide
+from cleantail.cli import console
+from cleantail.cli.output import ConsoleOutput, JsonOutput
+from cleantail.cli.reports import rounds as run_report
+from cleantail.cli.reports import status as status_report
+from cleantail.cli.reports.rounds import Compacted, Plan
+from cleantail.cli.reports.status import Status
+from cleantail.cli.reports.upkeep import RECLAIMED, Ingested, Reclaimed
+from cleantail.config.topic import Topic
+from cleantail.lake.runs.evaluate import plan_run
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.policy.retention import Retention
+from cleantail.log.policy.triggers import decide
+from cleantail.watch.topic_status import TopicStatus
 
 TOPIC = Topic(topic="orders", table="n.orders")
+PEOPLE, MACHINES = ConsoleOutput(), JsonOutput()
 
 
 # ---- status
@@ -24,7 +31,7 @@ TOPIC = Topic(topic="orders", table="n.orders")
 
 def test_status_for_machines_has_every_number(capsys):
     log = log_state(horizons=(Horizon(5, 100, 2),), tombstones_without_horizon=3)
-    status_report.status([TopicStatus(TOPIC, [log])], 7, for_machines=True)
+    MACHINES.show(Status([TopicStatus(TOPIC, [log])], 7))
     document = json.loads(capsys.readouterr().out)
     row = document["topics"]["orders"][0]
     assert document["now_ms"] == 7
@@ -44,7 +51,7 @@ def test_status_for_people_has_a_block_for_each_log(capsys):
         log_state(partition=1, checkpoint=None, state=held),
         log_state(partition=2, warnings=("checkpoint 9 is odd",), state=held),
     ]
-    status_report.status([TopicStatus(TOPIC, logs)], 0, for_machines=False)
+    PEOPLE.show(Status([TopicStatus(TOPIC, logs)], 0))
     out = capsys.readouterr().out
     assert "0.500" in out
     assert status_report.LIVE_BYTES_NOTE in out
@@ -60,7 +67,7 @@ HELD = PartitionState(quarantine=Quarantine(1, "compact", "check failed: r", 1, 
 def test_where_a_line_is_too_short_a_partition_is_a_block_and_a_name_stays_whole(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     logs = [log_state(state=HELD, warnings=("w " * 60,)), log_state(partition=1, horizons=(Horizon(5, 0, 1),))]
-    status_report.status([TopicStatus(TOPIC, logs)], 0, for_machines=False)
+    PEOPLE.show(Status([TopicStatus(TOPIC, logs)], 0))
     lines = capsys.readouterr().out.splitlines()
     branch = [line for line in lines if "branch" in line]
     assert [line.split() for line in branch] == [["branch", HELD.quarantine.branch]]
@@ -78,7 +85,7 @@ def test_a_block_has_every_section_of_the_log(capsys):
         active_base_offset=25,
         horizons=(Horizon(5, 100, 1),),
     )
-    status_report.status([TopicStatus(TOPIC, [log])], 0, for_machines=False)
+    PEOPLE.show(Status([TopicStatus(TOPIC, [log])], 0))
     words = " ".join(capsys.readouterr().out.split())
     assert "clean 100 B, cleanable 100 B, uncleanable 100 B, active 8.3 KiB" in words
     assert "log start 0, checkpoint 10, first dirty 10, uncleanable from 20, log end 30" in words
@@ -89,14 +96,14 @@ def test_a_block_has_every_section_of_the_log(capsys):
 def test_a_terminal_that_is_wide_enough_gets_a_table_and_what_each_log_waits_for(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    status_report.status([TopicStatus(TOPIC, [log_state(), log_state(partition=1, state=HELD)])], 0, for_machines=False)
+    PEOPLE.show(Status([TopicStatus(TOPIC, [log_state(), log_state(partition=1, state=HELD)])], 0))
     head, columns, first, second, *notes = capsys.readouterr().out.splitlines()
     assert head == "orders  (table n.orders)"
     assert {len(columns), len(first), len(second)} == {len(columns)}
     assert second.split()[:6] == ["1", "0", "10", "10", "20", "30"]
     assert any(line.split() == ["branch", HELD.quarantine.branch] for line in notes)
     monkeypatch.setenv("COLUMNS", "90")
-    status_report.status([TopicStatus(TOPIC, [log_state()])], 0, for_machines=False)
+    PEOPLE.show(Status([TopicStatus(TOPIC, [log_state()])], 0))
     assert "  partition 0\n" in capsys.readouterr().out
 
 
@@ -108,7 +115,7 @@ def test_what_is_not_known_is_a_dash_and_an_instant_is_written_out():
 
 
 def test_a_topic_without_records_says_so(capsys):
-    status_report.status([TopicStatus(TOPIC, [])], 0, for_machines=False)
+    PEOPLE.show(Status([TopicStatus(TOPIC, [])], 0))
     assert capsys.readouterr().out == "orders: no records yet\n"
 
 
@@ -118,12 +125,12 @@ EMPTY = plan_run(TOPIC, None, now_ms=0)
 
 
 def test_a_plan_for_machines_is_its_json(capsys):
-    run_report.plan(EMPTY, ["a join"], for_machines=True)
+    MACHINES.show(Plan(EMPTY, ["a join"]))
     assert json.loads(capsys.readouterr().out) == EMPTY.as_json() | {"joins": ["a join"]}
 
 
 def test_a_plan_for_people_has_its_reasons(capsys):
-    run_report.plan(replace(EMPTY, reason="[odd] reason"), ["[a] join"], for_machines=False)
+    PEOPLE.show(Plan(replace(EMPTY, reason="[odd] reason"), ["[a] join"]))
     out = capsys.readouterr().out
     assert "[odd] reason" in out
     assert "unit 0: [a] join\n" in out
@@ -136,18 +143,18 @@ def test_ingested_files_are_listed(capsys):
         "files": [{"file": "a", "skipped": False}, {"file": "b", "skipped": True}],
         "warnings": ["w"],
     }
-    report.ingested(TOPIC, result, for_machines=False)
+    PEOPLE.show(Ingested(TOPIC, result))
     out, err = capsys.readouterr()
     assert out == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n"
     assert err == "warning: w\n"
-    report.ingested(TOPIC, result, for_machines=True)
+    MACHINES.show(Ingested(TOPIC, result))
     assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}
 
 
 def test_a_run_with_nothing_due_says_why(capsys):
-    run_report.compacted(EMPTY, {"ok": True}, for_machines=False)
+    PEOPLE.show(Compacted(EMPTY, {"ok": True}))
     assert capsys.readouterr().out == "orders: the table has no records yet\nsweep: no tombstone waits for a horizon\n"
-    run_report.compacted(EMPTY, {"ok": True}, for_machines=True)
+    MACHINES.show(Compacted(EMPTY, {"ok": True}))
     assert json.loads(capsys.readouterr().out) == {"plan": EMPTY.as_json(), "ok": True}
 
 
@@ -181,9 +188,7 @@ def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
         "data_docs": None,
         "left_behind": [],
     }
-    run_report.compacted(
-        replace(EMPTY, sweep=(0,)), {"compacted": stage(False, "/docs"), "expired": nothing}, for_machines=False
-    )
+    PEOPLE.show(Compacted(replace(EMPTY, sweep=(0,)), {"compacted": stage(False, "/docs"), "expired": nothing}))
     out, err = capsys.readouterr()
     assert "7 of 8 checks passed\ndata docs: /docs\n" in out
     assert err == "critical: partition 0: expect_x (1.4): 2\n"
@@ -199,7 +204,7 @@ def test_a_check_that_holds_a_log_back_is_told_as_more_than_the_warning_that_it_
     other = {"expectation": "expect_y", "rule": "2", "observed": "3", "severity": "warning"}
     held["verdicts"][0]["warnings"] = [other]
     nothing = held | {"verdicts": [], "measures": []}
-    run_report.compacted(replace(EMPTY, sweep=(0,)), {"compacted": held, "expired": nothing}, for_machines=False)
+    PEOPLE.show(Compacted(replace(EMPTY, sweep=(0,)), {"compacted": held, "expired": nothing}))
     assert capsys.readouterr().err == (
         "warning, and yet held back: partition 0: expect_x (1.4): could not be evaluated: x\n"
         "warning: partition 0: expect_y (2): 3\n"
@@ -211,50 +216,33 @@ def test_a_plan_says_what_a_scheduled_run_leaves_alone(capsys):
         held = Quarantine(0, "compact", "check failed: expect_x", 1, 60_000)
         return replace(EMPTY, now_ms=now_ms, logs=(log_state(state=PartitionState(quarantine=held)),))
 
-    run_report._print_held_back(planned(59_999))
+    run_report.tell_held_back(planned(59_999), PEOPLE)
     assert capsys.readouterr().err == (
         "warning: partition 0: held back: check failed: expect_x; a scheduled run leaves it alone until "
         "1970-01-01 00:01:00 UTC, `cleantail compact` does not\n"
     )
-    run_report._print_held_back(planned(60_000))
+    run_report.tell_held_back(planned(60_000), PEOPLE)
     assert capsys.readouterr().err == ""
 
 
 def test_what_was_reclaimed_is_listed(capsys):
-    result = {"reasons": ["a", "b"], **{name: n for n, name in enumerate(report.RECLAIMED, 1)}}
-    report.reclaimed(TOPIC, result, for_machines=False)
+    result = {"reasons": ["a", "b"], **{name: n for n, name in enumerate(RECLAIMED, 1)}}
+    PEOPLE.show(Reclaimed(TOPIC, result))
     assert (
         capsys.readouterr().out
         == "orders: a; b\n  rewritten files: 1\n  new files: 2\n  expired snapshots: 3\n  orphans removed: 4\n"
         "  failed branches dropped: 5\n  evidence files merged: 6\n  side snapshots expired: 7\n"
         "  side orphans removed: 8\n"
     )
-    report.reclaimed(TOPIC, result, for_machines=True)
+    MACHINES.show(Reclaimed(TOPIC, result))
     assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}
-
-
-# ---- progress
-
-
-def test_progress_is_silent_for_machines(capsys):
-    with console.progress(True) as step:
-        step("working")
-    assert capsys.readouterr() == ("", "")
-
-
-def test_progress_goes_to_stderr_a_line_a_step(capsys):
-    with console.progress(False) as step:
-        step("one [step]")
-        step("two")
-    out, err = capsys.readouterr()
-    assert (out, re.sub(r"[\d.]+s", "0s", err).split()) == ("", ["0s", "one", "[step]", "0s", "two"])
 
 
 @pytest.mark.parametrize(
     "printed",
     [
-        pytest.param(lambda plan: run_report.plan(plan, [], for_machines=False), id="plan"),
-        pytest.param(lambda plan: run_report.compacted(plan, {"ok": True}, for_machines=False), id="compact"),
+        pytest.param(lambda plan: PEOPLE.show(Plan(plan, [])), id="plan"),
+        pytest.param(lambda plan: PEOPLE.show(Compacted(plan, {"ok": True})), id="compact"),
     ],
 )
 def test_a_repaired_checkpoint_is_warned_of_by_plan_and_by_compact(capsys, printed):

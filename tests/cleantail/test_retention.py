@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from kernel_builders import configs, data_file, log_state, resolved, segment
 
-from cleantail.partition_state import PartitionState
-from cleantail.retention import Retention, resolve_retention
-from cleantail.segments import NO_TIMESTAMP_MS
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.policy.retention import Retention, resolve_retention
+from cleantail.log.segments import NO_TIMESTAMP_MS
 
 NOTHING = "no segment is past "
 

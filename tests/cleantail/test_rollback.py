@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cleantail.errors import CleantailError, TableError
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.rollback import (
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.rounds.rollback import (
     Commit,
     answer_to,
     own_entries,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.round_state import (
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.round_state import (
     MAX_BACKOFF_MS,
     after_expiry,
     after_failure,
@@ -18,7 +18,7 @@ from cleantail.round_state import (
     red_since_and_retry,
     swept,
 )
-from cleantail.work_units import PartitionWork
+from cleantail.log.work_units import PartitionWork
 
 WORK = PartitionWork(partition=0, first_dirty_offset=10, end_offset=20, log_start_offset=3, log_end_offset=30)
 MEASURE = {"horizons": [[10, 500, 2], [15, 600, 0], [20, 700, 0]], "head_tombstones": 4, "proven_ms": 900}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.rules import RULES, WARNINGS, rule_text, severity_of
+from cleantail.log.rules import RULES, WARNINGS, rule_text, severity_of
 
 
 @pytest.mark.parametrize(("measures", "severity"), [(RULES, "critical"), (WARNINGS, "warning")])

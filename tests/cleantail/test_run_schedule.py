@@ -4,9 +4,10 @@ import jsonschema
 import pytest
 import yaml
 
-from cleantail.config import ConfigError, load_topic
-from cleantail.config_reference import json_schema
-from cleantail.run_schedule import AssetSchedule, parts_of, schedule_words, topic_asset_uri
+from cleantail.config.loading import load_topic
+from cleantail.config.reference import json_schema
+from cleantail.config.run_schedule import AssetSchedule, parts_of, schedule_words, topic_asset_uri
+from cleantail.errors import ConfigError
 
 
 @pytest.fixture

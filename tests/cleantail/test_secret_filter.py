@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from cleantail.cleaner_configs import CleanerConfigs
 from cleantail.cli import main
-from cleantail.config import ConfigError, load_platform, load_topic
-from cleantail.kafka_configs import KafkaConfigs
-from cleantail.platform_config import DefaultsFile, Platform
-from cleantail.secret_filter import is_secret, is_secret_value
-from cleantail.topic import Topic
+from cleantail.config.loading import load_platform, load_topic
+from cleantail.config.platform import DefaultsFile, Platform
+from cleantail.config.secret_filter import is_secret, is_secret_value
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic import Topic
+from cleantail.errors import ConfigError
 
 SECRET_KEYS = [
     "header.Authorization",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_builders import data_file, segment
 
-from cleantail.segments import NO_TIMESTAMP_MS, Segment, is_active, roll_segments
+from cleantail.log.segments import NO_TIMESTAMP_MS, Segment, is_active, roll_segments
 
 LARGE = 1 << 40
 

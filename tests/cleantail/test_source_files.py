@@ -5,7 +5,7 @@ import os
 import pytest
 
 from cleantail.errors import OutsideError
-from cleantail.source_files import file_state, require_unchanged
+from cleantail.sources.source_files import file_state, require_unchanged
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import subprocess
 import pytest
 
 from cleantail.cli import main
-from cleantail.config import ConfigError, find_topic, load_platform
-from cleantail.errors import CleantailError
-from cleantail.kcat import read_records
-from cleantail.source_paths import MOST_ENTRIES, matching_files, require_inside
+from cleantail.config.claims.source_paths import MOST_ENTRIES, matching_files, require_inside
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.errors import CleantailError, ConfigError
+from cleantail.sources.kcat import read_records
 
 LINE = '{"partition": 0, "offset": 0, "key": "a", "payload": "1"}\n'
 
@@ -143,7 +143,7 @@ def test_two_stars_go_through_no_link_and_so_in_no_circle(platform):
 
 def test_a_search_ends_after_so_many_files(platform, monkeypatch):
     assert MOST_ENTRIES == 100_000
-    monkeypatch.setattr("cleantail.source_paths.MOST_ENTRIES", 4)
+    monkeypatch.setattr("cleantail.config.claims.source_paths.MOST_ENTRIES", 4)
     with pytest.raises(CleantailError, match=r"landing/\*\*/x looks at more than 4 files and folders; nothing was"):
         matching_files(platform, "landing/**/x")
     assert names(platform, "landing/a/*") == ["landing/a/1.jsonl", "landing/a/2.jsonl"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cleantail.config import ConfigError, load_platform
-from cleantail.errors import CleantailError
-from cleantail.spark_settings import spark_conf
+from cleantail.config.loading import load_platform
+from cleantail.errors import CleantailError, ConfigError
+from cleantail.lake.catalog_settings import spark_conf
 
 CLOSED = {"spark.authenticate": True, "spark.network.crypto.enabled": True}
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from cleantail import spark_settings
-from cleantail.config import Catalog, Platform, Spark
-from cleantail.jar_list import listed
-from cleantail.spark_settings import SMALL_RECORDS, jars, pyiceberg_properties, spark_conf, spark_secrets
+from cleantail.config.platform import Catalog, Platform, Spark
+from cleantail.lake import catalog_settings as spark_settings
+from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, pyiceberg_properties, spark_conf, spark_secrets
+from cleantail.lake.jar_list import listed
 
 SECRETS = {
     "CLEANTAIL_CATALOG_USER": "me",

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 from kernel_builders import data_file
 
-from cleantail import data_files, table_metadata
-from cleantail.catalogs import load_table, open_catalog, require_ours
-from cleantail.config import Catalog, Platform
+from cleantail.config.platform import Catalog, Platform
 from cleantail.errors import OutsideError, TableError
-from cleantail.partition_state import PartitionState
-from cleantail.table_metadata import TableFacts, live_partitions, snapshot_id_of, table_facts
+from cleantail.lake import data_files, table_metadata
+from cleantail.lake.catalogs import load_table, open_catalog, require_ours
+from cleantail.lake.table_metadata import TableFacts, live_partitions, snapshot_id_of, table_facts
+from cleantail.log.partition_state import PartitionState
 
 # ---- facts of a table
 

@@ -1,7 +1,7 @@
 """Which Airflow task wrote a row of the evidence, and where its run and its log are."""
 
-from cleantail.round_work import Work, clocks_differ, together, work_of
-from cleantail.task_runs import TaskRun, columns_of, task_run_of
+from cleantail.rounds.round_work import Work, clocks_differ, together, work_of
+from cleantail.rounds.task_runs import TaskRun, columns_of, task_run_of
 
 HERE = {
     "AIRFLOW_CTX_DAG_ID": "orders",

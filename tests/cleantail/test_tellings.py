@@ -5,11 +5,18 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cleantail import tellings as rule
-from cleantail.events import Event
-from cleantail.incident_texts import book_as_json, parse_book
-from cleantail.incidents import Book, Condition, Incident, Look, Said, Word, observed
-from cleantail.tellings import Listener, after_telling, tellings, while_telling, without_answer, without_settled
+from cleantail.config.events import Event
+from cleantail.watch.alerting import tellings as rule
+from cleantail.watch.alerting.incident_texts import book_as_json, parse_book
+from cleantail.watch.alerting.incidents import Book, Condition, Incident, Look, Said, Word, observed
+from cleantail.watch.alerting.tellings import (
+    Listener,
+    after_telling,
+    tellings,
+    while_telling,
+    without_answer,
+    without_settled,
+)
 
 RUN = Condition(Event.RUN_FAILED, "task compact", "compact failed", "link")
 MAIL, CHAT = Listener("mail", tuple(Event)), Listener("chat", tuple(Event))

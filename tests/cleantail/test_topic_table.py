@@ -3,7 +3,7 @@
 import pytest
 from kernel_builders import configs
 
-from cleantail.topic_table import COLUMNS, table_properties
+from cleantail.config.topic_table import COLUMNS, table_properties
 
 
 @pytest.mark.parametrize(

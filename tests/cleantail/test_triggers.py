@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from kernel_builders import configs, data_file, log_state, resolved, segment
 
-from cleantail.config_row import LONG_MAX
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.triggers import (
+from cleantail.config.settings.row import LONG_MAX
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.policy.triggers import (
     Decision,
     decide,
     due_tombstones,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cleantail.errors import CleantailError, TableError
-from cleantail.ingestions import SourceFile, Sources
-from cleantail.partition_state import PartitionState, Quarantine
-from cleantail.rollback import Commit, packed
-from cleantail.undo_ingestion import Wanted, ingestions, lowered, plan_undo, undone_before, without_ingestion
+from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.rounds.ingestions import SourceFile, Sources
+from cleantail.rounds.rollback import Commit, packed
+from cleantail.rounds.undo_ingestion import Wanted, ingestions, lowered, plan_undo, undone_before, without_ingestion
 
 LAST = Wanted("last")
 

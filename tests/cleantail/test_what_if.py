@@ -3,18 +3,9 @@
 import pytest
 from kernel_builders import HOUR_MS, configs, data_file, log_state
 
-from cleantail.partition_state import Horizon
-from cleantail.what_if import (
-    Arrival,
-    Basis,
-    DropCurve,
-    History,
-    Observed,
-    changed_values,
-    drop_curves,
-    next_expiry,
-    simulate,
-)
+from cleantail.log.partition_state import Horizon
+from cleantail.whatif.observed_history import Arrival, Basis, History, Observed
+from cleantail.whatif.replay import DropCurve, changed_values, drop_curves, next_expiry, simulate
 
 DAY = 24 * HOUR_MS
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.words import ago, be, counted, duration, in_words, instant, setting, size, until
+from cleantail.human import ago, be, counted, duration, in_words, instant, setting, size, until
 
 ROOT = Path(__file__).resolve().parents[2]
 

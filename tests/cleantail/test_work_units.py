@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleantail.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
+from cleantail.log.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
 
 
 def work(partition, size):

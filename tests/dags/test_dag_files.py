@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.config import load_topics
+from cleantail.config.loading import load_topics
 from tests.airflow_environment import BUNDLE, ROOT
 from tests.airflow_site import Site
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cleantail.config import find_topic, load_platform
-from cleantail.evaluate import read_facts
-from cleantail.rolling_back import history_of
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.lake.runs.evaluate import read_facts
+from cleantail.lake.runs.rolling_back import history_of
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, StubbedJobs, forget_incidents
 from tests.dags.test_whole_run import KEYS, QUICK, RECORDS, record
@@ -182,7 +182,7 @@ def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_doe
 
 
 def approved_by(site: Site) -> str | None:
-    from cleantail.catalogs import load_table, open_catalog
+    from cleantail.lake.catalogs import load_table, open_catalog
 
     platform, topic = load_platform(site.config, os.environ), find_topic("orders", site.config)
     table = load_table(open_catalog(platform, os.environ), topic, platform)
@@ -199,7 +199,7 @@ def test_a_rollback_of_a_topic_with_approvers_is_triggered_by_one_of_them(
     from airflow.sdk.exceptions import AirflowFailException
     from airflow.sdk.timezone import utcnow
 
-    from cleantail_airflow.stations import RollbackOperator
+    from cleantail_airflow.tasks.stations import RollbackOperator
 
     site.topic("orders", publish="approve", approvers=["anna"])
     task = RollbackOperator(task_id="rollback", topic="orders", config_dir=str(site.config))

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from cleantail.answers import decided, read_answer
-from cleantail.approval import Rejection
-from cleantail.catalogs import open_catalog
-from cleantail.config import find_topic, load_platform
+from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import HeldError
+from cleantail.lake.catalogs import open_catalog
+from cleantail.rounds.answers import decided, read_answer
+from cleantail.rounds.approval import Rejection
 from tests.airflow_site import FixedPlan, Site, StubbedJobs, forget_incidents, plan, unit, verdict
 
 pytestmark = pytest.mark.airflow
@@ -46,7 +46,7 @@ def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.Mon
     def run_with(
         found: dict[str, Any], conf: dict[str, Any] | None = None, silent: bool = False, **evidence: Any
     ) -> dict[str, str]:
-        monkeypatch.setattr("cleantail.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
+        monkeypatch.setattr("cleantail.lake.runs.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
         site.without_pauses()
         alerts = [] if silent else [{"type": "file", "path": "alerts/all.jsonl"}]
         (site.home / "landing").mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ def wrote_evidence(site: Site, checked: dict[str, Any]) -> None:
     """As the check does whose task is a stub here."""
     from types import SimpleNamespace
 
-    from spark_jobs.evidence import append_rows, checked_rows, evidence_table
+    from spark_jobs.round.evidence import append_rows, checked_rows, evidence_table
 
     table: Any = SimpleNamespace(topic=SimpleNamespace(topic="orders"))
     platform = load_platform(site.config, os.environ)
@@ -218,9 +218,9 @@ def test_a_run_that_is_triggered_as_a_rollback_does_nothing_else(run: Run, jobs:
 def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
     run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cleantail.events import Event
-    from cleantail.incidents import Condition
-    from cleantail_airflow import alert_task
+    from cleantail.config.events import Event
+    from cleantail.watch.alerting.incidents import Condition
+    from cleantail_airflow.tasks import alert_task
 
     late = Condition(Event.DEADLINE_MISSED, "partition 1", "partition 1 is late", partition=1)
     monkeypatch.setattr(alert_task, "_seen_in_table", lambda *_: [late])
@@ -236,7 +236,7 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
     run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run's last task is far away then."""
-    from cleantail_airflow import waiting_round
+    from cleantail_airflow.alerts import waiting_round
 
     (site.home / "alerts" / "all.jsonl").mkdir(parents=True)
     monkeypatch.setattr(waiting_round, "PAUSES_S", (0.1, 0.2, 0.3))

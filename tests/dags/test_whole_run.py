@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cleantail.config import find_topic, load_platform
-from cleantail.evaluate import read_facts
-from cleantail.incident_texts import parse_book
-from cleantail_airflow.incident_book import variable_name
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.lake.runs.evaluate import read_facts
+from cleantail.watch.alerting.incident_texts import parse_book
+from cleantail_airflow.alerts.incident_book import variable_name
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents
 from tests.alert_sinks import Mailbox
@@ -160,7 +160,7 @@ def files_of_ours(home: Path) -> dict[str, str]:
 
 def evidence_of(site: Site) -> list[str]:
     """The rows of the evidence, whose files are compressed."""
-    from cleantail.catalogs import open_catalog
+    from cleantail.lake.catalogs import open_catalog
 
     platform = load_platform(site.config, os.environ)
     evidence = open_catalog(platform, os.environ).load_table("cleantail.cleantail_evidence")

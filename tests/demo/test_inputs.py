@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.kcat import read_records
+from cleantail.sources.kcat import read_records
 from demo.git_history import NoHistoryError, changelog, head_of, tree
 from demo.inputs import make_inputs
 from demo.made_streams import customer_changes, file_changes, sensor_readings

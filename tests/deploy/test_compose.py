@@ -138,7 +138,7 @@ def test_passwords_are_written_for_their_owner_only(tmp_path: Path) -> None:
 
 
 def test_the_configuration_of_the_services_names_the_services() -> None:
-    from cleantail.config import load_platform, load_topics
+    from cleantail.config.loading import load_platform, load_topics
 
     platform = load_platform(ROOT / "deploy/config")
     addresses = [platform.catalog.uri, platform.catalog.properties["s3.endpoint"], platform.spark.master]
@@ -147,7 +147,7 @@ def test_the_configuration_of_the_services_names_the_services() -> None:
 
 
 def test_airflow_submits_to_the_master_of_the_configuration() -> None:
-    from cleantail.config import load_platform
+    from cleantail.config.loading import load_platform
 
     connection = COMPOSE["x-airflow-environment"]["AIRFLOW_CONN_SPARK_DEFAULT"]
     assert yaml.safe_load(connection)["host"] == load_platform(ROOT / "deploy/config").spark.master

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cleantail.metrics import METRICS
+from cleantail.watch.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.kcat import Record
+from cleantail.sources.kcat import Record
 from differential.comparison import Declared, Kept, Log, compare
 
 NOW = 1_000_000

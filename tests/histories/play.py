@@ -14,13 +14,14 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
-from cleantail.catalogs import load_table, open_catalog
 from cleantail.cli import main
-from cleantail.config import find_topic, load_platform
-from cleantail.kcat import parse_line
-from cleantail.table_metadata import table_facts
-from spark_jobs import publish, rounds
-from spark_jobs.tables import TopicTable
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.table_metadata import table_facts
+from cleantail.sources.kcat import parse_line
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round import publish
+from spark_jobs.round import run as rounds
 from tests.histories import features
 from tests.histories.history import Append, Compact, Configure, Misplace, Reader, Reclaim, Step, kcat_lines, script
 from tests.histories.rules import (

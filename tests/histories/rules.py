@@ -94,7 +94,7 @@ class Segment:
 
     @property
     def first_ts(self) -> int:
-        return min(self.files[0].timestamps)  # of a file, the lowest (README, limits)
+        return min(self.files[0].timestamps)  # of a file, the lowest (docs/limits.md)
 
     @property
     def largest_ts(self) -> int:

@@ -15,12 +15,14 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyspark.sql import SparkSession
 
-from cleantail.catalogs import open_catalog
 from cleantail.cli import main
-from cleantail.config import Platform, Topic, find_topic, load_platform
-from cleantail.past_rounds import EVIDENCE
-from spark_jobs.session import start_session
-from spark_jobs.tables import TopicTable
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.lake.catalogs import open_catalog
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.tables import TopicTable
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEADERS = "array<struct<key: string, value: binary>>"

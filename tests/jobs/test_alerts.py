@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cleantail.approval import Rejection
-from cleantail.evaluate import evaluate_topic
-from cleantail.events import Event
-from spark_jobs import rounds
-from spark_jobs.approvals import set_aside
-from spark_jobs.compact import compact_unit
-from spark_jobs.tables import TopicTable
+from cleantail.config.events import Event
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.rounds.approval import Rejection
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round import run as rounds
+from spark_jobs.round.approvals import set_aside
+from spark_jobs.round.make import compact_unit
 from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
 from tests.airflow_site import Site
 from tests.alert_sinks import Hook, hook  # noqa: F401

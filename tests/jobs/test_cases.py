@@ -171,7 +171,7 @@ def plans(workshop, topic, now):
 
 
 def test_case_17_a_policy_switched_during_a_round_leaves_no_half_round(workshop, monkeypatch):
-    from spark_jobs import rounds
+    from spark_jobs.round import run as rounds
 
     topic = workshop.topic("case-17")
     lines = [r for p in (0, 1) for r in of_keys(p, "aabbc")]

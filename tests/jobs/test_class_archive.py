@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_what_takes_too_long_is_killed_with_all_that_it_has_started(tmp_path):
     """Its JVM has been seen to hang on a busy machine, and `make setup` with it."""
     (tmp_path / ".classes.jsa.half").write_text("what a killed JVM leaves")
-    command = [sys.executable, "-m", "spark_jobs.class_archive", "--jars", tmp_path, "--within", "0.5"]
+    command = [sys.executable, "-m", "cleantail.cli.class_archive", "--jars", tmp_path, "--within", "0.5"]
     began = time.monotonic()
     done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, time.monotonic() - began < 100) == (1, True)

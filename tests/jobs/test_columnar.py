@@ -12,11 +12,13 @@ from pyiceberg.io import load_file_io
 from pyroaring import BitMap64
 
 from cleantail.errors import TableError
-from cleantail.evaluate import evaluate_topic
-from cleantail.last_compaction import COUNTS
-from cleantail.work_units import PartitionWork, WorkUnit
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.rounds.last_compaction import COUNTS
 from demo.sabotage import delete_where
-from spark_jobs.columnar.log_files import (
+from spark_jobs.engine.log_round import LogTask, find_removals, judge
+from spark_jobs.engine.measures import measure_unit
+from spark_jobs.iceberg.log_files import (
     Deletes,
     KeyColumns,
     LogFile,
@@ -26,10 +28,8 @@ from spark_jobs.columnar.log_files import (
     record_batches,
     with_branch,
 )
-from spark_jobs.columnar.log_round import LogTask, find_removals, judge
-from spark_jobs.compact import compact_unit
-from spark_jobs.measures import measure_unit
-from spark_jobs.positions import vector_blob
+from spark_jobs.iceberg.positions import vector_blob
+from spark_jobs.round.make import compact_unit
 
 NOW = 1_800_000_000_000
 LOGS = 3

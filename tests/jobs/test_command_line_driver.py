@@ -10,8 +10,8 @@ from tests.cleantail.test_driver_environment import NEEDED, SECRETS
 DRIVER = """
 import json, os, sys
 from pathlib import Path
-from cleantail.config import load_platform
-from spark_jobs.session import start_session
+from cleantail.config.loading import load_platform
+from spark_jobs.iceberg.session import start_session
 before = dict(os.environ)
 spark = start_session(load_platform(Path(sys.argv[1]), os.environ), "environment")
 seen = {

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from spark_jobs import expectations
-from spark_jobs.data_docs_pages import ALONE, apart, batch_name
+from spark_jobs.quality import expectations
+from spark_jobs.quality.data_docs_pages import ALONE, apart, batch_name
 from tests.jobs.test_rounds import NOW, record
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)><meta http-equiv="refresh" content="0">'

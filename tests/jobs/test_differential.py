@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 from cleantail.cli import main
-from cleantail.config import load_topic
+from cleantail.config.loading import load_topic
 from differential.archive import Archive
 from differential.broker import kafka_jars, running_broker
 from differential.families import FAMILIES, random_plans

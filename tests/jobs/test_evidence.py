@@ -10,10 +10,11 @@ from urllib.parse import urlparse
 import pyarrow.parquet as pq
 from pyiceberg.expressions import EqualTo
 
-from cleantail.catalogs import open_catalog
-from cleantail.evidence_rows import read_evidence
-from cleantail.past_rounds import EVIDENCE
-from spark_jobs import evidence, evidence_upkeep
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.evidence_rows import read_evidence
+from spark_jobs.round import evidence
+from spark_jobs.round.upkeep import evidence_upkeep
 from tests.jobs.test_held_rounds import ingest
 from tests.jobs.test_rounds import NOW
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from cleantail.argument_rules import OF_SEVERAL_COLUMNS
-from cleantail.check_arguments import NUMBERS_ONLY, NUMBERS_OR_TIMES, argument_problems, column_problems
-from cleantail.expectation_names import EXPECTATION_NAMES, SCHEMAS, class_name
-from cleantail.topic_table import COLUMNS
-from spark_jobs.check_quality import as_text
-from spark_jobs.evaluation_errors import error_in
-from spark_jobs.expectation_schemas import EXCLUDED, core_expectations
-from spark_jobs.expectation_schemas import as_text as schemas_as_text
+from cleantail.config.checks.argument_rules import OF_SEVERAL_COLUMNS
+from cleantail.config.checks.check_arguments import NUMBERS_ONLY, NUMBERS_OR_TIMES, argument_problems, column_problems
+from cleantail.config.checks.expectation_names import EXPECTATION_NAMES, SCHEMAS, class_name
+from cleantail.config.topic_table import COLUMNS
+from spark_jobs.quality.evaluation_errors import error_in
+from spark_jobs.quality.expectation_schemas import EXCLUDED, core_expectations
+from spark_jobs.quality.expectation_schemas import as_text as schemas_as_text
+from spark_jobs.round.check import as_text
 
 pytestmark = pytest.mark.gx
 
@@ -130,8 +130,8 @@ def validate(spark):  # type: ignore[no-untyped-def]
 
 
 def test_the_file_in_the_repository_is_that_of_the_installed_great_expectations():
-    """Run `python -m spark_jobs.expectation_schemas > cleantail/expectation_schemas.json` after a change."""
-    file = Path(__file__).parents[2] / "cleantail" / "expectation_schemas.json"
+    """Run `python -m spark_jobs.quality.expectation_schemas > cleantail/config/checks/expectation_schemas.json` after a change."""
+    file = Path(__file__).parents[2] / "cleantail" / "config" / "checks" / "expectation_schemas.json"
     assert file.read_text() == schemas_as_text()
 
 

@@ -12,13 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from cleantail.errors import ConflictError, HeldError
-from cleantail.evaluate import evaluate_topic, read_facts
-from spark_jobs import expire_tombstones, reclaim, rounds
-from spark_jobs.changes import added_by
-from spark_jobs.compact import compact_unit
-from spark_jobs.latest_view import ensure_latest_view
-from spark_jobs.publish import publish_approved
-from spark_jobs.tables import TopicTable
+from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
+from spark_jobs.iceberg.changes import added_by
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round import expire as expire_tombstones
+from spark_jobs.round import run as rounds
+from spark_jobs.round.latest_view import ensure_latest_view
+from spark_jobs.round.make import compact_unit
+from spark_jobs.round.publish import publish_approved
+from spark_jobs.round.upkeep import reclaim
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, read
 from tests.jobs.test_format_2 import append, by_spark, full, places_in

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.answers import answered, question, read_answer, write_answer
-from cleantail.catalogs import open_catalog
-from cleantail.checked_rounds import CHECKED_ROUND, recorded, told_by
 from cleantail.errors import HeldError
-from cleantail.evaluate import evaluate_topic
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.rounds.answers import answered, question, read_answer, write_answer
+from cleantail.rounds.checked_rounds import CHECKED_ROUND, recorded, told_by
 from demo.sabotage import delete_where
 from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
-from spark_jobs.evidence import evidence_table
+from spark_jobs.round.evidence import evidence_table
 from tests.jobs.test_held_rounds import SHORT, branches, checked_round, ingest, log_of, summary_of
 from tests.jobs.test_rounds import NOW, offsets, record
 

@@ -11,8 +11,9 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyroaring import BitMap64
 
 from cleantail.errors import TableError
-from spark_jobs import delete_files, rounds
-from spark_jobs.keyless import side_table
+from spark_jobs.iceberg import delete_files
+from spark_jobs.round import run as rounds
+from spark_jobs.round.keyless import side_table
 from tests.jobs.conftest import SINK, places, settings
 from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, files_of, read
 from tests.jobs.test_held_rounds import checked_round

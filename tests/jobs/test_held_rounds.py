@@ -7,17 +7,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from cleantail.approval import Rejection
 from cleantail.errors import HeldError
-from cleantail.evaluate import evaluate_topic
-from cleantail.log_metrics import totals_of
-from cleantail.metrics import ROUNDS
-from cleantail.past_rounds import rounds_of
-from spark_jobs import evidence, publish, rounds
-from spark_jobs.approvals import set_aside
-from spark_jobs.compact import compact_unit
-from spark_jobs.expire_tombstones import NONE_FRESH
-from spark_jobs.publish import publish_approved
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.rounds.approval import Rejection
+from cleantail.rounds.past_rounds import rounds_of
+from cleantail.watch.log_metrics import totals_of
+from cleantail.watch.metrics import ROUNDS
+from spark_jobs.round import evidence, publish
+from spark_jobs.round import run as rounds
+from spark_jobs.round.approvals import set_aside
+from spark_jobs.round.expire import NONE_FRESH
+from spark_jobs.round.make import compact_unit
+from spark_jobs.round.publish import publish_approved
 from tests.jobs.test_rounds import NOW, offsets, record
 
 SHORT = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 3}}

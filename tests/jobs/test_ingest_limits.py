@@ -7,10 +7,10 @@ import json
 import duckdb
 import pytest
 
-from cleantail.digest_cache import FILE_NAME
-from cleantail.kcat import Record
-from spark_jobs.columnar.log_round import _database
-from spark_jobs.ingest import BATCH_BYTES, BATCH_RECORDS, chunks
+from cleantail.sources.digest_cache import FILE_NAME
+from cleantail.sources.kcat import Record
+from spark_jobs.engine.task_database import task_database
+from spark_jobs.round.intake.ingest import BATCH_BYTES, BATCH_RECORDS, chunks
 from tests.jobs.test_rounds import record
 
 
@@ -55,7 +55,7 @@ def test_an_ingestion_that_comes_again_does_not_read_its_file_again(workshop, ho
     file = workshop.file("a.jsonl", [record(0, "k", "v")])
     os.utime(file, (1, 1))
     settled_ms = file.stat().st_ctime_ns // 1_000_000 + 20_000
-    from cleantail.digest_cache import DigestCache
+    from cleantail.sources.digest_cache import DigestCache
 
     with DigestCache(home) as cache:
         digest = cache.digest(file, settled_ms)
@@ -79,7 +79,7 @@ def test_a_batch_ends_by_records_or_by_bytes():
 def test_the_database_of_a_task_opens_no_file_and_loads_no_extension(tmp_path):
     secret = tmp_path / "secret.csv"
     secret.write_text("a\n1\n")
-    with _database(1) as database:
+    with task_database(1) as database:
         with pytest.raises(duckdb.Error, match="disabled by configuration"):
             database.execute(f"SELECT * FROM read_csv('{secret}')")
         with pytest.raises(duckdb.Error, match="disabled|configuration"):

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from cleantail.evaluate import evaluate_topic
-from cleantail.partition_state import states_of_properties
-from spark_jobs import rounds
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.log.partition_state import states_of_properties
+from spark_jobs.round import run as rounds
 from tests.jobs.test_rounds import NOW, branches, offsets, record
 
 REASON = "1 record without a key, the first at offset 1; cleantail.keyless.policy is fail"

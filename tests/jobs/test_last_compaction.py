@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cleantail.evaluate import log_states, read_facts
+from cleantail.lake.runs.evaluate import log_states, read_facts
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import json
 
-from cleantail.latest import load_latest
-from spark_jobs.latest_view import view_name
+from cleantail.lake.records.latest import load_latest
+from spark_jobs.round.latest_view import view_name
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -48,7 +48,7 @@ def in_rounds(workshop, keys):
 
 def checkpoints(workshop, table_of, topic, monkeypatch):
     """The checkpoint after every publish."""
-    from spark_jobs import rounds
+    from spark_jobs.round import run as rounds
 
     seen = []
     publish = rounds.publish_round

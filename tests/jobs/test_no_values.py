@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import expectations
+from spark_jobs.quality import expectations
 from tests.jobs.conftest import QuietWorkshop
 from tests.jobs.test_rounds import NOW, record
 

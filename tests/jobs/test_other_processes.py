@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
 import threading
 
-from cleantail.partition_state import PartitionState
+from cleantail.log.partition_state import PartitionState
 from tests.jobs.test_rounds import NOW, offsets, record
 from tests.model import changelog, compacted, without_tombstones
 
 APPENDER = """
 import os, sys
 from pathlib import Path
-from cleantail.config import find_topic, load_platform
-from spark_jobs.ingest import ingest_files
-from spark_jobs.session import start_session
+from cleantail.config.loading import find_topic, load_platform
+from spark_jobs.round.intake.ingest import ingest_files
+from spark_jobs.iceberg.session import start_session
 
 config, name, files = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 platform, topic = load_platform(config, os.environ), find_topic(name, config, os.environ)
@@ -70,22 +71,25 @@ def test_a_killed_round_is_simply_run_again(workshop):
 
 
 def kill_at(step, argv):
-    """Runs the command line and kills it, JVM and all, as soon as it names the step."""
+    """Runs the command line, whose stderr is a terminal, and kills it, JVM and all, as soon as it names the step."""
     command = [sys.executable, "-m", "cleantail.cli", *argv]
-    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    assert run.stderr is not None
-    for line in run.stderr:
-        if step in line:
-            os.killpg(run.pid, signal.SIGKILL)
-            break
-    else:
-        raise AssertionError(f"{step} was never reached")
+    ours, its_own = pty.openpty()
+    run = subprocess.Popen(command, stderr=its_own, start_new_session=True)
+    os.close(its_own)
+    shown = ""
+    while step not in shown:
+        try:
+            shown += os.read(ours, 4096).decode(errors="replace")
+        except OSError:  # the other end is closed
+            raise AssertionError(f"{step} was never reached: {shown}") from None
+    os.killpg(run.pid, signal.SIGKILL)
     run.wait()
+    os.close(ours)
 
 
 def test_a_rewrite_by_another_writer_makes_the_round_start_over(workshop, table_of, monkeypatch):
     """The other writer comes between the check and the publication, once."""
-    from spark_jobs import rounds
+    from spark_jobs.round import run as rounds
 
     topic = workshop.topic("overtaken")
     lines = [record(i, f"k{i % 3}", f"v{i}") for i in range(9)]

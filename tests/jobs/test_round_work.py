@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from cleantail.evidence_rows import read_evidence
-from cleantail.log_metrics import totals_of
-from cleantail.metrics import PUT_BACK, SAVED
-from cleantail.past_rounds import rounds_of
-from cleantail.round_work import COLUMNS
-from cleantail.task_runs import TaskRun
+from cleantail.lake.evidence_rows import read_evidence
+from cleantail.rounds.past_rounds import rounds_of
+from cleantail.rounds.round_work import COLUMNS
+from cleantail.rounds.task_runs import TaskRun
+from cleantail.watch.log_metrics import totals_of
+from cleantail.watch.metrics import PUT_BACK, SAVED
 from tests.jobs.test_evidence import evidence_table
 from tests.jobs.test_rounds import HOUR, NOW, record
 

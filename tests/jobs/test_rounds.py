@@ -8,19 +8,22 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.catalogs import open_catalog
-from cleantail.checked_rounds import told_by
 from cleantail.errors import ConflictError
-from cleantail.evaluate import evaluate_topic
-from cleantail.failed_branches import kept_branch, kept_until_ms
-from cleantail.join_plans import BROADCAST, HASH, MERGE, JoinPlan
-from cleantail.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
+from cleantail.log.policy.join_plans import BROADCAST, HASH, MERGE, JoinPlan
+from cleantail.rounds.checked_rounds import told_by
+from cleantail.rounds.failed_branches import kept_branch, kept_until_ms
 from demo.sabotage import delete_where
-from spark_jobs import compact, evidence, publish, rounds
-from spark_jobs.compact import compact_unit
-from spark_jobs.keyless import side_table
-from spark_jobs.latest_view import view_name
-from spark_jobs.tables import TopicTable
+from spark_jobs import publish as publish_job
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round import evidence
+from spark_jobs.round import make as compact
+from spark_jobs.round import run as rounds
+from spark_jobs.round.keyless import side_table
+from spark_jobs.round.latest_view import view_name
+from spark_jobs.round.make import compact_unit
 from tests.jobs.conftest import places
 
 NOW = 1_800_000_000_000
@@ -352,7 +355,7 @@ def test_publish_and_expiry_write_back_a_misplaced_checkpoint_of_a_log_that_no_u
     checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
     misplace(200)
     told = json.dumps(told_by(checked, plan.round))
-    assert publish.main(["--config", str(workshop.config), "--topic", topic, "--told", told]) == 0
+    assert publish_job.main(["--config", str(workshop.config), "--topic", topic, "--told", told]) == 0
     assert (stored(), offsets(workshop.read(topic))) == (5, [6, 5, 6])
     misplace(3)
     rounds.expire_round(table, platform, NOW, [0], lambda _: None)

@@ -8,14 +8,15 @@ import random
 
 import pytest
 
-from cleantail.catalogs import open_catalog
 from cleantail.errors import ConflictError, TableError
-from cleantail.evaluate import evaluate_topic, read_facts
-from cleantail.rolling_back import history_of
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
+from cleantail.lake.runs.rolling_back import history_of
 from demo.sabotage import delete_where
-from spark_jobs import commits, rounds
-from spark_jobs import undo_ingestion as job
-from spark_jobs.compact import compact_unit
+from spark_jobs.iceberg import commits
+from spark_jobs.round import run as rounds
+from spark_jobs.round.make import compact_unit
+from spark_jobs.round.undo import undo_ingestion as job
 from tests.jobs.test_other_processes import kill_at
 from tests.jobs.test_rounds import NOW, offsets, record
 from tests.jobs.test_undo import ingest, state_of

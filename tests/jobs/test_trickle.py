@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs import compact
-from spark_jobs.columnar import log_round
+from spark_jobs.engine import log_round
+from spark_jobs.round import make as compact
 
 FILES, EACH = 6, 40
 

@@ -7,13 +7,15 @@ import json
 import pytest
 
 from cleantail.errors import ConflictError, TableError
-from cleantail.evaluate import evaluate_topic, read_facts
-from cleantail.rolling_back import preview
+from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
+from cleantail.lake.runs.rolling_back import preview
 from demo.sabotage import delete_where
-from spark_jobs import commits, rounds
-from spark_jobs import rollback as job
-from spark_jobs.compact import compact_unit
-from spark_jobs.rollback import roll_back
+from spark_jobs import rollback
+from spark_jobs.iceberg import commits
+from spark_jobs.round import run as rounds
+from spark_jobs.round.make import compact_unit
+from spark_jobs.round.undo import rollback as job
+from spark_jobs.round.undo.rollback import roll_back
 from tests.jobs.test_rounds import NOW, offsets, record
 
 LOG_STATE = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons", "late_offset")
@@ -154,7 +156,7 @@ def test_a_task_that_is_tried_again_does_not_go_a_round_further(workshop, twice_
     for n, request in enumerate(("run-1", "run-1", "run-2")):
         file = tmp_path / f"{n}.json"
         arguments = ["--config", workshop.config, "--topic", topic, "--by=anna", f"--request={request}"]
-        assert job.main([*map(str, arguments), "--to", "last", "--result", str(file)]) == 0
+        assert rollback.main([*map(str, arguments), "--to", "last", "--result", str(file)]) == 0
         results.append(json.loads(file.read_text()))
     assert results[1]["done_before"] and results[1]["snapshot_id"] != results[2]["snapshot_id"]
     assert state_of(workshop, topic)["checkpoint"] is None

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from cleantail.events import Event
-from cleantail.incidents import Book, Condition
-from cleantail.log_state import LogState
-from cleantail.partition_state import PartitionState, Quarantine
-from cleantail_airflow import incident_book
-from cleantail_airflow.alert_task import FailedTask, Known, run_alarms
-from cleantail_airflow.alerting import red_alarms
-from cleantail_airflow.failure_notes import LOST, NOTE, noted, reason_in, red_in
-from cleantail_airflow.incident_book import PREFIX, load_book, variable_name
-from cleantail_airflow.red_check import RedCheck, failures_of
+from cleantail.config.events import Event
+from cleantail.log.log_state import LogState
+from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.watch.alerting.incidents import Book, Condition
+from cleantail_airflow.alerts import incident_book
+from cleantail_airflow.alerts.alerting import red_alarms
+from cleantail_airflow.alerts.incident_book import PREFIX, load_book, variable_name
+from cleantail_airflow.alerts.red_check import RedCheck, failures_of
+from cleantail_airflow.tasks.alert_task import FailedTask, Known, run_alarms
+from cleantail_airflow.tasks.failure_notes import LOST, NOTE, noted, reason_in, red_in
 from tests.airflow_site import NOW_MS, failure, verdict
 
 RED = failures_of(

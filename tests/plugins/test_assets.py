@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cleantail.config import ConfigError, find_topic
-from cleantail_airflow.assets import announce, asset_of, schedule_of, usable_topics
+from cleantail.config.loading import find_topic
+from cleantail.errors import ConfigError
+from cleantail_airflow.tasks.assets import announce, asset_of, schedule_of, usable_topics
 from tests.airflow_site import Site
 
 

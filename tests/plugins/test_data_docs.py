@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail_airflow.data_docs import DocsPage, file_in, framed, pages_of, site_of
+from cleantail_airflow.page.data_docs import DocsPage, file_in, framed, pages_of, site_of
 
 
 @pytest.fixture

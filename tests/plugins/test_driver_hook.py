@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cleantail_airflow.operators import CleantailSparkOperator
+from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site
 from tests.cleantail.test_driver_environment import NEEDED, SECRETS
@@ -18,8 +18,8 @@ from tests.plugins.test_spark_operator import FakeTask
 JOB = """
 import argparse, json, os
 from pathlib import Path
-from cleantail.config import load_platform
-from spark_jobs.session import start_session
+from cleantail.config.loading import load_platform
+from spark_jobs.iceberg.session import start_session
 given = argparse.ArgumentParser()
 for name in ("--config", "--topic", "--result"):
     given.add_argument(name)

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail_airflow import embedded
-from cleantail_airflow.embedded_home import SETTINGS_FILE, airflow_home, environment, make_secrets, read_settings
 from cleantail_airflow.places import ROOT
+from embedded_airflow import supervisor as embedded
+from embedded_airflow.home import SETTINGS_FILE, airflow_home, environment, make_secrets, read_settings
 from tests.airflow_site import Site, free_port
 
 PLACES = {"CLEANTAIL_ROOT": "/repository", "AIRFLOW_HOME": "/state/airflow", "CLEANTAIL_PORT": "8081"}

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.partition_state import PartitionState, Quarantine
-from cleantail.topic import Topic
-from cleantail_airflow.idle import idle_note
+from cleantail.config.topic import Topic
+from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail_airflow.tasks.idle import idle_note
 from tests.cleantail.kernel_builders import log_state
 
 ORDERS = Topic(topic="orders", table="lake.orders")

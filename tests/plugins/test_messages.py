@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.events import Event
-from cleantail.incidents import Condition, Incident
-from cleantail.tellings import Telling
-from cleantail_airflow.messages import LINES_SHOWN, Place, mail_body, message_of, slack_text
-from cleantail_airflow.red_check import failures_of
+from cleantail.config.events import Event
+from cleantail.watch.alerting.incidents import Condition, Incident
+from cleantail.watch.alerting.tellings import Telling
+from cleantail_airflow.alerts.messages import LINES_SHOWN, Place, mail_body, message_of, slack_text
+from cleantail_airflow.alerts.red_check import failures_of
 from tests.airflow_site import failure, verdict
 
 PLACE = Place("http://ui", "orders", "orders", "manual__1", "2026-01-01T00:00:00+00:00")

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from cleantail.config import find_topic, load_platform
-from cleantail.events import Event
-from cleantail.incidents import Book, Condition, Look, observed
-from cleantail_airflow import alerting
-from cleantail_airflow.alerting import red_alarms, tell
-from cleantail_airflow.red_check import failures_of
+from cleantail.config.events import Event
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.watch.alerting.incidents import Book, Condition, Look, observed
+from cleantail_airflow.alerts import alerting
+from cleantail_airflow.alerts.alerting import red_alarms, tell
+from cleantail_airflow.alerts.red_check import failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, verdict
 from tests.alert_sinks import Hook, Mailbox

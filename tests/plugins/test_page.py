@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cleantail.partition_state import Horizon, PartitionState, Quarantine, states_of_properties
-from cleantail.readers import set_position
-from cleantail.rollback import packed
-from cleantail_airflow import page
-from cleantail_airflow.data_docs import site_of
+from cleantail.lake.runs.reader_registration import set_position
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, states_of_properties
+from cleantail.rounds.rollback import packed
+from cleantail_airflow.page import mount as page
+from cleantail_airflow.page.data_docs import site_of
 from cleantail_airflow.places import ROOT
 from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site
@@ -99,7 +99,7 @@ class Browser:
 @pytest.fixture
 def orders(site: Site, tmp_path: Path, server: Any) -> OrdersTable:
     """A topic whose texts are hostile, partition 0 in quarantine; the page is set to its configuration."""
-    from cleantail_airflow.page_content import Content
+    from cleantail_airflow.page.page_content import Content
 
     site.topic("orders", description=HOSTILE)
     table = OrdersTable(tmp_path).append((0, 0, 1, b"a", b"1"), (1, 0, 1, b"a", b"1"))
@@ -601,7 +601,7 @@ def test_the_time_since_the_last_run_is_that_of_the_dag(browser: Any, orders: Or
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
 
-    from cleantail_airflow.exposition import last_runs_ms
+    from cleantail_airflow.metrics.exposition import last_runs_ms
 
     assert last_runs_ms(["nobody"]) == {}
     with create_session() as session:
@@ -732,7 +732,7 @@ def test_the_plugin_imports_no_engine_and_builds_no_page() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "plugins"
     )
     modules = set(done.stdout.split())
-    assert not {"pyiceberg", "pandas", "pyarrow", "pyspark", "cleantail_airflow.page_app"} & modules
+    assert not {"pyiceberg", "pandas", "pyarrow", "pyspark", "cleantail_airflow.page.page_app"} & modules
 
 
 # ---- records
@@ -745,7 +745,7 @@ SALARY, IN_KEY, IN_HEADER = b"4711 <b>EUR</b>", b"Ada", b"from payroll"
 def looked_at(orders: OrdersTable) -> Any:
     """Evidence of the round r9, whose check failed at offset 7 and which would remove offset 7 for 8; the branch is
     there."""
-    from cleantail.check_results import HIDDEN
+    from cleantail.rounds.check_results import HIDDEN
 
     headers = [{"key": "source", "value": IN_HEADER}]
     orders.append((0, 7, 1, IN_KEY, SALARY), (0, 8, 1, IN_KEY, b"later"), headers=headers)

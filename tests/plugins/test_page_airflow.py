@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cleantail.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.readers import set_position
+from cleantail.lake.runs.reader_registration import set_position
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from tests.airflow_site import Site
 from tests.cleantail.lake import OrdersTable
 from tests.plugins.test_page import (  # noqa: F401
@@ -182,7 +182,7 @@ def test_all_dags_are_read_with_two_queries(airflow_db: Any) -> None:
     from airflow.settings import engine
     from sqlalchemy import event
 
-    from cleantail_airflow.dag_states import dag_states
+    from cleantail_airflow.page.dag_states import dag_states
 
     for number in range(30):
         dag_row(f"topic{number}")
@@ -205,7 +205,7 @@ def test_a_run_that_is_cleared_and_ends_well_is_no_longer_failed(airflow_db: Any
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
 
-    from cleantail_airflow.dag_states import dag_states
+    from cleantail_airflow.page.dag_states import dag_states
 
     dag_row("orders")
     run_row("orders", "r1", "failed", ("evaluate", -1))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cleantail_airflow import pool
 from cleantail_airflow.plugin import CleantailPlugin
+from cleantail_airflow.tasks import pool
 from tests.airflow_site import ROOT, Site
 
 pytestmark = pytest.mark.airflow

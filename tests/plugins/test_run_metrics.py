@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cleantail_airflow.run_metrics import send_result
+from cleantail_airflow.metrics.run_metrics import send_result
 from tests.airflow_environment import ROOT
 from tests.statsd_sink import UdpSink
 
@@ -90,7 +90,7 @@ TASK = """
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
-from cleantail_airflow.run_metrics import send_result
+from cleantail_airflow.metrics.run_metrics import send_result
 send_result("check_quality", "orders", %r)
 """
 

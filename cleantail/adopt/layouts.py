@@ -1,0 +1,65 @@
+"""How sinks lay out records: guessed from the names of a table's columns. Pure.
+
+Known are Redpanda's Iceberg topics (a struct `redpanda` beside the value), Kafka Connect's Iceberg sink with the
+metadata transform (`_kafka_metadata` as a struct, or as a prefix), and plain columns as Spark and Flink write them. All
+have in common that partition and offset stand together, under one prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
+
+REQUIRED = (PARTITION, OFFSET, KEY)
+TOPIC = "topic"
+_NAMES = {TIMESTAMP: ("timestamp", "record_timestamp"), TIMESTAMP_TYPE: ("timestamp_type", "timestampType")}
+_SINKS = {
+    "redpanda.": "Redpanda's Iceberg topics",
+    "_kafka_metadata.": "Kafka Connect's Iceberg sink, metadata as a struct",
+    "_kafka_metadata_": "Kafka Connect's Iceberg sink, metadata as prefixed columns",
+    "": "plain columns",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`paths`: column of a topic table -> path, of those that were found. `topic_path`: a column of topic names."""
+
+    sink: str
+    paths: Mapping[str, str]
+    topic_path: str | None
+
+
+def guess_layout(names: Sequence[str], given: Mapping[str, str]) -> Layout:
+    """The layout of a table with these column paths. What is `given` counts before anything that is found."""
+    prefix = _prefix(names, given)
+    found: dict[str, str] = {}
+    if prefix is not None:
+        wanted = {
+            PARTITION: (f"{prefix}partition",),
+            OFFSET: (f"{prefix}offset",),
+            KEY: (f"{prefix}key", "key"),
+            VALUE: ("value", f"{prefix}value"),
+            HEADERS: (f"{prefix}headers", "headers"),
+            **{name: tuple(f"{prefix}{n}" for n in choices) for name, choices in _NAMES.items()},
+        }
+        hits = {name: [path for path in paths if path in names] for name, paths in wanted.items()}
+        found = {name: paths[0] for name, paths in hits.items() if paths}
+    topic_path = f"{prefix}{TOPIC}" if prefix is not None and f"{prefix}{TOPIC}" in names else None
+    return Layout(_sink(prefix), found | dict(given), topic_path)
+
+
+def _prefix(names: Sequence[str], given: Mapping[str, str]) -> str | None:
+    """What stands before `offset` and `partition`; None where nothing or more than one thing does."""
+    if OFFSET in given:
+        return given[OFFSET][: -len(OFFSET)] if given[OFFSET].endswith(OFFSET) else None
+    found = {name[: -len(OFFSET)] for name in names if name.endswith(OFFSET)}
+    both = sorted(prefix for prefix in found if f"{prefix}{PARTITION}" in names)
+    known = [prefix for prefix in _SINKS if prefix in both]
+    return known[0] if known else both[0] if len(both) == 1 else None
+
+
+def _sink(prefix: str | None) -> str:
+    return "columns of its own" if prefix is None else _SINKS.get(prefix, f"columns under {prefix.rstrip('._')}")

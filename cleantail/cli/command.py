@@ -1,0 +1,183 @@
+"""What every command has: the common options, examples in its help, and one way to end.
+
+A command's body gets an `Invocation` and its own arguments, and returns the exit code. Its docstring is its help.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from cleantail.cli.output import ConsoleOutput, JsonOutput, Output
+from cleantail.config.loading import CONFIG_VARIABLE, config_place, find_topic, load_platform
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.home.private_files import open_to_others
+from cleantail.lake.outside_errors import explained
+
+CONFIG, JSON = "cleantail.config", "cleantail.json"
+"""Keys of `Context.meta`, which a command shares with the groups above it: of two options the later one wins."""
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What every body is given: where the configuration is, what it says, and where the answer goes."""
+
+    config: Path
+    platform: Platform
+    output: Output
+
+    def topic(self, name: str) -> Topic:
+        """The topic that the command is about. Raises ConfigError."""
+        return find_topic(name, self.config, os.environ)
+
+
+Body = Callable[..., int]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Examples(click.Command):
+    """A command whose help ends with examples, as they are typed."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+        self.params += common_options()
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the examples unfolded, so that they can be copied."""
+        formatter.write_paragraph()
+        formatter.write_heading("Example" if len(self.examples) == 1 else "Examples")
+        for example in self.examples:
+            formatter.write(f"  {example}\n")
+
+
+class Command(Examples):
+    """A command that does something."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Options that are `Several` may have all their values after one name."""
+        for param in self.params:
+            if isinstance(param, Several):
+                args = param.spread(args)
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """The names of options; where nothing else is left to say, one more value of an option that is `Several`."""
+        given = [param for param in self.params if isinstance(param, Several) and ctx.params.get(str(param.name))]
+        if given and not incomplete.startswith("-"):
+            return given[0].shell_complete(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Runs the body. An error that Cleantail raises on purpose is one plain message on stderr."""
+        output: Output = JsonOutput() if ctx.meta.get(JSON) else ConsoleOutput()
+        config = config_of(ctx)
+        try:
+            call = Invocation(config, load_platform(config, os.environ), output)
+            if (warning := open_to_others(call.platform.home)) and self.name != "check-config":  # which reports it
+                print(f"warning: {warning}", file=sys.stderr)
+            return int(ctx.invoke(self.callback, call, **ctx.params))  # type: ignore[arg-type]
+        except CleantailError as e:
+            return output.refuse(e)
+        except BrokenPipeError:
+            # the reader of a pipe has enough: not an error of ours, and nothing more can be said to it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception as e:
+            if (known := explained(e)) is None:
+                raise
+            return output.refuse(known)
+        except KeyboardInterrupt:
+            print("interrupted; whatever was not published is as it was", file=sys.stderr)
+            return 130
+
+
+class Group(Examples, click.Group):
+    """Commands of one name, listed in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+class Several(click.Option):
+    """An option with one or more values, which may be repeated: `--file a b --file c`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs | {"multiple": True})
+
+    def spread(self, args: Sequence[str]) -> list[str]:
+        """The same arguments with the option's name before each of its values."""
+        spread: list[str] = []
+        name = ""
+        for i, argument in enumerate(args):
+            if argument == "--":
+                return [*spread, *args[i:]]
+            if argument in self.opts:
+                name = argument
+            elif argument.startswith("-") and argument != "-":
+                name = ""
+            elif name and spread[-1] != name:
+                spread.append(name)
+            spread.append(argument)
+        return spread
+
+
+def command(name: str, *parameters: Decorator, examples: Sequence[str]) -> Callable[[Body], Command]:
+    """Makes a body the command `name`; `parameters` are its own arguments and options, in the order of its help."""
+
+    def decorated(body: Body) -> Command:
+        for parameter in reversed(parameters):
+            body = parameter(body)
+        return click.command(name, cls=Command, examples=examples)(body)
+
+    return decorated
+
+
+def common_options() -> list[click.Option]:
+    """The options of every command and group: each works before and after the command's name."""
+    place = click.Option(
+        ["--config"],
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help=f"Configuration (default: {CONFIG_VARIABLE}, else config).",
+        shell_complete=directories,
+        expose_value=False,
+        callback=_remembered(CONFIG),
+    )
+    machines = click.Option(
+        ["--json"],
+        is_flag=True,
+        default=None,
+        help="For machines: JSON on stdout.",
+        expose_value=False,
+        callback=_remembered(JSON),
+    )
+    return [place, machines]
+
+
+def directories(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Leaves it to the shell to name its directories."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def config_of(ctx: click.Context) -> Path:
+    """The directory that --config names, else that of the environment."""
+    given: Path | None = ctx.meta.get(CONFIG)
+    return given if given is not None else config_place(os.environ)
+
+
+def _remembered(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def remember(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is not None:
+            ctx.meta[key] = value
+
+    return remember

@@ -1,0 +1,39 @@
+"""How wide lines for people are, and tables of that width."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+PIPE_COLUMNS = 100
+"""How long lines are where stdout is no terminal and COLUMNS says nothing."""
+FEWEST_COLUMNS = 40
+
+
+def line_width(env: Mapping[str, str] = os.environ) -> int:
+    """COLUMNS where it is a number, else the terminal's width, else that of a pipe."""
+    given = env.get("COLUMNS", "")
+    if given.isdigit() and int(given) > 0:
+        columns = int(given)
+    else:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
+    return max(columns, FEWEST_COLUMNS)
+
+
+def console() -> Console:
+    """For stdout, as wide as its lines may be."""
+    return Console(width=line_width(), highlight=False)
+
+
+def folding_table(*columns: str, title: str | None = None, caption: str | None = None) -> Table:
+    """An empty table whose cells go on in the next line where they are too long: nothing is cut off."""
+    table = Table(title=escape(title) if title is not None else None, caption=caption)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table

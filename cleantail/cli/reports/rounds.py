@@ -1,0 +1,151 @@
+"""What `cleantail plan` and `cleantail compact` print of a run: decisions with their reasons, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from cleantail.cli.console import folding_table
+from cleantail.cli.output import Output, Page
+from cleantail.cli.reports.status import tell_holds
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.human import counted, until
+from cleantail.lake.records.sampled import sampled_records
+from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.log.policy.retention import NO_DELETE
+from cleantail.rounds.approval import held_message
+from cleantail.watch.approval_text import sample_lines
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Decision and reason for each log, then how each work unit would be joined, sweep and reclaim."""
+
+    planned: RunPlan
+    joins: Sequence[str]
+
+    def document(self) -> dict[str, Any]:
+        return self.planned.as_json() | {"joins": list(self.joins)}
+
+    def tell(self, page: Page) -> None:
+        planned, rows = self.planned, self.planned.as_json()["partitions"]
+        page.line(f"{planned.topic}: {planned.reason}")
+        if planned.logs:
+            page.table(_decisions(rows))
+        for number, join in enumerate(self.joins):
+            page.line(f"unit {number}: {join}")
+        for row in rows:
+            if row["keyless"] and row["keyless"] not in row["warnings"]:
+                page.line(f"partition {row['partition']}: {row['keyless']}")
+        page.line(f"sweep: {planned.sweep_reason}")
+        for log, retention in zip(planned.logs, planned.retentions, strict=True):
+            if retention.reason != NO_DELETE:
+                page.line(f"retention: partition {log.partition}: {retention.reason}")
+        page.line(f"reclaim: {planned.reclaim.reason}")
+        tell_holds(planned.holds, page)
+        tell_warnings(planned, page)
+        tell_held_back(planned, page)
+
+
+def _decisions(rows: Sequence[dict[str, Any]]) -> Table:
+    table = folding_table("partition", "action", "first dirty", "end", "dirty ratio", "reason")
+    for row in rows:
+        cells = (row["partition"], row["action"], row["first_dirty_offset"], row["end_offset"])
+        table.add_row(*(str(c) for c in cells), f"{row['dirty_ratio']:.3f}", escape(row["reason"]))
+    return table
+
+
+def tell_warnings(planned: RunPlan, page: Page) -> None:
+    """Repaired checkpoints and late records: on stderr, one line each."""
+    for log in planned.logs:
+        for text in log.warnings:
+            page.warning(f"partition {log.partition}: {text}")
+
+
+def tell_held_back(planned: RunPlan, page: Page) -> None:
+    """Logs that a scheduled run leaves alone, though this plan, as a person's `compact`, does not: on stderr."""
+    for log in planned.logs:
+        held = log.state.quarantine
+        if held is not None and planned.now_ms < held.retry_at_ms:
+            waits = f"a scheduled run leaves it alone {until(held.retry_at_ms)}, `cleantail compact` does not"
+            page.warning(f"partition {log.partition}: held back: {held.reason}; {waits}")
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What the run did to each log, and what its checks said."""
+
+    planned: RunPlan
+    result: dict[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return {"plan": self.planned.as_json(), **self.result}
+
+    def tell(self, page: Page) -> None:
+        planned, result = self.planned, self.result
+        tell_warnings(planned, page)
+        if not planned.due:
+            page.line(f"{planned.topic}: {planned.reason}\nsweep: {planned.sweep_reason}")
+            return
+        columns = ("partition", "records in", "records out", "superseded", "expired", "other", "tombstones", "checks")
+        page.line(f"{planned.topic}: {planned.reason}; {planned.sweep_reason}")
+        table = folding_table(*columns)
+        for stage in (result["compacted"], result["expired"]):
+            verdicts = {v["partition"]: v for v in stage["verdicts"]}
+            for m in stage["measures"]:
+                table.add_row(*_run_row(m, verdicts[m["partition"]]["passed"]))
+        page.table(table)
+        _tell_checks(result, page)
+
+
+def _run_row(m: dict[str, Any], passed: bool) -> list[str]:
+    gone = m["deleted"]
+    other = sum(n for reason, n in gone.items() if reason not in ("superseded", "expired"))
+    counts = (
+        m["partition"],
+        m["records_in"],
+        m["records_out"],
+        gone.get("superseded", 0),
+        gone.get("expired", 0),
+        other,
+    )
+    return [
+        *(str(c) for c in counts),
+        str(m["tombstones_out"]),
+        "[green]passed[/green]" if passed else "[red]failed[/red]",
+    ]
+
+
+def _tell_checks(result: dict[str, Any], page: Page) -> None:
+    stages = [result["compacted"], result["expired"]]
+    total = counted(sum(s["checks_total"] for s in stages), "check")
+    page.line(f"{sum(s['checks_passed'] for s in stages)} of {total} passed")
+    for verdict in (v for s in stages for v in s["verdicts"]):
+        for failure in (*verdict["failures"], *verdict["warnings"]):
+            what = f"{failure['expectation']} ({failure['rule']}): {failure['observed']}"
+            held = failure in verdict["failures"] and failure["severity"] != "critical"
+            weight = f"{failure['severity']}, and yet held back" if held else failure["severity"]
+            page.note(f"{weight}: partition {verdict['partition']}: {what}")
+    for r in (r for s in stages for r in s["left_behind"]):
+        where = f"reader {r['name']} is at offset {r['offset']} of partition {r['partition']}"
+        overrun = "tombstones that it has not read are gone: cleantail.readers.hold.cap.ms has passed"
+        page.warning(f"{where}; {overrun}")
+    docs = next((s["data_docs"] for s in stages if s["data_docs"]), None)
+    if docs:
+        page.line(f"data docs: {docs}")
+
+
+def tell_held(topic: Topic, platform: Platform, result: dict[str, Any], output: Output) -> bool:
+    """Whether a round of the run waits for approval; for people with counts, a sample, and what to do (stderr)."""
+    stages = [result[name] for name in ("compacted", "expired") if result.get(name, {}).get("holds")]
+    for stage in stages:
+        output.error(held_message(topic.topic, stage["holds"]))
+        lines = sample_lines(stage["sample"], sampled_records(topic, platform, stage["sample"]))
+        output.note("\n".join(lines or ["nothing would go"]))
+        output.note(f"cleantail compact {topic.topic} --approve makes the round anew and publishes it")
+    return bool(stages)

@@ -1,0 +1,120 @@
+"""What `ingest`, `rollback`, `check`, `reclaim` and `release` answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cleantail.cli.console import folding_table
+from cleantail.cli.output import Page
+from cleantail.config.topic import Topic
+from cleantail.human import counted, instant
+from cleantail.lake.runs.reclaiming import RECLAIMED
+from cleantail.lake.runs.rolling_back import LogUndo
+from cleantail.log.partition_state import Quarantine
+from cleantail.rounds.rollback import RollbackPlan
+
+
+@dataclass(frozen=True)
+class OfJob:
+    """A topic and what a job has returned of it, which is the document for machines as it is."""
+
+    topic: Topic
+    result: dict[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **self.result}
+
+
+class Ingested(OfJob):
+    """Each file, and how many records came in."""
+
+    def tell(self, page: Page) -> None:
+        for row in self.result["files"]:
+            page.line(f"{row['file']}: {'already in the table, nothing added' if row['skipped'] else 'appended'}")
+        page.line(f"{self.topic.topic}: {counted(self.result['records'], 'record')} appended")
+        for text in self.result["warnings"]:
+            page.warning(text)
+
+
+class Proven(OfJob):
+    """The keys below every clean point, how many of them are there more than once, and which offsets are."""
+
+    def tell(self, page: Page) -> None:
+        name, result = self.topic.topic, self.result
+        if not result["partitions"]:
+            page.line(f"{name}: no record is below a clean point yet, so no key is proven")
+        for log in result["partitions"]:
+            keys, end, twice = log["keys"], log["end_offset"], log["duplicate_keys"]
+            several = f"keys that are there more than once: {twice} of {keys}"
+            text = several if twice else f"no key is there twice, of {keys}"
+            page.line(f"{name}: partition {log['partition']}: {text} below {end}")
+        for log in result["contradictions"]:
+            page.line(f"{name}: partition {log['partition']}: {log['text']}")
+        if not result["contradictions"]:
+            page.line(f"{name}: no offset has two different records")
+
+
+class Reclaimed(OfJob):
+    """Why, and how much of what went."""
+
+    def tell(self, page: Page) -> None:
+        page.line(f"{self.topic.topic}: {'; '.join(self.result['reasons'])}")
+        for name in RECLAIMED:
+            page.line(f"  {name.replace('_', ' ')}: {self.result[name]}")
+
+
+@dataclass(frozen=True)
+class Released:
+    """What the log was held back for."""
+
+    topic: Topic
+    partition: int
+    was: Quarantine
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, "partition": self.partition, "released": asdict(self.was)}
+
+    def tell(self, page: Page) -> None:
+        was = self.was
+        page.line(f"{self.topic.topic}: partition {self.partition} is out of quarantine; the next run tries it")
+        page.line(f"  it was there since {instant(was.since_ms)} UTC, {counted(was.attempts, 'attempt')}: {was.reason}")
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """What a rollback does, or has done where there is its snapshot."""
+
+    topic: Topic
+    planned: RollbackPlan
+    logs: Sequence[LogUndo]
+    snapshot_id: int | None
+
+    def document(self) -> dict[str, Any]:
+        logs = [asdict(log) for log in self.logs]
+        document = {"topic": self.topic.topic, **self.planned.as_json(), "partitions": logs}
+        return document | {"ok": True, "snapshot_id": self.snapshot_id}
+
+    def tell(self, page: Page) -> None:
+        planned = self.planned
+        for undone in planned.undone:
+            page.line(f"{self.topic.topic}: undoes {undone.kind} round {undone.round} of {instant(undone.at_ms)} UTC")
+        rewrites = f", undoes {counted(planned.rewrites, 'rewrite')} of files" if planned.rewrites else ""
+        page.line(f"  back to snapshot {planned.to_snapshot_id} of {instant(planned.to_at_ms)} UTC{rewrites}")
+        page.line(f"  commits that have appended since, and are kept: {len(planned.appends)}")
+        table = folding_table("partition", "checkpoint", "checkpoint after", "records", "records after")
+        for log in self.logs:
+            checkpoints = ("-" if c is None else str(c) for c in (log.checkpoint, log.checkpoint_after))
+            table.add_row(str(log.partition), *checkpoints, str(log.records), str(log.records_after))
+        page.table(table)
+        page.line("\n".join(self._end()))
+
+    def _end(self) -> list[str]:
+        if self.snapshot_id is not None:
+            return [f"done, as snapshot {self.snapshot_id}; the next run compacts anew by the policy in force"]
+        further = [
+            f"  --to {e.before_snapshot_id} would undo {e.kind} round {e.round} of {instant(e.at_ms)} UTC as well"
+            for e in self.planned.earlier
+        ]
+        return [*further, "nothing was changed: --dry-run"]

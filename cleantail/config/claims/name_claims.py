@@ -1,0 +1,114 @@
+"""Who has which name: a topic is what its file says, and every name in the catalog has one owner at most. Pure.
+
+A topic's name is its file's stem, so the directory itself says who owns what, and a review by file (CODEOWNERS) is
+one by topic. Beside its table a topic has two side tables and a view, and all topics together the evidence; a name
+that two files claim is neither's until one of them gives way, since nothing here knows who was first. Names that
+differ in their case alone are one name: they are one for some catalogs and disks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleantail.config.claims.dag_ids import ID_CHARS, dag_id_of
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
+from cleantail.config.yaml_file import key_lines, line_of
+from cleantail.errors import Problem, not_allowed
+
+_BESIDE = {
+    KEYLESS_SUFFIX: "its side table of records without a key",
+    LEDGER_SUFFIX: "its side table of deleted versions",
+    LATEST_SUFFIX: "its view of the current state",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one topic file claims, also where it is broken otherwise: who waits for the mending of a file must not lose
+    its table to another meanwhile. `table` is None where the file claims none."""
+
+    file: Path
+    table: str | None
+
+    @property
+    def topic(self) -> str:
+        """The name that the file gives its topic."""
+        return self.file.stem
+
+    def names(self) -> Mapping[str, str]:
+        """Every name in the catalog that the topic takes -> what it is for the topic."""
+        if self.table is None:
+            return {}
+        return {self.table: "its table", **{self.table + suffix: text for suffix, text in _BESIDE.items()}}
+
+
+def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
+    """What is wrong where the file is not named as its topic, or is a link to a file of another name, or where the
+    name is too long for the id of a DAG."""
+    own, real = file.stem, file.resolve()
+    if topic.topic != own:
+        allowed = f"the name of its file: write {own}, or call the file {topic.topic}.yaml"
+        return Problem("topic", not_allowed(topic.topic), allowed, topic.topic, line=_line(file, "topic"))
+    if real.stem != own:
+        fact = f"a link to {real.name}"
+        return Problem("", fact, f"a file, or a link to a file that is called {own}.yaml: it decides over topic {own}")
+    if len(dag_id_of(own, dag_prefix)) > ID_CHARS:
+        most = ID_CHARS - len(dag_prefix)
+        allowed = f"at most {most} characters with platform.dag_prefix {dag_prefix}: a DAG id has {ID_CHARS} at most"
+        return Problem("topic", not_allowed(own), allowed, own, line=_line(file, "topic"))
+    return None
+
+
+def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Problem]:
+    """File -> what is wrong with what it claims: the first of several. `namespace` is where the evidence is."""
+    evidence = f"{namespace}.{EVIDENCE}"
+    names: dict[str, list[tuple[Claim, str]]] = defaultdict(list)
+    topics: dict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        topics[claim.topic.casefold()].append(claim)
+        for name in claim.names():
+            names[name.casefold()].append((claim, name))
+    found: dict[Path, Problem] = {}
+    for same in topics.values():
+        found |= {claim.file: _same_topic(claim, same) for claim in same if len(same) > 1}
+    for claim in claims:
+        if claim.table and claim.table.casefold() == evidence.casefold():
+            found.setdefault(claim.file, _table_problem(claim, "it is the evidence of all topics: name another table"))
+    for pairs in names.values():
+        for claim, name in pairs:
+            others = [pair for pair in pairs if pair[0].file != claim.file]
+            if others and claim.file not in found:
+                found[claim.file] = _same_name(claim, name, others)
+    return found
+
+
+def problem_of_new(claim: Claim, claims: Iterable[Claim], namespace: str) -> Problem | None:
+    """What would be wrong with a topic file that is not there yet, beside those that are."""
+    return claim_problems([*claims, claim], namespace).get(claim.file)
+
+
+def _same_topic(claim: Claim, same: Sequence[Claim]) -> Problem:
+    others = ", ".join(sorted(other.file.name for other in same if other.file != claim.file))
+    allowed = f"also the topic of {others}: neither has it until the other file is gone or has another name"
+    return Problem("topic", not_allowed(claim.topic), allowed, claim.topic, line=_line(claim.file, "topic"))
+
+
+def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> Problem:
+    """`name` as this file has it: the table, or a name beside it."""
+    theirs = ", ".join(f"{other.names()[same].replace('its', 'the', 1)} of {other.file.name}" for other, same in others)
+    own = "" if name == claim.table else f"{claim.names()[name]} {name} would be "
+    also = "also " if name == claim.table else ""
+    rest = "neither topic has it until one of the files names another table"
+    return _table_problem(claim, f"{own}{also}{theirs}: {rest}")
+
+
+def _table_problem(claim: Claim, allowed: str) -> Problem:
+    return Problem("table", not_allowed(claim.table), allowed, claim.table, line=_line(claim.file, "table"))
+
+
+def _line(file: Path, key: str) -> int | None:
+    return line_of((key,), key_lines(file))

@@ -1,0 +1,137 @@
+"""Which files a topic's `source.path` may mean: those in the folders that the platform names (`platform.sources`).
+
+A topic's YAML speaks for its own topic. Without roots it could name any file of the machine, and another topic's
+landed records too, to whoever may see the topic. What the pattern begins with, before its first * ? or [, has to be in
+a root, and so has every file that matches, with all links followed. A file that is named on the command line is another
+matter: whoever has the shell may read it anyway.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+
+from cleantail.config.platform import Platform
+from cleantail.errors import CleantailError
+from cleantail.human import counted
+
+MOST_ENTRIES = 100_000
+"""So many files and folders are looked at in the search for one pattern."""
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def roots_of(platform: Platform) -> list[Path]:
+    """The roots, absolute, with links followed."""
+    return [(platform.home / root).resolve() for root in platform.sources]
+
+
+def written_problem(pattern: str, home: Path, sources: Sequence[str]) -> str | None:
+    """What is allowed where a source.path lies in no root by its text alone; None where it lies in one. Looks at no
+    disk."""
+    roots = [Path(os.path.normpath(home / root)) for root in sources]
+    return None if _inside(_beginning(pattern, home), roots) else _allowed_beginning(home, sources)
+
+
+def path_problem(pattern: str, platform: Platform) -> str | None:
+    """What is allowed where a source.path lies in no root, with links followed."""
+    inside = _inside(_beginning(pattern, platform.home).resolve(), roots_of(platform))
+    return None if inside else _allowed_beginning(platform.home, platform.sources)
+
+
+def _beginning(pattern: str, home: Path) -> Path:
+    """What a pattern says before its first * ? or [."""
+    fixed = takewhile(lambda part: not _MAGIC.search(part), PurePosixPath(pattern).parts)
+    return Path(os.path.normpath(home.joinpath(*fixed)))
+
+
+def _allowed_beginning(home: Path, sources: Sequence[str]) -> str:
+    return f"a path that begins, before its first * ? or [, in {_allowed(home, sources)}"
+
+
+def matching_files(platform: Platform, pattern: str) -> list[Path]:
+    """The files that a source.path means, relative to CLEANTAIL_HOME, in the order of names and with links followed.
+
+    Raises CleantailError where one of them, or the pattern itself, lies outside the roots, and where the search would
+    look at more than MOST_ENTRIES.
+    """
+    if allowed := path_problem(pattern, platform):
+        raise CleantailError(f"source.path {pattern} is not allowed: {allowed}; nothing was appended")
+    parts = (platform.home / pattern).parts
+    found = sorted(_matches(Path(parts[0]), parts[1:], _Counted(pattern)))
+    return list(dict.fromkeys(require_inside(file, platform) for file in found if file.is_file()))
+
+
+def require_inside(file: Path, platform: Platform) -> Path:
+    """The file with links followed. Raises CleantailError where that is in no root."""
+    real = file.resolve()
+    if _inside(real, roots_of(platform)):
+        return real
+    allowed = _allowed(platform.home, platform.sources)
+    link = f", a link to {real}," if real != file else ""
+    raise CleantailError(f"{file}{link} is no file of this topic: it is not in {allowed}; nothing was appended")
+
+
+def _allowed(home: Path, sources: Sequence[str]) -> str:
+    roots = ", ".join(str(home / root) for root in sources)
+    return f"one of the folders that platform.sources in defaults.yaml names: {roots or 'none'}"
+
+
+def _inside(path: Path, roots: Sequence[Path]) -> bool:
+    """Whether it lies below one of the roots; a root itself is a folder, and no file."""
+    return any(root in (path, *path.parents) for root in roots)
+
+
+class _Counted:
+    """Lists folders, and no more than MOST_ENTRIES entries in all of them together."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._seen = 0
+
+    def entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
+        """Nothing of what cannot be listed. Raises CleantailError after too many."""
+        try:
+            with os.scandir(folder) as found:
+                for entry in found:
+                    self._seen += 1
+                    if self._seen > MOST_ENTRIES:
+                        raise CleantailError(
+                            f"source.path {self._pattern} looks at more than {counted(MOST_ENTRIES, 'file')} and "
+                            "folders; nothing was appended. Name a folder with less in it, or take out what is ingested"
+                        )
+                    yield entry
+        except OSError:
+            return
+
+
+def _folders(folder: Path, listed: _Counted) -> Iterator[Path]:
+    """The folder and all below it, however deep."""
+    waiting = [folder]
+    while waiting:
+        below = waiting.pop()
+        yield below
+        found = [entry for entry in listed.entries(below) if not entry.name.startswith(".")]
+        waiting += [below / entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+
+
+def _matches(folder: Path, parts: Sequence[str], listed: _Counted) -> Iterator[Path]:
+    """As glob does, hidden files by name alone; but ** goes through no link, which may lead anywhere or in a circle."""
+    if not parts:
+        yield folder
+        return
+    part, rest = parts[0], parts[1:]
+    if part == "**":
+        for below in _folders(folder, listed):
+            yield from _matches(below, rest or ("*",), listed)
+    elif not _MAGIC.search(part):
+        if os.path.lexists(folder / part):
+            yield from _matches(folder / part, rest, listed)
+    else:
+        names = [entry.name for entry in listed.entries(folder)]
+        for name in fnmatch.filter(names, part):
+            if part.startswith(".") or not name.startswith("."):
+                yield from _matches(folder / name, rest, listed)

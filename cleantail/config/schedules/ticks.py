@@ -1,0 +1,50 @@
+"""When a schedule would have started runs: the moments of a cron line or preset between two times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+MOST_TICKS = 1_000
+"""A list never has more moments than this, so that a history is replayed in seconds whatever its schedule. Of a longer
+list evenly spaced moments are taken."""
+_MOST_STARTS = 100_000
+"""The list ends here where the given clock is centuries ahead."""
+_PRESETS = {"@quarterly": "0 0 1 */3 *"}
+"""Airflow's presets that the cron library does not know."""
+
+
+def run_times(schedule: str | None, start_ms: int, end_ms: int, appends_ms: Iterable[int]) -> list[int]:
+    """Unix ms in (start, end], ascending, at most MOST_TICKS.
+
+    Without a schedule, or where it comes too seldom, a run after each append stands for a person's.
+    """
+    found = _scheduled(schedule, start_ms, end_ms) if schedule and schedule != "@once" else []
+    if not found:
+        found = sorted({*appends_ms, end_ms})
+    step = -(-len(found) // MOST_TICKS)
+    return found[step - 1 :: step]
+
+
+def run_before(schedule: str | None, now_ms: int) -> int | None:
+    """Unix ms of the last but one moment up to `now_ms` at which the schedule starts a run; the last is that of the run
+    which reads the clock, however long it waited to start. None without such a moment."""
+    from croniter import croniter
+
+    if not schedule or schedule == "@once":
+        return None
+    try:
+        times = croniter(_PRESETS.get(schedule, schedule), datetime.fromtimestamp((now_ms + 1) / 1000, UTC))
+        return [int(times.get_prev(float) * 1000) for _ in range(2)][1]
+    except (ValueError, OverflowError, OSError):  # a clock that no calendar has, or too seldom a schedule
+        return None
+
+
+def _scheduled(schedule: str, start_ms: int, end_ms: int) -> list[int]:
+    from croniter import croniter
+
+    times = croniter(_PRESETS.get(schedule, schedule), datetime.fromtimestamp(start_ms / 1000, UTC))
+    found: list[int] = []
+    while len(found) < _MOST_STARTS and (at_ms := int(times.get_next(float) * 1000)) <= end_ms:
+        found.append(at_ms)
+    return found

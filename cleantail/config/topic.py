@@ -1,0 +1,159 @@
+"""What `config/topics/<topic>.yaml` says: one frozen Topic with everything that the jobs and the DAG need."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from cleantail.config.alert_channels import Alert
+from cleantail.config.checks.check_arguments import column_problems
+from cleantail.config.checks.topic_check import Check
+from cleantail.config.columns import Columns
+from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.settings.row import Model, PrintableText, allowing, cross_field_error, matching, problems_error
+
+DEFAULT_SCHEDULE = "*/15 * * * *"
+
+
+def _topic_name(name: str) -> str:
+    if name in (".", ".."):
+        raise ValueError("not a topic name")
+    return name
+
+
+def _source_path(text: str) -> str:
+    if not text or ".." in PurePosixPath(text).parts or not text.isprintable() or "://" in text:
+        raise ValueError("not a path of files")
+    return text
+
+
+TopicName = Annotated[
+    str,
+    AfterValidator(_topic_name),
+    matching("[a-zA-Z0-9._-]{1,249}", "1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or .."),
+]
+TableName = Annotated[
+    str, matching(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", "namespace.name, each of the characters a-z A-Z 0-9 _ -")
+]
+UserId = Annotated[str, matching(r"[^\s,;<>{}]{1,250}", "the id of an Airflow user, without spaces")]
+SourcePath = Annotated[
+    str,
+    AfterValidator(_source_path),
+    allowing("a path or pattern of files, absolute or inside CLEANTAIL_HOME, without .."),
+]
+
+
+LineTopic = Annotated[
+    str,
+    matching(r"\*|[a-zA-Z0-9._-]{1,249}", "a topic name, 1 to 249 of the characters a-z A-Z 0-9 . _ -, or * for any"),
+]
+ANY_TOPIC = "*"
+
+
+class Source(Model):
+    """Where records come from: files of kcat -J lines."""
+
+    type: Literal["files"] = Field(default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz.")
+    path: SourcePath | None = Field(
+        default=None,
+        description="Files that each DAG run ingests first, in a folder of platform.sources (landing); relative to "
+        "CLEANTAIL_HOME.",
+    )
+    topic: LineTopic | None = Field(
+        default=None,
+        description="What lines that name their topic have to name; null is the topic's own name. For a topic that was "
+        "renamed, landed without its prefix, or mirrored as dc1.orders; * lets them name any. Others are refused.",
+    )
+    encoding: Literal["text", "base64"] = Field(
+        default="text", description="How key, payload and header values are written in the files."
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = Field(
+        default="read_committed", description="What the consumer that wrote the files was allowed to see."
+    )
+
+
+class TopicDefaults(Model):
+    """The `topic:` of defaults.yaml: what all topics share. Config maps merge key by key, lists replace."""
+
+    schedule: Schedule | None = Field(
+        default=DEFAULT_SCHEDULE,
+        description="When the DAG runs: cron, a preset, or a mapping of cron and assets; null is only by hand.",
+    )
+    owner: PrintableText = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
+    config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
+    publish: Literal["auto", "approve"] = Field(
+        default="auto", description="approve: every round waits for a person before it is published."
+    )
+    approvers: Annotated[tuple[UserId, ...], Field(strict=False)] = Field(
+        default=(), description="Airflow user ids who may approve; none named is everyone who may edit the DAG."
+    )
+    checks: Annotated[tuple[Check, ...], Field(strict=False)] = Field(
+        default=(), description="Expectations besides the built-in ones."
+    )
+    alerts: Annotated[tuple[Alert, ...], Field(strict=False)] = Field(
+        default=(), description="Who hears of what is wrong, once, and of its end."
+    )
+
+
+class Topic(TopicDefaults):
+    """One topic, complete: its own YAML over the defaults."""
+
+    topic: TopicName = Field(description="Name of the topic, and of its DAG.")
+    description: str = Field(default="", description="What the topic holds, for people.")
+    table: TableName = Field(
+        description="Iceberg table. Default: the catalog's namespace and the topic's name, with _ for every "
+        "character outside a-z A-Z 0-9 _."
+    )
+    source: Source = Field(default=Source(), description="Where records come from.")
+    columns: Columns | None = Field(
+        default=None, description="Of an adopted table: which of its columns hold what (`cleantail adopt`)."
+    )
+
+    @model_validator(mode="after")
+    def _waits_for_others(self) -> Topic:
+        """A DAG that runs after its own publish would never rest."""
+        if (own := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
+            raise cross_field_error("schedule.assets", own, "assets that others update, not the topic's own")
+        return self
+
+    @model_validator(mode="after")
+    def _checks_columns_that_are_mapped(self) -> Topic:
+        """Of an adopted table checks see the columns that are mapped; each is called as in a topic table."""
+        columns = tuple(self.columns.paths) if self.columns else ()
+        problems = [
+            (("checks", number), problem)
+            for number, check in enumerate(self.checks if columns else ())
+            for problem in column_problems(check.expectation, check.kwargs, columns)
+        ]
+        if problems:
+            raise problems_error(problems)
+        return self
+
+    @property
+    def line_topic(self) -> str | None:
+        """What lines that name a topic have to name; None lets them name any."""
+        return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
+
+    @property
+    def compacts(self) -> bool:
+        """Whether `compact` is in cleanup.policy."""
+        return self.config.compacts
+
+    @property
+    def deletes(self) -> bool:
+        """Whether `delete` is in cleanup.policy."""
+        return self.config.deletes
+
+    @property
+    def effective_segment_ms(self) -> int:
+        """min(segment.ms, max.compaction.lag.ms)."""
+        return self.config.effective_segment_ms
+
+
+def default_table(namespace: str, topic: str) -> str:
+    """`cleantail.orders_v2` for the topic `orders.v2` in the namespace `cleantail`."""
+    return f"{namespace}.{re.sub(r'[^A-Za-z0-9_]', '_', topic)}"

@@ -1,0 +1,79 @@
+"""Adapter: the topics of a running Kafka cluster and their configs, through confluent-kafka where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cleantail.errors import CleantailError, OutsideError
+from cleantail.kafka.broker_configs import Described, DescribedTopic
+
+ANSWERED_WITHIN_S = 15
+_NAMED_OTHERWISE = {"ssl.truststore.location": "ssl.ca.location", "sasl.jaas.config": "sasl.username and sasl.password"}
+
+
+def describe(bootstrap_server: str, command_config: Path | None, names: Sequence[str]) -> list[DescribedTopic]:
+    """The named topics, or all, with every config in force. Raises OutsideError when the cluster does not answer."""
+    try:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+    except ImportError:
+        raise CleantailError(
+            "reading a live broker needs confluent-kafka: pip install 'cleantail[kafka]', or give the output of "
+            "kafka-configs --describe --entity-type topics --all as a file"
+        ) from None
+    try:
+        admin = AdminClient(client_settings(bootstrap_server, command_config))
+        present = set(admin.list_topics(timeout=ANSWERED_WITHIN_S).topics)
+        missing = sorted(set(names) - present)
+        if missing:
+            raise CleantailError(f"{bootstrap_server} has no topic {missing[0]}")
+        return _described(admin, sorted(names or present))
+    except KafkaException as e:
+        raise OutsideError(f"{bootstrap_server}: {_message(e)}") from None
+
+
+def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, Any]:
+    """librdkafka's settings: the file's, as kafka-configs takes one, and the address. Nothing of it is shown."""
+    given = _properties(command_config) if command_config else {}
+    for name, instead in _NAMED_OTHERWISE.items():
+        if name in given:
+            raise CleantailError(f"{command_config}: {name} is of Java clients only: give {instead}")
+    return {
+        "log_level": 2,
+        "socket.timeout.ms": ANSWERED_WITHIN_S * 1000,
+        **given,
+        "bootstrap.servers": bootstrap_server,
+    }
+
+
+def _properties(file: Path) -> Mapping[str, str]:
+    try:
+        lines = [line.strip() for line in file.read_text().splitlines()]
+    except OSError as e:
+        raise CleantailError(f"{file}: {e.strerror}") from None
+    pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", "!"))]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _described(admin: Any, names: Sequence[str]) -> list[DescribedTopic]:
+    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+    if not names:
+        return []
+    answers = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
+    by_name = {resource.name: done.result(ANSWERED_WITHIN_S) for resource, done in answers.items()}
+    return [DescribedTopic(name, {c.name: _config(c) for c in by_name[name].values()}) for name in names]
+
+
+def _config(entry: Any) -> Described:
+    from confluent_kafka.admin import ConfigSource  # type: ignore[attr-defined]
+
+    return Described(entry.name, None if entry.is_sensitive else entry.value, ConfigSource(entry.source).name)
+
+
+def _message(error: Exception) -> str:
+    cause = error.args[0] if error.args else error
+    text = cause.str() if hasattr(cause, "str") else str(cause)
+    return text.splitlines()[0]

@@ -1,0 +1,241 @@
+"""Adapter: whether a table's folder is the table's alone, and its metadata names no file of somebody else's.
+
+What Iceberg deletes for a table goes by the table's own metadata: files that no snapshot knows below its location, and
+files that expired snapshots name wherever they are. Both are in the hands of whoever writes the table, and are deleted
+with Cleantail's rights. So this is asked before anything is deleted, and before a table is taken over.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleantail.config.claims.source_paths import roots_of
+from cleantail.config.platform import Platform
+from cleantail.errors import TableError
+from cleantail.lake.table_places import PATHS, Place, contains, folder_place, outside, overlap, places_of, surely_inside
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+READERS = 16
+DELETES_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
+GC_ENABLED = "gc.enabled"
+"""Iceberg's word for: files of this table may be deleted. A table that shares files with another says false."""
+_NAMED = 3
+"""So many files an error names."""
+
+
+def may_delete_files(properties: Mapping[str, str]) -> bool:
+    """Whether the table's `gc.enabled` allows to delete files of it; without the property it does."""
+    return properties.get(GC_ENABLED, "true").strip().lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another table or view of the catalog, and where its files may be: texts as they were written, with their
+    places."""
+
+    name: str
+    places: Mapping[str, Place]
+
+
+def require_own_place(catalog: Catalog, platform: Platform, table: Table) -> str:
+    """Raises TableError where the table's folder is, contains or lies in another's, the warehouse or CLEANTAIL_HOME, or
+    where its properties put files outside its location. Returns what could not be looked at, in words, if anything.
+
+    Of a SQL catalog it costs one query, and the metadata file of every other table, read 16 at a time.
+    """
+    name, location = ".".join(table.name()[-2:]), table.location()
+    require_inner_paths(name, location, table.properties)
+    own = {**places_of(location, table.properties), **_metadata_folder(table.metadata_location)}
+    _require_below(name, location, platform)
+    others, unseen = _neighbours(catalog, table)
+    for other in others:
+        if pair := next(((m, t) for m, p in own.items() for t, q in other.places.items() if overlap(p, q)), None):
+            raise TableError(
+                f"table {name} lies at {pair[0]} and table {other.name} at {pair[1]}: files of the one could be "
+                f"deleted as those of the other; nothing was changed. Give each a folder that has no other's in it: "
+                f"make one of them anew elsewhere, or drop it without PURGE"
+            )
+    return unseen
+
+
+def require_inner_paths(name: str, location: str, properties: Mapping[str, str]) -> None:
+    """Raises TableError where a property puts files of the table outside its location."""
+    root = folder_place(location)
+    for key in PATHS:
+        path = properties.get(key)
+        if path and not surely_inside(folder_place(path), root):
+            raise TableError(
+                f"table {name} has {key}={path}, which is outside its location {location}: no file there is known to "
+                f"be its own; nothing was changed. Put a folder below the location, or take the property out; with "
+                f"{GC_ENABLED}=false Cleantail deletes no file of the table"
+            )
+
+
+def require_inner_files(name: str, location: str, files: Iterable[str]) -> None:
+    """Raises TableError where one of the files lies outside the location."""
+    if found := outside(files, location):
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise TableError(
+            f"the metadata of table {name} names files outside its location {location}: "
+            f"{', '.join(found[:_NAMED])}{more}; they may be another table's, and would be deleted with the snapshots "
+            f"that name them; nothing was changed. Take such files out of the table and its history, or set "
+            f"{GC_ENABLED}=false, with which Cleantail deletes no file of the table"
+        )
+
+
+def require_own_metadata_log(name: str, location: str, metadata: Any) -> None:
+    """Raises TableError where each commit to the table would delete metadata files outside its location."""
+    if metadata.properties.get(DELETES_OLD_METADATA, "false").strip().lower() == "true":
+        files = [entry.metadata_file for entry in metadata.metadata_log]
+        if found := outside(files, location):
+            raise TableError(
+                f"table {name} has {DELETES_OLD_METADATA}=true, and its log of metadata names {found[0]}, which is "
+                f"outside its location {location}: a commit would delete it; nothing was changed. Set the property to "
+                f"false until the log names no such file"
+            )
+
+
+def named_by_metadata(table: Table) -> list[str]:
+    """Files that the table's metadata itself names: lists of manifests, statistics, older metadata."""
+    metadata = table.metadata
+    lists = [s.manifest_list for s in metadata.snapshots if s.manifest_list]
+    statistics = [s.statistics_path for s in (*metadata.statistics, *metadata.partition_statistics)]
+    return [*lists, *statistics, *(entry.metadata_file for entry in metadata.metadata_log)]
+
+
+def named_files(table: Table) -> Iterator[str]:
+    """Every file that any snapshot of the table names, or that the metadata does."""
+    yield from named_by_metadata(table)
+    with ThreadPoolExecutor(READERS) as pool:
+        lists = pool.map(lambda s: s.manifests(table.io), table.metadata.snapshots)
+        manifests = {m.manifest_path: m for found in lists for m in found}
+        yield from manifests
+        for entries in pool.map(lambda m: m.fetch_manifest_entry(table.io, discard_deleted=False), manifests.values()):
+            yield from (entry.data_file.file_path for entry in entries)
+
+
+def _require_below(name: str, location: str, platform: Platform) -> None:
+    """A table in whose folder all tables, or all of Cleantail's state, are or will be, or that lies among what else
+    Cleantail keeps, or where files to ingest are."""
+    place, home = folder_place(location), folder_place(str(platform.home))
+    shared = {"CLEANTAIL_HOME": str(platform.home)}
+    if "/" in platform.warehouse:  # a REST catalog may know it by a name
+        shared["the warehouse"] = platform.warehouse
+    for what, where in shared.items():
+        if contains(place, folder_place(where)):
+            raise TableError(
+                f"table {name} lies at {location}, which has {what} ({where}) in it: files of other tables could be "
+                f"deleted as its own; nothing was changed. Give it a folder of its own"
+            )
+    warehouses = (shared.get("the warehouse"), f"{platform.home}/warehouse")  # it may have moved
+    if any(where and contains(folder_place(where), place) for where in warehouses):
+        return
+    sources = (str(root) for root in roots_of(platform) if overlap(place, folder_place(str(root))))
+    root = next(sources, None)
+    if root or contains(home, place):
+        raise TableError(
+            f"table {name} lies at {location}, in {f'a folder of sources, {root},' if root else 'CLEANTAIL_HOME'} and "
+            f"not in the warehouse: files that are no table's could be deleted as its own; nothing was changed. Give "
+            f"it a folder in the warehouse, {platform.warehouse}"
+        )
+
+
+def _metadata_folder(metadata_location: str) -> dict[str, Place]:
+    folder = posixpath.dirname(metadata_location)
+    return {folder: folder_place(folder)} if folder else {}
+
+
+def _neighbours(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
+    """All others of the catalog, and what of it could not be looked at."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    if isinstance(catalog, SqlCatalog):
+        return _of_database(catalog, table), ""
+    return _of_listing(catalog, table)
+
+
+def _of_database(catalog: Any, table: Table) -> list[Neighbour]:
+    """Of every catalog in the database: they may share a store."""
+    from pyiceberg.catalog.sql import IcebergTables
+    from sqlalchemy import select
+    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.orm import Session
+
+    own = (catalog.name, *_identifier(table))
+    names = (IcebergTables.catalog_name, IcebergTables.table_namespace, IcebergTables.table_name)
+    try:
+        with Session(catalog.engine) as session:
+            rows = session.execute(select(*names, IcebergTables.metadata_location)).all()
+    except SQLAlchemyError as e:
+        raise TableError(f"catalog {catalog.name} cannot be reached: {type(e).__name__}") from None
+    others = [(row[:3], str(row[3])) for row in rows if tuple(row[:3]) != own and row[3]]
+    with ThreadPoolExecutor(READERS) as pool:
+        read = pool.map(lambda other: _places_in(catalog.properties, other[1]), others)
+        return [
+            Neighbour(".".join(key[1:] if key[0] == catalog.name else key), places)
+            for (key, _), places in zip(others, read, strict=True)
+        ]
+
+
+def _identifier(table: Table) -> tuple[str, str]:
+    *namespace, name = table.name()
+    return ".".join(namespace), name
+
+
+def _places_in(properties: Mapping[str, str], metadata_location: str) -> dict[str, Place]:
+    """Where the table or view of a metadata file may have files. Of a file that cannot be read, where a table with a
+    metadata file there usually has them."""
+    from pyiceberg.io import load_file_io
+
+    places = _metadata_folder(metadata_location)
+    try:
+        with load_file_io(dict(properties), metadata_location).new_input(metadata_location).open() as stream:
+            text = stream.read()
+        document = json.loads(gzip.decompress(text) if metadata_location.endswith(".gz.metadata.json") else text)
+        return places | places_of(str(document["location"]), document.get("properties") or {})
+    except Exception:  # a table that is broken is in nobody's way but by its folder
+        folder = posixpath.dirname(metadata_location)
+        root = posixpath.dirname(folder) if posixpath.basename(folder) == "metadata" else folder
+        return places | {root: folder_place(root)}
+
+
+def _of_listing(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
+    """One request a namespace and one a table. A catalog may forbid both: what it does not show is counted."""
+    names, unseen = _listed(catalog)
+    with ThreadPoolExecutor(READERS) as pool:
+        loaded = list(pool.map(lambda name: _loaded(catalog, name), [n for n in names if n != _identifier(table)]))
+    hidden = unseen + sum(1 for neighbour in loaded if neighbour is None)
+    said = f"{hidden} namespaces or tables of catalog {catalog.name} are not shown to us" if hidden else ""
+    return [neighbour for neighbour in loaded if neighbour is not None], said
+
+
+def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
+    """(namespace, name) of all tables, and how many listings were refused."""
+    names: list[tuple[str, str]] = []
+    refused, waiting = 0, [()]
+    while waiting:
+        namespace: tuple[str, ...] = waiting.pop()
+        try:
+            waiting += [n for n in catalog.list_namespaces(namespace) if len(n) > len(namespace)]
+            if namespace:
+                names += [(".".join(t[:-1]), t[-1]) for t in catalog.list_tables(namespace)]
+        except Exception:  # forbidden, or not offered: each server has its own way to say so
+            refused += 1
+    return names, refused
+
+
+def _loaded(catalog: Catalog, name: tuple[str, str]) -> Neighbour | None:
+    try:
+        other = catalog.load_table(name)
+    except Exception:  # forbidden, or gone meanwhile
+        return None
+    return Neighbour(".".join(name), places_of(other.location(), other.properties))

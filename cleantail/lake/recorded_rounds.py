@@ -1,0 +1,62 @@
+"""Adapter: the rows of one round in the evidence table, through PyIceberg, without Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.lake.catalogs import open_catalog
+from cleantail.rounds.answers import decided, read_answer
+from cleantail.rounds.approval import Rejection
+from cleantail.rounds.checked_rounds import CHECKED_ROUND, recorded, require_as_told
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+COLUMNS = ("partition", "outcome", "note", "checked_at_ms", "head_snapshot_id", "checks", "sample", CHECKED_ROUND)
+
+
+def rows_of_round(catalog: Catalog, platform: Platform, topic: str, round_id: str, kind: str) -> list[dict[str, Any]]:
+    """What checks found of the round, and what became of it; empty where the evidence has no such round."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+    from pyiceberg.expressions import And, EqualTo
+
+    try:
+        table = catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return []
+    known = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
+    selected = tuple(name for name in COLUMNS if name in known)
+    condition = And(EqualTo("topic", topic), EqualTo("round", round_id), EqualTo("kind", kind))
+    rows: list[dict[str, Any]] = table.scan(row_filter=condition, selected_fields=selected).to_arrow().to_pylist()
+    return rows
+
+
+def recorded_round(catalog: Catalog, platform: Platform, topic: Topic, told: Mapping[str, Any], kind: str) -> Any:
+    """The last check of the round that a task names. Raises HeldError as `recorded` does."""
+    round_id = str(told.get("round"))
+    return recorded(topic, round_id, kind, rows_of_round(catalog, platform, topic.topic, round_id, kind))
+
+
+@dataclass(frozen=True, slots=True)
+class ToldRound:
+    """A round that a task names, as the evidence has it. `answer`: who approved it, that it was rejected, or None where
+    nobody was asked."""
+
+    checked: dict[str, Any]
+    rows: list[dict[str, Any]]
+    answer: str | Rejection | None
+
+
+def recorded_as_told(topic: Topic, platform: Platform, told: Mapping[str, Any], kind: str) -> ToldRound:
+    """The round with its answer. Raises HeldError where it is not as the task was told, or waits for an answer."""
+    catalog, round_id = open_catalog(platform, os.environ), str(told["round"])
+    rows = rows_of_round(catalog, platform, topic.topic, round_id, kind)
+    checked = recorded(topic, round_id, kind, rows)
+    require_as_told(told, checked, kind, rows)
+    return ToldRound(checked, rows, decided(topic, checked, read_answer(catalog, topic, kind)))

@@ -1,0 +1,234 @@
+"""What a run of one topic would do now, and why: metadata in, RunPlan out. Starts no Spark, changes nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from cleantail.config.platform import Platform
+from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.topic import Topic
+from cleantail.human import be, counted
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.runs.clocks import expiry_ms
+from cleantail.lake.runs.readers import registered
+from cleantail.lake.runs.reclaiming import ReclaimPlan, resolve_reclaim
+from cleantail.lake.table_metadata import TableFacts, require_partition, table_facts
+from cleantail.log.log_state import LogState, keyless_note_of, resolve_log_state
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.policy.due_work import DueWork, resolve_due_work
+from cleantail.log.policy.holds import Hold
+from cleantail.log.policy.retention import Retention
+from cleantail.log.policy.triggers import Decision
+from cleantail.log.reader_positions import Reader
+from cleantail.log.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A run of one topic: the work units to compact, the logs to sweep, whether files are rewritten, with reasons."""
+
+    topic: str
+    round: str
+    now_ms: int
+    reason: str
+    logs: tuple[LogState, ...]
+    decisions: tuple[Decision, ...]
+    retentions: tuple[Retention, ...]
+    units: tuple[WorkUnit, ...]
+    sweep: tuple[int, ...]
+    sweep_reason: str
+    reclaim: ReclaimPlan
+    readers: tuple[Reader, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    fresh_from: Mapping[int, int] = field(default_factory=dict)
+    """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
+    records: int = 0
+    """Of the whole table: what a run reads at most, by which its Spark application is set up."""
+    keyless: Mapping[int, str] = field(default_factory=dict)
+    """Partition -> what will become of its records without a key, in words; of those logs that have some."""
+
+    @property
+    def due(self) -> bool:
+        return bool(self.units or self.sweep)
+
+    @property
+    def repairs(self) -> dict[int, PartitionState]:
+        """States to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
+        chosen = {w.partition for u in self.units for w in u.partitions}
+        return {
+            log.partition: replace(log.state, checkpoint=log.first_dirty_offset)
+            for log in self.logs
+            if log.repaired and log.partition not in chosen
+        }
+
+    def restricted_to(self, partitions: Collection[int]) -> RunPlan:
+        """The same plan with the work of these partitions only."""
+        works = [w for u in self.units for w in u.partitions if w.partition in partitions]
+        base = self.units[0].base_snapshot_id if self.units else 0
+        unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # what was one unit stays one
+        return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
+
+    def as_json(self) -> dict[str, Any]:
+        """Numbers and texts of our own making: what a task may pass on through XCom."""
+        fresh = {"fresh_from": {str(p): offset for p, offset in self.fresh_from.items()}} if self.fresh_from else {}
+        sweep = {"round": self.round, "now_ms": self.now_ms, "partitions": list(self.sweep), **fresh}
+        return {
+            "topic": self.topic,
+            "round": self.round,
+            "now_ms": self.now_ms,
+            "records": self.records,
+            "reason": self.reason,
+            "partitions": [self._row(i) for i in range(len(self.logs))],
+            "units": [unit.as_json() for unit in self.units],
+            "sweep": sweep if self.sweep else None,
+            "sweep_reason": self.sweep_reason,
+            "readers": [asdict(hold) for hold in self.holds],
+            "reclaim": {"due": self.reclaim.due, "reason": self.reclaim.reason},
+        }
+
+    def _row(self, i: int) -> dict[str, Any]:
+        decision, retention = self.decisions[i], self.retentions[i]
+        action = "compact" if decision.compact else "retain" if retention.due else "none"
+        return {
+            "action": action,
+            **asdict(decision),
+            "retention": retention.reason,
+            "warnings": list(self.logs[i].warnings),
+            "keyless": self.keyless.get(decision.partition, ""),
+        }
+
+    def table(self) -> str:
+        """One line a partition, for the log of a task."""
+        lines = [f"{self.topic}: {self.reason}"]
+        for row in self.as_json()["partitions"]:
+            span = f"[{row['first_dirty_offset']}, {row['end_offset']})"
+            lines.append(f"  partition {row['partition']:>3}  {row['action']:<8} {span:<24} {row['reason']}")
+            lines += [f"  partition {row['partition']:>3}  warning  {text}" for text in row["warnings"]]
+        return "\n".join([*lines, f"  sweep: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"])
+
+
+def evaluate_topic(
+    topic: Topic,
+    platform: Platform,
+    *,
+    now_ms: int,
+    force: bool = False,
+    partition: int | None = None,
+    retry_quarantined: bool = False,
+) -> RunPlan:
+    """The plan of one topic at `now_ms`. Snapshots and branches expire by the real clock where `now_ms` is ahead of
+    it. Raises TableError when the catalog or the table is not usable."""
+    facts = read_facts(topic, platform)
+    return plan_run(
+        topic,
+        facts,
+        now_ms=now_ms,
+        force=force,
+        partition=partition,
+        retry_quarantined=retry_quarantined,
+        until_ms=expiry_ms(platform, now_ms, int(time.time() * 1000)),
+    )
+
+
+def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:
+    """The table's metadata as it stands; None where nothing was ingested yet."""
+    catalog = open_catalog(platform, os.environ)
+    table = load_table(catalog, topic, platform)
+    return table_facts(table, registered(catalog, topic)) if table is not None else None
+
+
+def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[LogState, ...]:
+    """Every log of the table, by partition number."""
+    if facts is None:
+        return ()
+    return tuple(
+        resolve_log_state(
+            p, facts.files_of(p), facts.states.get(p, PartitionState()), facts.arrived_of(p), topic.config, now_ms
+        )
+        for p in facts.partitions
+    )
+
+
+def plan_run(
+    topic: Topic,
+    facts: TableFacts | None,
+    *,
+    now_ms: int,
+    force: bool = False,
+    partition: int | None = None,
+    retry_quarantined: bool = False,
+    until_ms: int | None = None,
+) -> RunPlan:
+    """The pure half of evaluate_topic; `until_ms` is the clock of expiry, `now_ms` where none is given. Raises
+    TableError for a partition that the table does not have."""
+    require_partition(topic, partition, facts.partitions if facts else [])
+    logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
+    readers = facts.readers if facts else ()
+    work = resolve_due_work(logs, readers, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined)
+    works = _works(logs, work, facts)
+    round_id = round_name(now_ms, facts.sequence_number if facts else 0)
+    unit_bytes = LONG_MAX if topic.columns else UNIT_BYTES  # an adopted table's file may hold several logs
+    return RunPlan(
+        topic=topic.topic,
+        round=round_id,
+        now_ms=now_ms,
+        reason=_reason(logs, works, work) if logs else "the table has no records yet",
+        logs=logs,
+        decisions=work.decisions,
+        retentions=work.retentions,
+        units=pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes),
+        sweep=work.sweep,
+        sweep_reason=work.sweep_reason,
+        reclaim=resolve_reclaim(facts, topic.config, now_ms if until_ms is None else until_ms),
+        readers=readers,
+        holds=work.holds,
+        fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
+        records=sum(file.live_records for file in facts.files) if facts else 0,
+        keyless={s.partition: note for s in logs if (note := keyless_note_of(s, topic.config))},
+    )
+
+
+def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) -> list[PartitionWork]:
+    """What is to be done, most urgent first; logs of which only retention is due come last, without those whose round
+    a person has rejected."""
+    starts = {s.partition: r.log_start_offset for s, r in zip(logs, work.retentions, strict=True)}
+    by_partition = {s.partition: s for s in logs}
+    works = []
+    for p in [*work.compact, *work.retain]:
+        log, end = by_partition[p], work.ends[p]
+        first = max(log.first_dirty_offset, starts[p])
+        files = facts.files_of(p) if facts else ()
+        due = PartitionWork(
+            partition=p,
+            first_dirty_offset=min(first, end),
+            end_offset=end,
+            log_start_offset=starts[p],
+            log_end_offset=log.log_end_offset,
+            bytes=log.total_bytes,
+            dirty_records=sum(f.records_between(first, end) for f in files),
+            dirty_bytes=sum(f.bytes_between(first, end) for f in files),
+            read_bytes=sum(f.bytes_between(starts[p], end) for f in files),
+        )
+        works.append(due)
+    return works
+
+
+def round_name(now_ms: int, sequence_number: int) -> str:
+    """A name for branches and evidence: the time of the clock given, and the table's sequence number."""
+    stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
+    return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"
+
+
+def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWork) -> str:
+    if works:
+        return f"{len(works)} of {counted(len(logs), 'partition')} {be(len(works))} due"
+    if work.sweep:
+        return f"tombstones of {len(work.sweep)} of {counted(len(logs), 'partition')} are due, and nothing else"
+    reasons = sorted({d.reason for d in work.decisions})
+    more = f" (and {counted(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
+    return f"nothing is due: {reasons[0]}{more}"

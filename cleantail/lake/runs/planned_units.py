@@ -1,0 +1,90 @@
+"""A work unit as the table's own metadata plan it. The one that compact is handed came through Airflow's database,
+where everybody who may edit the DAG may write: which logs are meant is taken from it, and no bound.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import HeldError
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.runs.evaluate import plan_run
+from cleantail.lake.runs.rolling_back import history_of
+from cleantail.lake.table_metadata import TableFacts, table_facts
+from cleantail.log.work_units import PartitionWork, WorkUnit, branch_stem
+from cleantail.rounds.rollback import Commit
+
+BOUNDS = ("first_dirty_offset", "end_offset", "log_start_offset", "log_end_offset")
+BEHIND_MS = 3_600_000
+"""By so much the clock of who wrote a snapshot may be ahead of the one that planned a round of it."""
+CLEAR = "Clear evaluate and what follows it, so that the run is planned anew"
+
+
+def planned_unit(topic: Topic, platform: Platform, told: Mapping[str, Any], clock_ms: int) -> WorkUnit:
+    """The unit that evaluate has planned, planned once more at the snapshot that it read; `clock_ms` reads the real
+    clock.
+
+    Raises HeldError where the one that was told has other bounds, another name, a snapshot that `main` never was at,
+    or a clock at which that was not there: the configuration has changed since, or somebody has changed the unit.
+    """
+    try:
+        unit = WorkUnit.from_json(dict(told))
+    except (KeyError, TypeError, ValueError) as e:
+        raise _refused(f"it is no unit: {e!r}") from None
+    base, facts = _base(topic, platform, unit.base_snapshot_id)
+    if not platform.allow_clock:
+        require_after(base, unit.now_ms, clock_ms)
+    return unit_at(topic, facts, unit)
+
+
+def require_after(base: Commit, now_ms: int, clock_ms: int) -> None:
+    """Raises HeldError for a clock long before the snapshot that the round reads was made: horizons of tombstones are
+    counted from it, and would have passed before readers saw them. A snapshot ahead of the real clock says nothing."""
+    if now_ms < base.at_ms - BEHIND_MS and base.at_ms <= clock_ms:
+        raise _refused(f"its now_ms {now_ms} is {base.at_ms - now_ms} ms before snapshot {base.snapshot_id} was made")
+
+
+def unit_at(topic: Topic, facts: TableFacts, told: WorkUnit) -> WorkUnit:
+    """The pure half of planned_unit; `facts` are of the snapshot that was read."""
+    plans = [plan_run(topic, facts, now_ms=told.now_ms, force=force) for force in (False, True)]
+    own = [{w.partition: w for unit in plan.units for w in unit.partitions} for plan in plans]
+    if told.round != plans[0].round:
+        raise _refused(f"its round would be {plans[0].round}, and is {told.round}")
+    if told.branch != branch_stem(told.round, told.unit):
+        raise _refused(f"no branch of its round is called {told.branch}")
+    if not told.partitions or len({w.partition for w in told.partitions}) < len(told.partitions):
+        raise _refused("it has no partition, or one twice")
+    return replace(told, partitions=tuple(_work(work, own) for work in told.partitions))
+
+
+def _work(told: PartitionWork, own: list[dict[int, PartitionWork]]) -> PartitionWork:
+    """What a run does to the log, or one with `force`."""
+    planned = [works[told.partition] for works in own if told.partition in works]
+    if not planned:
+        raise _refused(f"there is nothing to do in partition {told.partition}")
+    for work in planned:
+        if all(getattr(work, name) == getattr(told, name) for name in BOUNDS):
+            return work
+    right, wrong = (", ".join(f"{name} {getattr(w, name)}" for name in BOUNDS) for w in (planned[-1], told))
+    raise _refused(f"partition {told.partition} has {right}, and not {wrong}")
+
+
+def _base(topic: Topic, platform: Platform, snapshot_id: int) -> tuple[Commit, TableFacts]:
+    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    history = history_of(table) if table is not None else iter(())
+    commit = next((commit for commit in history if commit.snapshot_id == snapshot_id), None)
+    if table is None or commit is None:
+        raise _refused(f"snapshot {snapshot_id} is not in the history of {topic.table}")
+    return commit, table_facts(table, snapshot_id=snapshot_id)
+
+
+def _refused(why: str) -> HeldError:
+    return HeldError(
+        f"nothing was compacted: the work unit is not what the table's metadata say: {why}. The configuration or the "
+        f"table has changed since evaluate, or somebody has changed the XCom. {CLEAR}"
+    )

@@ -1,0 +1,244 @@
+"""Adapter: what the Iceberg metadata of a topic table says, through PyIceberg, without Spark.
+
+Only fetches. What the numbers mean is decided in log_state, triggers and retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic import Topic
+from cleantail.errors import TableError
+from cleantail.lake.data_files import data_files_of
+from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
+from cleantail.lake.neighbours import may_delete_files
+from cleantail.lake.position_deletes import DeleteFile, lost_records
+from cleantail.log.log_state import kept_log_start
+from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
+from cleantail.log.reader_positions import Reader
+from cleantail.log.segments import DataFile
+from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestEntry, ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+MANIFEST_READERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One moment of a topic table: its snapshot, live data files, what arrived since each log's last round, state.
+
+    `snapshot_id` is None for a table without data; `snapshots` (id, Unix ms) are those that no other branch is at.
+    """
+
+    table: str
+    snapshot_id: int | None
+    sequence_number: int
+    files: tuple[DataFile, ...]
+    arrived: tuple[DataFile, ...]
+    states: Mapping[int, PartitionState]
+    ingested: frozenset[str]
+    snapshots: tuple[tuple[int, int], ...]
+    readers: tuple[Reader, ...] = ()
+    branches: tuple[str, ...] = ()
+    last_compaction: LastCompaction | None = None
+    may_delete_files: bool = True
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted({f.partition for f in self.files} | set(self.states))
+
+    def files_of(self, partition: int) -> list[DataFile]:
+        return [f for f in self.files if f.partition == partition]
+
+    def arrived_of(self, partition: int) -> list[DataFile]:
+        return [f for f in self.arrived if f.partition == partition]
+
+
+def require_partition(topic: Topic, partition: int | None, known: Collection[int]) -> None:
+    """Raises TableError for a partition that the topic does not have."""
+    if partition is not None and known and partition not in known:
+        has = ", ".join(map(str, sorted(known)))
+        raise TableError(f"topic {topic.topic} has no partition {partition}: it has {has}")
+
+
+def table_facts(table: Table, readers: tuple[Reader, ...] = (), snapshot_id: int | None = None) -> TableFacts:
+    """Everything evaluate and status need, in one pass over a snapshot's manifests, the current one's when None; the
+    logs' states are those of now. Raises TableError for an unknown snapshot."""
+    from pyiceberg.table.refs import MAIN_BRANCH
+
+    snapshot = _snapshot(table, snapshot_id)
+    states = states_of_properties(table.properties, ".".join(table.name()))
+    files = _live_files(table, snapshot) if snapshot else ()
+    held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
+    return TableFacts(
+        table=".".join(table.name()[-2:]),
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        sequence_number=(snapshot.sequence_number or 0) if snapshot else 0,
+        files=files,
+        arrived=_arrived(table, snapshot, files, states),
+        states=states,
+        ingested=frozenset(
+            name[len(PROPERTY_INGESTED) :] for name in table.properties if name.startswith(PROPERTY_INGESTED)
+        ),
+        snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots if s.snapshot_id not in held),
+        readers=readers,
+        branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
+        last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
+        may_delete_files=may_delete_files(table.properties),
+    )
+
+
+def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
+    """The data files of a snapshot, with how many of their records are deleted there."""
+    manifests = snapshot.manifests(table.io)
+    data = [m for m in manifests if content_of(m) == DATA]
+    deletes: dict[str, list[DeleteFile]] = {}
+    with ThreadPoolExecutor(MANIFEST_READERS) as pool:
+        of_deletes = [m for m in manifests if content_of(m) == DELETES]
+        for found in pool.map(lambda m: list(deletes_of(table, m)), of_deletes):
+            for delete in found:
+                deletes.setdefault(delete.data_file, []).append(delete)
+    # those of a data file that is gone stay in the metadata for a while
+    return tuple(
+        log
+        for entry in _entries(table, data)
+        for log in data_files_of(table, entry, _lost(table, deletes.get(entry.data_file.file_path)))
+    )
+
+
+def _lost(table: Table, deletes: list[DeleteFile] | None) -> int:
+    return lost_records(table.io, deletes) if deletes else 0
+
+
+def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
+    with ThreadPoolExecutor(MANIFEST_READERS) as pool:
+        for entries in pool.map(lambda m: m.fetch_manifest_entry(table.io, discard_deleted=True), manifests):
+            yield from entries
+
+
+def _arrived(
+    table: Table, snapshot: Snapshot | None, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]
+) -> tuple[DataFile, ...]:
+    """The files with records that each log's last round had not seen.
+
+    A file above the round's sequence number came later, or was merged later from files that the round knew
+    (operation `replace`). In the second case the snapshots since then tell which records were really new; where
+    they have expired, the merged file counts as new, which costs a cleaning and loses nothing.
+    """
+    known = {p: s.known_sequence_number for p, s in states.items()}
+    newer = [f for f in files if f.data_sequence_number > known.get(f.partition, 0)]
+    operations = {s.snapshot_id: s.summary.operation.value for s in table.metadata.snapshots if s.summary}
+    merged = [f for f in newer if operations.get(f.snapshot_id) == "replace" or f.snapshot_id not in operations]
+    if not merged:
+        return tuple(newer)
+    history = _added_since(table, snapshot, min(known.get(f.partition, 0) for f in merged))
+    if history is None:
+        return tuple(newer)
+    logs = {f.partition for f in merged}
+    untouched = [f for f in newer if f.partition not in logs]
+    really_new = [f for f in history if f.partition in logs and f.data_sequence_number > known.get(f.partition, 0)]
+    return (*untouched, *really_new)
+
+
+def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) -> list[DataFile] | None:
+    """Data files that appends added after `sequence_number` up to the snapshot; None where that part of the history has
+    expired."""
+    added: list[DataFile] = []
+    by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
+    while snapshot is not None and (snapshot.sequence_number or 0) > sequence_number:
+        added += files_added_by(table, snapshot)
+        parent = snapshot.parent_snapshot_id
+        if parent is not None and parent not in by_id:
+            return None
+        snapshot = by_id.get(parent) if parent is not None else None
+    return added
+
+
+def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
+    """Data files with new records: those of an append. What a rewrite adds was there before."""
+    appends = snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite")
+    return _added_by(table, snapshot) if appends else []
+
+
+def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
+    own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
+    mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
+    return [log for e in mine if content_of(e.data_file) == DATA for log in data_files_of(table, e, 0)]
+
+
+def added_files(table: Table, snapshot_id: int) -> list[DataFile]:
+    """Data files that a snapshot's own commit added. Raises TableError for an unknown one."""
+    snapshot = _snapshot(table, snapshot_id)
+    return _added_by(table, snapshot) if snapshot else []
+
+
+def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
+    """Data files of a snapshot, the current one when None. Raises TableError for an unknown one."""
+    snapshot = _snapshot(table, snapshot_id)
+    return _live_files(table, snapshot) if snapshot else ()
+
+
+def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
+    """Partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown one."""
+    return sorted({f.partition for f in live_files(table, snapshot_id)})
+
+
+def snapshot_id_of(table: Table, text: str) -> int:
+    """The snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for neither."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    if (ref := table.metadata.refs.get(text)) is None:
+        names = ", ".join(sorted(table.metadata.refs)) or "none"
+        raise TableError(f"{'.'.join(table.name())} has no branch or tag {text}; it has {names}")
+    return int(ref.snapshot_id)
+
+
+def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
+    snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    if snapshot is None and snapshot_id is not None:
+        raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
+    return snapshot
+
+
+def arrivals(table: Table, snapshot_id: int | None = None) -> dict[str, int]:
+    """Data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md 3.5)."""
+    snapshot = _snapshot(table, snapshot_id)
+    return {f.path: f.data_sequence_number for f in _live_files(table, snapshot)} if snapshot else {}
+
+
+def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
+    """Partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
+
+    A late record below it is in a file, but not in the log. The properties say what is so now: an older snapshot is
+    read as it was.
+    """
+    current = table.current_snapshot()
+    if snapshot_id is not None and not (current and snapshot_id == current.snapshot_id):
+        return {}
+    states = states_of_properties(table.properties, ".".join(table.name()))
+    starts = {p: kept_log_start(state, configs) for p, state in states.items()}
+    return {p: start for p, start in starts.items() if start > 0}
+
+
+def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
+    """Partition -> next offset, for every log at a snapshot, the current one when None.
+
+    Today's ends include records that have gone since (the state knows); those of an older snapshot are the ends of
+    its files, beyond which it has no record either. Raises TableError for an unknown snapshot.
+    """
+    snapshot = _snapshot(table, snapshot_id)
+    ends: dict[int, int] = {}
+    for file in _live_files(table, snapshot) if snapshot else ():
+        ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
+    if snapshot_id is None:
+        for partition, state in states_of_properties(table.properties, ".".join(table.name())).items():
+            ends[partition] = max(ends.get(partition, 0), state.log_end_offset or 0)
+    return ends

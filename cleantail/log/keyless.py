@@ -1,0 +1,71 @@
+"""Records without a key: how many of them a log holds by its files' metadata, and what becomes of them.
+
+Compaction needs keys (`cleantail.keyless.policy`). With `fail`, the default, a log that has a record without
+a key below the end of a round is held back alone, with nothing of it changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.segments import DataFile
+
+KEYLESS = "keyless"
+"""Of a work unit's counts: partition -> (records without a key, offset of the first) of each log that is held back."""
+KEYLESS_RULE = "invalid_left"
+"""The rule of cleantail.log.rules that such a log breaks."""
+POLICY = "cleantail.keyless.policy"
+
+_WILL = {"fail": "hold this partition back", "quarantine": "move them to the side table", "drop": "drop them"}
+
+
+@dataclass(frozen=True, slots=True)
+class KeylessRecords:
+    """How many records without a key there are: files tell how many were written, not which of them are deleted."""
+
+    at_least: int = 0
+    at_most: int = 0
+
+    def __str__(self) -> str:
+        count = str(self.at_most) if self.at_least == self.at_most else f"up to {self.at_most}"
+        return f"{count} {'record' if self.at_most == 1 else 'records'} without a key"
+
+
+def keyless_between(files: Iterable[DataFile], start_offset: int, end_offset: int) -> KeylessRecords:
+    """Of the records with offsets in [start, end). Of a file that reaches out of it, what lies inside is not known."""
+    least = most = 0
+    for file in files:
+        if file.lower_offset < end_offset and file.upper_offset >= start_offset:
+            inside = file.lower_offset >= start_offset and file.upper_offset < end_offset
+            least += max(file.null_keys - file.deleted_records, 0) if inside else 0
+            most += min(file.null_keys, file.live_records)
+    return KeylessRecords(least, most)
+
+
+def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaConfigs) -> str:
+    """What will become of them, and by which knob; empty where there are none, or where nothing is compacted.
+
+    `below` are those in the part of the log that can be cleaned now, `above` those in the rest of its dirty part.
+    """
+    policy = configs.cleantail_keyless_policy
+    found, which = (below, "the next round") if below.at_most else (above, "the round that reaches them")
+    if not (found.at_most and configs.compacts):
+        return ""
+    return f"{which} {'will' if found.at_least else 'may'} {_WILL[policy]}: {found} ({POLICY}: {policy})"
+
+
+def held_logs(units: Iterable[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
+    """Partition -> (records without a key, offset of the first) of the logs that compact left alone for them.
+
+    `units` are compact's results. An expiry has none, nor has a round that an earlier version has begun.
+    """
+    counted = (unit["counts"].get(KEYLESS, {}) for unit in units)
+    return {int(p): (count, first) for logs in counted for p, (count, first) in logs.items()}
+
+
+def held_words(count: int, first_offset: int) -> str:
+    """Why a log is held back, for its quarantine: `1 record without a key, the first at offset 7; …`."""
+    return f"{KeylessRecords(count, count)}, the first at offset {first_offset}; {POLICY} is fail"

@@ -1,0 +1,190 @@
+"""What a topic table remembers of each of its logs, and how that is written into a table property.
+
+The state changes only in the commit that changes the data (semantics.md 3.2), so a reader of the table sees both or
+neither, and Airflow's database holds no truth about data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cleantail.errors import TableError
+
+PROPERTY_PARTITION = "cleantail.partition."
+"""+ partition number: the PartitionState of that log as JSON."""
+PROPERTY_INGESTED = "cleantail.ingested."
+"""+ SHA-256 of a source file's content: that file is in the table (exactly once)."""
+STATE_VERSION = 1
+_TEXTS = ("kind", "reason", "branch")
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """A tombstone below `end_offset` (and at or above the horizon before it) may go when now >= `horizon_ms`.
+
+    `tombstones` is how many such tombstones were alive when the last round published; those below `swept_to` have
+    been removed, up to the position of the slowest reader.
+    """
+
+    end_offset: int
+    horizon_ms: int
+    tombstones: int = 0
+    swept_to: int = 0
+
+
+CHECK_FAILED = "check failed"
+"""So the reason of a quarantine begins that is not a person's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Why this log is not published, since when, and when the scheduler may try again (all Unix ms).
+
+    `kind` is that of the round whose check failed, or that a person has rejected: compact, expire or retain. `branch`
+    is where what a failed round would have published is kept for inspection (failed_branches); empty where nothing is
+    kept.
+    """
+
+    since_ms: int
+    kind: str
+    reason: str
+    attempts: int
+    retry_at_ms: int
+    branch: str = ""
+
+    @property
+    def check_failed(self) -> bool:
+        """False where a person has said no, or nobody yes in time."""
+        return self.reason.startswith(CHECK_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """State of one log. `checkpoint` is the first dirty offset as of the last round; None before the first.
+
+    `known_sequence_number`: Iceberg data sequence number of the snapshot that the last round read; a file above it
+    came later. `earlier_rounds`: (end offset, the same number) of rounds that had ended above the checkpoint, before
+    late records moved it back; ends ascend. `guards`: due tombstones that stay until records which they beat are
+    cleaned. `head_tombstones`: live tombstones at or above the checkpoint in the files known then. `proven_ms`: when
+    the uniqueness of all keys was last proven from nothing. `retained_from`: where retention has moved the log start
+    to; None where it never has, and a backfill may still lower it.
+    """
+
+    checkpoint: int | None = None
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
+    horizons: tuple[Horizon, ...] = ()
+    known_sequence_number: int = 0
+    head_tombstones: int = 0
+    last_round_ms: int | None = None
+    proven_ms: int | None = None
+    retained_from: int | None = None
+    quarantine: Quarantine | None = None
+    earlier_rounds: tuple[tuple[int, int], ...] = ()
+    guards: int = 0
+
+    @property
+    def ledger_end_offset(self) -> int:
+        """Tombstones below it have horizons, but for those that came late; 0 without a ledger."""
+        return self.horizons[-1].end_offset if self.horizons else 0
+
+    def as_json(self) -> str:
+        """One line, keys sorted, so that equal states are equal texts."""
+        return json.dumps({"version": STATE_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+
+
+def parse_partition_state(text: str, where: str) -> PartitionState:
+    """Raises TableError, naming `where`, when the property is not a state this version can read."""
+    try:
+        fields = json.loads(text)
+        if fields.pop("version") != STATE_VERSION:
+            raise ValueError("unknown version")
+        horizons = tuple(Horizon(**_typed(h)) for h in fields.pop("horizons"))
+        earlier = tuple((int(end), int(number)) for end, number in fields.pop("earlier_rounds", ()))
+        quarantine = fields.pop("quarantine")
+        held = Quarantine(**_typed(quarantine)) if quarantine else None
+        return PartitionState(**_typed(fields), horizons=horizons, earlier_rounds=earlier, quarantine=held)
+    except (ValueError, TypeError, KeyError, AttributeError) as e:
+        raise TableError(f"{where} is not a partition state of version {STATE_VERSION}: {e}: {text[:200]!r}") from e
+
+
+def _typed(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields as they are: those of _TEXTS are texts, the rest whole numbers, or null where none is known."""
+    for name, value in fields.items():
+        right = isinstance(value, str) if name in _TEXTS else value is None or type(value) is int
+        if not right:
+            raise ValueError(f"{name} is {value!r}")
+    return fields
+
+
+def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int, PartitionState]:
+    """The states that a table's properties hold, by partition number."""
+    return {
+        _partition_of(name, table): parse_partition_state(text, f"{table}: property {name}")
+        for name, text in properties.items()
+        if name.startswith(PROPERTY_PARTITION)
+    }
+
+
+def _partition_of(name: str, table: str) -> int:
+    number = name.removeprefix(PROPERTY_PARTITION)
+    if not (number.isascii() and number.isdigit()):
+        raise TableError(f"{table}: property {name} does not end in a partition number")
+    return int(number)
+
+
+def horizon_of(horizons: tuple[Horizon, ...], offset: int) -> Horizon | None:
+    """The ledger's entry for `offset`: the first round whose end offset is above it (semantics.md 3.3)."""
+    return next((h for h in horizons if offset < h.end_offset), None)
+
+
+def spans_with_tombstones(horizons: tuple[Horizon, ...], below_offset: int) -> list[tuple[int, int]]:
+    """Offset spans (end exclusive) of the entries that had live tombstones, as far as they lie below `below_offset`."""
+    starts = [0, *(h.end_offset for h in horizons)]
+    spans = [(s, min(h.end_offset, below_offset)) for s, h in zip(starts, horizons, strict=False) if h.tombstones]
+    return [(start, end) for start, end in spans if start < end]
+
+
+def with_round(horizons: tuple[Horizon, ...], end_offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
+    """The ledger after a round that ended at `end_offset`. A horizon is set once: an entry is added, none is moved."""
+    if horizons and horizons[-1].end_offset >= end_offset:
+        return horizons
+    return (*horizons, Horizon(end_offset, horizon_ms))
+
+
+def with_late_tombstones(horizons: tuple[Horizon, ...], offsets: list[int], horizon_ms: int) -> tuple[Horizon, ...]:
+    """The ledger with a horizon of their own for tombstones that arrived below the clean point.
+
+    Kafka starts a tombstone's clock at the first cleaning that kept it (semantics.md 1.5), and for these that is
+    the round at hand, not the one that once cleaned the offsets around them.
+    """
+    for offset in sorted(offsets):
+        horizons = _split_at(horizons, offset, horizon_ms)
+    return horizons
+
+
+def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
+    index = next((i for i, h in enumerate(horizons) if offset < h.end_offset), None)
+    if index is None:
+        return horizons
+    if horizons[index].horizon_ms == horizon_ms and offset >= horizons[index].swept_to:
+        return horizons  # the entry says it all, and a sweep still comes to it
+    before, entry, after = horizons[:index], horizons[index], horizons[index + 1 :]
+    start = before[-1].end_offset if before else 0
+    head = (replace(entry, end_offset=offset),) if offset > start else ()
+    tail = (entry,) if offset + 1 < entry.end_offset else ()
+    if before and not head and before[-1].horizon_ms == horizon_ms:
+        return (*before[:-1], replace(before[-1], end_offset=offset + 1), *tail, *after)
+    return (*before, *head, Horizon(offset + 1, horizon_ms), *tail, *after)
+
+
+def without_swept(horizons: tuple[Horizon, ...]) -> tuple[Horizon, ...]:
+    """Entries without a live tombstone go, all but the last, so that the ledger stays short.
+
+    The offsets of a dropped entry fall to the next one. Nothing there is affected: none is alive, and one that
+    comes late gets a horizon of its own.
+    """
+    return (*(h for h in horizons[:-1] if h.tombstones), *horizons[-1:])

@@ -1,0 +1,131 @@
+"""What registered readers hold back: which tombstones wait, for whom, and until when (semantics.md 3.9). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.human import LAST_MOMENT_MS, instant
+from cleantail.log.log_state import LogState
+from cleantail.log.partition_state import Horizon
+from cleantail.log.policy.triggers import held_tombstones
+from cleantail.log.reader_positions import Reader
+from cleantail.log.round_state import passed
+
+NAMED = 3
+"""So many readers a sentence names; the page, `cleantail status` and `cleantail plan` list all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A reader's position in one log, and the tombstones past their horizon that wait for it.
+
+    `behind`: offsets from its position to the log end. `tombstones`: how many wait; where `at_most` is set some of
+    them may lie below its position. `until_ms`: when cleantail.readers.hold.cap.ms lets the last of them go, Unix ms;
+    None where none waits.
+    """
+
+    name: str
+    partition: int
+    offset: int
+    at_ms: int
+    behind: int
+    tombstones: int
+    at_most: bool
+    until_ms: int | None
+
+    @property
+    def until_words(self) -> str:
+        """`2026-11-29 14:20:00 UTC`; empty where none waits, or where the cap is further than a calendar goes."""
+        known = self.until_ms is not None and self.until_ms <= LAST_MOMENT_MS
+        return f"{instant(self.until_ms)} UTC" if self.until_ms is not None and known else ""
+
+
+def resolve_holds(
+    logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
+) -> tuple[Hold, ...]:
+    """Every reader's position in these logs, by partition and name. Without `compact` in cleanup.policy no tombstone
+    ever goes, so none waits."""
+    return tuple(_hold(log, r, configs, now_ms) for log in logs for r in readers if r.partition == log.partition)
+
+
+def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> Hold:
+    cap_ms = configs.cleantail_readers_hold_cap_ms
+    entries = list(_held_entries(log, reader.offset, now_ms, cap_ms)) if configs.compacts else []
+    return Hold(
+        name=reader.name,
+        partition=log.partition,
+        offset=reader.offset,
+        at_ms=reader.at_ms,
+        behind=max(log.log_end_offset - reader.offset, 0),
+        tombstones=held_tombstones(log, now_ms, reader.offset, cap_ms) if entries else 0,
+        at_most=any(start < reader.offset for start, _ in entries),
+        until_ms=max((h.horizon_ms + cap_ms for _, h in entries), default=None),
+    )
+
+
+def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Iterable[tuple[int, Horizon]]:
+    """The ledger's entries past their horizon of which a reader at `offset` holds back tombstones, each with the offset
+    from where on its tombstones are still there."""
+    starts = [0, *(h.end_offset for h in log.horizons)]
+    for start, h in zip(starts, log.horizons, strict=False):
+        if h.tombstones and now_ms >= h.horizon_ms and not passed(h, now_ms, offset, cap_ms):
+            yield max(start, h.swept_to), h
+
+
+def slowest(holds: Iterable[Hold]) -> list[Hold]:
+    """Of each log the reader that decides, where tombstones wait for it: the slowest, of equal ones the first."""
+    by_log: dict[int, Hold] = {}
+    for hold in holds:
+        kept = by_log.get(hold.partition)
+        if kept is None or hold.offset < kept.offset:
+            by_log[hold.partition] = hold
+    return [hold for hold in by_log.values() if hold.tombstones]
+
+
+def waiting_words(holds: Sequence[Hold], beside_due: bool = False) -> str:
+    """`1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00 UTC`.
+
+    `holds` are those of `slowest`; empty where there are none. `beside_due`: the sentence before says how many go.
+    """
+    if not holds:
+        return ""
+    count, at_most = sum(hold.tombstones for hold in holds), any(hold.at_most for hold in holds)
+    one = "waits" if count == 1 else "wait"
+    if beside_due:
+        what = f"up to {count} of them {one}" if at_most else f"{count} more {one}"
+    else:
+        tombstones = "tombstone past its horizon" if count == 1 else "tombstones past their horizon"
+        what = f"{'up to ' if at_most else ''}{count} {tombstones} {one}"
+    return f"{what} for {_readers(holds)}{_until(holds)}"
+
+
+def _readers(holds: Sequence[Hold]) -> str:
+    texts = [f"{h.name} (at offset {h.offset} of partition {h.partition})" for h in holds[:NAMED]]
+    more = [f"{len(holds) - NAMED} more"] if len(holds) > NAMED else []
+    *first, last = [*texts, *more]
+    joined = f"{', '.join(first)} and {last}" if first else last
+    return f"{'reader' if len(holds) == 1 else 'readers'} {joined}"
+
+
+def _until(holds: Sequence[Hold]) -> str:
+    last = max(holds, key=lambda hold: hold.until_ms or 0).until_words
+    if not last:
+        return ", however long that takes (cleantail.readers.hold.cap.ms)"
+    return f" until {last}{' at the latest' if len(holds) > 1 else ''}"
+
+
+def hold_lines(holds: Iterable[Hold]) -> list[str]:
+    """A line a reader and log, for people: where it is, how far behind, and what it holds back until when."""
+    return [
+        f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_words(h)}"
+        for h in holds
+    ]
+
+
+def _held_words(hold: Hold) -> str:
+    if not hold.tombstones:
+        return "holds nothing back"
+    count = f"{'up to ' if hold.at_most else ''}{hold.tombstones} tombstone{'' if hold.tombstones == 1 else 's'}"
+    return f"holds back {count}{f' until {hold.until_words}' if hold.until_words else ''}"

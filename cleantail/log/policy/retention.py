@@ -1,0 +1,85 @@
+"""The `delete` half of a policy: whole virtual segments past retention.ms or retention.bytes (semantics.md 1.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.settings.row import LONG_MAX
+from cleantail.human import be, counted, setting, size, until
+from cleantail.log.log_state import LogState
+from cleantail.log.segments import NO_TIMESTAMP_MS, Segment
+
+NO_DELETE = "cleanup.policy has no delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Where the log start moves to, and why. `log_start_offset` equals today's when nothing is past retention."""
+
+    log_start_offset: int
+    due: bool
+    reason: str
+
+
+def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Retention:
+    """UnifiedLog.deleteOldSegments: by size first, then by age of what that uncovers, oldest first, never the active
+    segment."""
+    if not configs.deletes:
+        return Retention(log.log_start_offset, False, NO_DELETE)
+    deletable = [s for s in log.segments if log.active_base_offset is None or s.base_offset < log.active_base_offset]
+    sized = _prefix_past_size(log.segments, deletable, configs.retention_bytes)
+    aged = _prefix_past_age(deletable[sized:], configs.retention_ms, now_ms)
+    count = sized + aged
+    start = _next_base(log, deletable, count)
+    if start <= log.log_start_offset:
+        return Retention(log.log_start_offset, False, f"no segment is past {_limits(deletable, configs)}")
+    which = " and ".join(name for name, n in (("retention.bytes", sized), ("retention.ms", aged)) if n)
+    return Retention(start, True, f"{counted(count, 'segment')} below offset {start} {be(count)} past {which}")
+
+
+def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
+    """Both limits, and when the oldest segment passes that of age."""
+    text = f"{_by_age(configs)} or {_by_size(configs)}"
+    unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
+    if unknown or configs.retention_ms in (-1, LONG_MAX):
+        return text
+    return f"{text}, nor will one be by its age {until(deletable[0].largest_timestamp_ms + configs.retention_ms)}"
+
+
+def _by_age(configs: KafkaConfigs) -> str:
+    return "retention.ms -1" if configs.retention_ms < 0 else setting("retention.ms", configs.retention_ms)
+
+
+def _by_size(configs: KafkaConfigs) -> str:
+    return f"retention.bytes {-1 if configs.retention_bytes < 0 else size(configs.retention_bytes)}"
+
+
+def _prefix_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
+    """How many segments from the oldest on have a youngest record older than retention.ms (strict, as in Kafka)."""
+    if retention_ms < 0:
+        return 0
+    count = 0
+    for segment in segments:
+        if segment.largest_timestamp_ms == NO_TIMESTAMP_MS or now_ms - segment.largest_timestamp_ms <= retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _prefix_past_size(every: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
+    """How many of the oldest can go while the log stays at or above retention.bytes."""
+    if retention_bytes < 0:
+        return 0
+    excess, count = sum(s.bytes for s in every) - retention_bytes, 0
+    for segment in segments:
+        if excess - segment.bytes < 0:
+            break
+        excess, count = excess - segment.bytes, count + 1
+    return count
+
+
+def _next_base(log: LogState, deletable: list[Segment], count: int) -> int:
+    if count == 0:
+        return log.log_start_offset
+    return log.segments[count].base_offset if count < len(log.segments) else log.log_end_offset

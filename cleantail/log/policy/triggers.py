@@ -1,0 +1,141 @@
+"""When a log is compacted, and which first: LogToClean and grabFilthiestCompactedLog as pure functions.
+
+Every decision comes back with its reason and its numbers, for the log of a task, the UI and `cleantail plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.settings.row import LONG_MAX
+from cleantail.human import duration, instant, interval, setting
+from cleantail.log.log_state import LogState, overdue_ms
+from cleantail.log.policy.waiting import nothing_cleanable, pause
+from cleantail.log.round_state import due_spans, passed
+
+RATIO = "min.cleanable.dirty.ratio"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a log is compacted now, why, and with which numbers (bytes, Unix ms, offsets)."""
+
+    partition: int
+    compact: bool
+    reason: str
+    dirty_ratio: float
+    min_dirty_ratio: float
+    cleanable_bytes: int
+    overdue_ms: int
+    deadline_ms: int | None
+    first_dirty_offset: int
+    end_offset: int
+
+
+def decide(
+    log: LogState, configs: KafkaConfigs, now_ms: int, *, force: bool = False, retry_quarantined: bool = False
+) -> Decision:
+    """Kafka's trigger for one log (semantics.md 1.3). `force` passes over the ratio, never over the bounds."""
+    late_ms = overdue_ms(log.earliest_dirty_timestamp_ms, configs.max_compaction_lag_ms, now_ms)
+    compact, reason = _verdict(log, configs, now_ms, late_ms, force, retry_quarantined)
+    return Decision(
+        partition=log.partition,
+        compact=compact,
+        reason=reason,
+        dirty_ratio=log.dirty_ratio,
+        min_dirty_ratio=configs.min_cleanable_dirty_ratio,
+        cleanable_bytes=log.cleanable_bytes,
+        overdue_ms=late_ms,
+        deadline_ms=_deadline_ms(log, configs),
+        first_dirty_offset=log.first_dirty_offset,
+        end_offset=log.first_uncleanable_offset,
+    )
+
+
+def _verdict(
+    log: LogState, configs: KafkaConfigs, now_ms: int, late_ms: int, force: bool, retry_quarantined: bool
+) -> tuple[bool, str]:
+    """Kafka's reasons in Kafka's order: policy, quarantine, something to clean, then overdue or dirty enough."""
+    ratio, limit = log.dirty_ratio, configs.min_cleanable_dirty_ratio
+    paused = None if force or retry_quarantined else quarantine_pause(log, now_ms)
+    if not configs.compacts:
+        return False, "cleanup.policy has no compact"
+    if paused:
+        return False, paused
+    if log.cleanable_bytes <= 0:
+        return False, nothing_cleanable(log, configs)
+    if late_ms > 0:
+        lag = interval(configs.max_compaction_lag_ms)
+        return True, f"overdue by {duration(late_ms)}: max.compaction.lag.ms is {lag}"
+    if ratio > limit:  # strict, as in Kafka: 1.0 switches the ratio off
+        return True, f"dirty ratio {ratio:.4f} is above {RATIO} {limit}"
+    if force:
+        return True, f"forced; dirty ratio {ratio:.4f} is not above {RATIO} {limit}"
+    return False, f"dirty ratio {ratio:.4f} is not above {RATIO} {limit}, and {_not_overdue(log, configs)}"
+
+
+def quarantine_pause(log: LogState, now_ms: int) -> str | None:
+    """Why a quarantined log is neither compacted nor swept before its next try, or None.
+
+    Kafka leaves an uncleanable partition (LogCleanerManager.isUncleanablePartition) out of retention too, and its disk
+    fills; here retention goes on.
+    """
+    quarantine = log.state.quarantine
+    if quarantine is None or now_ms >= quarantine.retry_at_ms:
+        return None
+    return pause(quarantine)
+
+
+def _not_overdue(log: LogState, configs: KafkaConfigs) -> str:
+    """When the age of the records will have them compacted, whatever the ratio."""
+    deadline_ms = _deadline_ms(log, configs)
+    if configs.max_compaction_lag_ms == LONG_MAX or deadline_ms is None:
+        return "no record is overdue"
+    lag = setting("max.compaction.lag.ms", configs.max_compaction_lag_ms)
+    return f"no record is overdue before {instant(deadline_ms)} UTC ({lag})"
+
+
+def _deadline_ms(log: LogState, configs: KafkaConfigs) -> int | None:
+    if log.earliest_dirty_timestamp_ms is None:
+        return None
+    deadline_ms = log.earliest_dirty_timestamp_ms + configs.max_compaction_lag_ms
+    return deadline_ms if deadline_ms <= LONG_MAX else None
+
+
+def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
+    """Overdue logs first, the earliest deadline first of all; then the dirtiest (semantics.md 3.6)."""
+
+    def rank(d: Decision) -> tuple[bool, float, float, int]:
+        overdue = d.overdue_ms > 0 and d.deadline_ms is not None
+        return (not overdue, float(d.deadline_ms or 0) if overdue else 0.0, -d.dirty_ratio, d.partition)
+
+    return sorted((d for d in decisions if d.compact), key=rank)
+
+
+def due_tombstones(
+    log: LogState, now_ms: int, hold_offset: int | None = None, hold_cap_ms: int = 0, clean_to: int | None = None
+) -> int:
+    """Live tombstones below the clean point whose horizon has come; of an entry that a reader holds in part, all.
+
+    Where records arrived late, only up to them: a tombstone above may still have to beat one of them first. A round
+    of the same run makes the log clean to `clean_to` before. What the last sweep left, since it beats records that no
+    round has cleaned yet, is not due before one has.
+    """
+    end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)
+    spans = due_spans(log.horizons, end_offset, now_ms, hold_offset, hold_cap_ms)
+    starts = [0, *(h.end_offset for h in log.horizons)]
+    count = sum(
+        h.tombstones
+        for start, h in zip(starts, log.horizons, strict=False)
+        if any(start < end <= h.end_offset for _, end in spans)
+    )
+    return max(count - (log.state.guards if clean_to is None else 0), 0)
+
+
+def held_tombstones(log: LogState, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
+    """Live tombstones past their horizon that wait for a reader; of an entry that is held in part, all."""
+    return sum(
+        h.tombstones for h in log.horizons if now_ms >= h.horizon_ms and not passed(h, now_ms, hold_offset, hold_cap_ms)
+    )

@@ -1,0 +1,46 @@
+"""Why a log waits, in words: which setting holds it, with its value, and until when (UTC). Pure."""
+
+from __future__ import annotations
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.settings.row import LONG_MAX
+from cleantail.human import setting, size, until
+from cleantail.log.log_state import LogState
+from cleantail.log.partition_state import Quarantine
+from cleantail.log.segments import NO_TIMESTAMP_MS
+
+
+def pause(quarantine: Quarantine) -> str:
+    """Until when a log in quarantine, or one whose round a person rejected, is left alone, and why."""
+    when = until(quarantine.retry_at_ms)
+    if not quarantine.check_failed:
+        return f"paused {when} (cleantail.approval.pause.ms): {quarantine.reason}"
+    return f"quarantined {when} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
+
+
+def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
+    """Why no whole segment of a log can be cleaned (semantics.md 1.2), and when one can."""
+    if not log.segments:
+        return "the log is empty"
+    if log.first_dirty_offset >= log.log_end_offset:
+        return f"the log is clean up to its end, offset {log.log_end_offset}"
+    if log.active_base_offset is not None and log.first_uncleanable_offset >= log.active_base_offset:
+        return _in_active_segment(log, configs)
+    young = [s for s in log.segments if s.end_offset_exclusive > log.first_uncleanable_offset]
+    if not young or not configs.min_compaction_lag_ms:
+        return f"nothing is cleanable below offset {log.first_uncleanable_offset}"
+    cleanable_at_ms = young[0].largest_timestamp_ms + configs.min_compaction_lag_ms
+    lag = setting("min.compaction.lag.ms", configs.min_compaction_lag_ms)
+    return f"the records from offset {log.first_uncleanable_offset} on are too young {until(cleanable_at_ms)} ({lag})"
+
+
+def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
+    """The active segment ends by its age, min(segment.ms, max.compaction.lag.ms); without timestamps by its size."""
+    where = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
+    first_ms = log.segments[-1].first_timestamp_ms
+    if first_ms == NO_TIMESTAMP_MS:
+        limit = f"segment.bytes {size(configs.segment_bytes)}"
+        return f"{where}, which has no timestamps: it ends where more records would make it larger than {limit}"
+    name = "segment.ms" if configs.segment_ms <= configs.max_compaction_lag_ms else "max.compaction.lag.ms"
+    ends_at_ms = min(first_ms + configs.effective_segment_ms, LONG_MAX)
+    return f"{where}, {until(ends_at_ms)} ({setting(name, configs.effective_segment_ms)})"

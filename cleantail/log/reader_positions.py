@@ -1,0 +1,38 @@
+"""Readers' hold: removal of a tombstone waits for the slowest registered reader, up to a cap (semantics.md 3.9). Pure.
+
+A position is the next offset that the reader will read, as Kafka's committed offsets are. Module
+cleantail.lake.runs.readers keeps the positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cleantail.config.topic import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A reader's position in one log: everything below `offset` is read. `at_ms`: when it said so, Unix ms."""
+
+    topic: str
+    name: str
+    partition: int
+    offset: int
+    at_ms: int
+
+
+def namespace_of(topic: Topic) -> str:
+    """Where the positions of a topic's readers are: beside its table."""
+    return topic.table.rpartition(".")[0]
+
+
+def hold_offset(readers: Iterable[Reader], partition: int) -> int | None:
+    """The position of the log's slowest reader; None where nobody is registered."""
+    return min((r.offset for r in readers if r.partition == partition), default=None)
+
+
+def left_behind(readers: Iterable[Reader], last_gone: Mapping[int, int]) -> list[Reader]:
+    """Readers that have not read a tombstone which has gone. `last_gone`: partition -> its highest offset."""
+    return [r for r in readers if r.partition in last_gone and r.offset <= last_gone[r.partition]]

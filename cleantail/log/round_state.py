@@ -1,0 +1,192 @@
+"""What a round leaves in the state of a log: published, expired, or held back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cleantail.log.partition_state import CHECK_FAILED, Horizon, PartitionState, Quarantine, without_swept
+from cleantail.log.work_units import PartitionWork
+
+MAX_BACKOFF_MS = 3_600_000
+COMPACT = "compact"
+EXPIRE = "expire"
+"""The two kinds of round."""
+RETAIN = "retain"
+"""The kind of a quarantine that a round left which only moved the log start."""
+
+
+def after_round(
+    state: PartitionState, work: PartitionWork, measure: Mapping[str, Any], sequence_number: int, now_ms: int
+) -> PartitionState:
+    """The state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
+
+    `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to], `head_tombstones`, `proven_ms`,
+    and may have `deleted`: records by reason, of which `retention` says that the log start was moved for good;
+    `sequence_number` is that of the snapshot which the round read. A round that only drops what is past retention
+    says nothing about the records that a check held back: it does not lift their quarantine.
+    """
+    return PartitionState(
+        checkpoint=work.end_offset,
+        log_start_offset=work.log_start_offset,
+        log_end_offset=max(state.log_end_offset or 0, work.log_end_offset),
+        horizons=without_swept(tuple(Horizon(*h) for h in measure["horizons"])),
+        known_sequence_number=sequence_number,
+        earlier_rounds=tuple(r for r in _rounds_before(state) if r[0] > work.end_offset),
+        head_tombstones=measure["head_tombstones"],
+        last_round_ms=now_ms,
+        proven_ms=measure["proven_ms"],
+        retained_from=work.log_start_offset if measure.get("deleted", {}).get("retention") else state.retained_from,
+        quarantine=_outlasting(state.quarantine) if work.only_retention else None,
+    )
+
+
+def _outlasting(quarantine: Quarantine | None) -> Quarantine | None:
+    return None if quarantine is None or quarantine.kind == RETAIN else quarantine
+
+
+def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
+    """Whether the keys of a log are to be proven unique from nothing, and not only those that the round touches."""
+    return proven_ms is None or now_ms - proven_ms >= interval_ms
+
+
+def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, int, int]]:
+    """(from, to, sequence number): a tombstone of this round in such a span, in a file above the sequence number, has
+    no horizon yet, though the ledger reaches beyond it (semantics.md 3.5).
+
+    The number is that of the last round that has passed over the span. Where the checkpoint was lost, the ledger still
+    says what was cleaned before.
+    """
+    low, spans = work.first_dirty_offset, []
+    for round_end, known in _rounds_before(state):
+        high = min(round_end, work.end_offset)
+        if low < high:
+            spans.append((low, high, known))
+            low = high
+    return spans
+
+
+def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
+    """(end offset, sequence number) of the rounds that passed over some offset below the ledger's end last; ends
+    ascend. Where the checkpoint was lost, the last known number holds up to the ledger's end."""
+    last = [] if state.checkpoint is None else [(state.checkpoint, state.known_sequence_number)]
+    low, rounds = 0, []
+    for end, known in [*last, *state.earlier_rounds, (state.ledger_end_offset, state.known_sequence_number)]:
+        if (end := min(end, state.ledger_end_offset)) > low:
+            rounds.append((end, known))
+            low = end
+    return rounds
+
+
+def due_spans(
+    horizons: Sequence[Horizon],
+    end_offset: int,
+    now_ms: int,
+    hold_offset: int | None = None,
+    hold_cap_ms: int = 0,
+    fresh_from: int | None = None,
+) -> list[tuple[int, int]]:
+    """Offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5), below `end_offset`.
+
+    That is the clean point, which late records move back into an entry (3.5): what lies above one of them may still
+    have to beat it.
+
+    What the slowest reader has not read (from `hold_offset` on) waits until the cap has passed as well (3.9). A
+    tombstone takes two cleanings at least (1.5): with delete.retention.ms 0 a horizon is due when it is set, so
+    `fresh_from` says from where on this very run has set them.
+    """
+    starts = [0, *(h.end_offset for h in horizons)]
+    spans = [
+        (max(start, h.swept_to), min(_end(h, now_ms, hold_offset, hold_cap_ms), end_offset))
+        for start, h in zip(starts, horizons, strict=False)
+        if now_ms >= h.horizon_ms and not _is_fresh(h, now_ms, fresh_from)
+    ]
+    return [(start, end) for start, end in spans if start < end]
+
+
+def _end(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
+    """To where readers let an entry's tombstones go."""
+    return horizon.end_offset if passed(horizon, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0
+
+
+def as_due(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
+    """The ledger with the times from which tombstones may go: those that this run has set are not due in it."""
+    return tuple(replace(h, horizon_ms=now_ms + 1) if _is_fresh(h, now_ms, work.fresh_from) else h for h in horizons)
+
+
+def _is_fresh(horizon: Horizon, now_ms: int, fresh_from: int | None) -> bool:
+    return fresh_from is not None and horizon.end_offset > fresh_from and horizon.horizon_ms == now_ms
+
+
+def passed(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> bool:
+    """Whether no reader holds back any tombstone of an entry whose horizon has come."""
+    return hold_offset is None or horizon.end_offset <= hold_offset or now_ms >= horizon.horizon_ms + hold_cap_ms
+
+
+def spans_of(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> list[tuple[int, int]]:
+    """The due spans of one log's share of an expiry."""
+    return due_spans(horizons, work.end_offset, now_ms, work.hold_offset, work.hold_cap_ms, work.fresh_from)
+
+
+def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
+    """The ledger once the due spans are swept; the counts of tombstones are still those of before."""
+    ends = [end for _, end in spans_of(work, horizons, now_ms)]
+    starts = [0, *(h.end_offset for h in horizons)]
+    return tuple(
+        replace(h, swept_to=max([h.swept_to, *(e for e in ends if start < e <= h.end_offset)]))
+        for start, h in zip(starts, horizons, strict=False)
+    )
+
+
+def after_expiry(state: PartitionState, work: PartitionWork, measure: Mapping[str, Any], now_ms: int) -> PartitionState:
+    """Only the ledger changes, and how many due tombstones are still needed; the checkpoint stays the last round's.
+
+    `measure["horizons"]` as in after_round. A quarantine that a red round left is not an expiry's to lift.
+    """
+    lifted = state.quarantine is not None and state.quarantine.kind == EXPIRE
+    return replace(
+        state,
+        horizons=without_swept(tuple(Horizon(*h) for h in measure["horizons"])),
+        guards=measure["guards"],
+        last_round_ms=now_ms,
+        quarantine=None if lifted else state.quarantine,
+    )
+
+
+def after_failure(
+    state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int, branch: str = ""
+) -> PartitionState:
+    """Puts a log in quarantine, with the expectations that failed and the branch that keeps the failed try.
+
+    1. The pause before the next try doubles with each failure, up to an hour.
+    2. Where only the retention of a log failed that is in quarantine already, the old reason stays: a compaction or
+       expiry that passes lifts it.
+    3. A person's rejection is no failed try: after one the doubling starts from the beginning.
+    """
+    held = _held_by_check(state)
+    kind = held.kind if held and kind == RETAIN else kind
+    attempts = held.attempts + 1 if held else 1
+    since_ms = held.since_ms if held else now_ms
+    reason = f"{CHECK_FAILED}: {', '.join(sorted(set(expectations)))}"
+    retry_at_ms = now_ms + _pause_ms(attempts, backoff_ms)
+    return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, retry_at_ms, branch))
+
+
+def _held_by_check(state: PartitionState) -> Quarantine | None:
+    return state.quarantine if state.quarantine and state.quarantine.check_failed else None
+
+
+def _pause_ms(attempts: int, backoff_ms: int) -> int:
+    doubled: int = backoff_ms * 2 ** min(attempts - 1, 30)
+    return min(doubled, MAX_BACKOFF_MS)
+
+
+def red_since_and_retry(state: PartitionState, now_ms: int, backoff_ms: int) -> tuple[int, int]:
+    """Since when (Unix ms) a log is in quarantine whose check is red in the run of `now_ms`, and until when: as publish
+    will write it (after_failure), or has written it already."""
+    held = _held_by_check(state)
+    if held is None:
+        return now_ms, now_ms + _pause_ms(1, backoff_ms)
+    written = held.retry_at_ms == now_ms + _pause_ms(held.attempts, backoff_ms)
+    return held.since_ms, now_ms + _pause_ms(held.attempts + (not written), backoff_ms)

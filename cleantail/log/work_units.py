@@ -1,0 +1,94 @@
+"""Work units: a large partition is one, small partitions are packed (docs/architecture.md, decision 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+UNIT_BYTES = 8 << 30
+"""A partition of this many live bytes fills a Spark application of its own: below it, since no value is read, a JVM's
+start costs more than the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWork:
+    """What a round does to one log. Records below `end_offset` are looked at; those below `log_start_offset` go.
+
+    `first_dirty_offset == end_offset` where only retention is due. Offsets are exclusive ends or inclusive starts.
+    `hold_offset`: tombstones from there on wait for a reader, `hold_cap_ms` beyond their horizon at most.
+    `dirty_records`: how many records its files may have in [first dirty, end), an upper limit.
+    `dirty_bytes`, `read_bytes`: live bytes in [first dirty, end) and in [log start, end), by the files' metadata.
+    `fresh_from`: horizons set in this very run are those from there on; their tombstones go in a later one.
+    """
+
+    partition: int
+    first_dirty_offset: int
+    end_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    bytes: int = 0
+    dirty_records: int = 0
+    hold_offset: int | None = None
+    hold_cap_ms: int = 0
+    fresh_from: int | None = None
+    dirty_bytes: int = 0
+    read_bytes: int = 0
+
+    @property
+    def only_retention(self) -> bool:
+        """Whether nothing is compacted: the log start moves, and no record is newly published."""
+        return self.first_dirty_offset == self.end_offset
+
+    def ending_at(self, end_offset: int) -> PartitionWork:
+        """The same up to an earlier end. Its dirty bytes are by the share of the offsets that are left."""
+        offsets = max(self.end_offset - self.first_dirty_offset, 1)
+        dirty_bytes = self.dirty_bytes * (end_offset - self.first_dirty_offset) // offsets
+        read_bytes = self.read_bytes - (self.dirty_bytes - dirty_bytes)
+        return replace(self, end_offset=end_offset, dirty_bytes=dirty_bytes, read_bytes=read_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnit:
+    """One Spark application's share of a round. Numbers and identifiers made by us only: it travels through XCom."""
+
+    round: str
+    unit: int
+    now_ms: int
+    base_snapshot_id: int
+    branch: str
+    partitions: tuple[PartitionWork, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> WorkUnit:
+        fields = {name: data[name] for name in ("round", "unit", "now_ms", "base_snapshot_id", "branch")}
+        works = tuple(
+            # a round that waits for approval may be of an earlier version, which knew fewer numbers
+            PartitionWork(**{k: w[k] for k in PartitionWork.__dataclass_fields__ if k in w})
+            for w in data["partitions"]
+        )
+        return cls(**fields, partitions=works)
+
+
+def pack(
+    round_id: str, now_ms: int, base_snapshot_id: int, works: Iterable[PartitionWork], unit_bytes: int = UNIT_BYTES
+) -> tuple[WorkUnit, ...]:
+    """The works, in their order, as units of at most `unit_bytes`; one larger than that is a unit of its own."""
+    groups: list[list[PartitionWork]] = []
+    for work in works:
+        if groups and sum(w.bytes for w in groups[-1]) + work.bytes <= unit_bytes:
+            groups[-1].append(work)
+        else:
+            groups.append([work])
+    return tuple(
+        WorkUnit(round_id, n, now_ms, base_snapshot_id, branch_stem(round_id, n), tuple(group))
+        for n, group in enumerate(groups)
+    )
+
+
+def branch_stem(round_id: str, unit: int) -> str:
+    """The name of a unit's branch, before each try of its task gives it a time."""
+    return f"ct_{round_id}_u{unit}"

@@ -1,0 +1,66 @@
+"""Branches of rounds whose check failed: kept for a person to look at, and gone after their time. Pure.
+
+Such a branch holds what the round would have published. It is a copy of no data: delete files over the files of
+its base, which it keeps from being removed while it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cleantail.config.topic import Topic
+from cleantail.log.partition_state import PartitionState
+
+FAILED_PREFIX = "failed_"
+"""+ round and unit + the round's clock in Unix seconds, by which its time is known."""
+
+
+def failed_name(round_id: str, unit: int, kind: str, now_ms: int) -> str:
+    """The name of the branch that a unit of a round leaves; the same try again has the same name, and replaces it."""
+    return f"{FAILED_PREFIX}{round_id}_{kind}{unit}_{now_ms // 1000}"
+
+
+def kept_until_ms(branch: str, retention_ms: int) -> int | None:
+    """When the branch may go (Unix ms); None where it is no failed branch."""
+    made = branch.rpartition("_")[2]
+    return int(made) * 1000 + retention_ms if branch.startswith(FAILED_PREFIX) and made.isdigit() else None
+
+
+def past_their_time(branches: Iterable[str], retention_ms: int, now_ms: int) -> list[str]:
+    """The failed branches that may go."""
+    ends = ((name, kept_until_ms(name, retention_ms)) for name in branches)
+    return sorted(name for name, end_ms in ends if end_ms is not None and now_ms >= end_ms)
+
+
+def replaced(before: Mapping[int, PartitionState], after: Mapping[int, PartitionState]) -> set[str]:
+    """Branches that a newer failed try of the same log has taken the place of, and that no other log names."""
+    gone = {_branch(before[p]) for p, state in after.items() if p in before and _branch(state)}
+    return gone - {_branch(state) for state in {**before, **after}.values()} - {""}
+
+
+def _branch(state: PartitionState) -> str:
+    return state.quarantine.branch if state.quarantine else ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBranch:
+    """What a log's last failed try left, until when (Unix ms), and how to look at it: by command, and in Spark SQL."""
+
+    name: str
+    until_ms: int
+    command: str
+    sql: str
+
+
+def kept_branch(
+    state: PartitionState, partition: int, topic: Topic, catalog: str, branches: Iterable[str]
+) -> KeptBranch | None:
+    """None where nothing was kept, or it is gone from `branches`, those that the table has."""
+    name = _branch(state)
+    until_ms = kept_until_ms(name, topic.config.cleantail_failed_branch_retention_ms)
+    if until_ms is None or name not in branches:
+        return None
+    command = f"cleantail read {topic.topic} --partition {partition} --as-of {name}"
+    sql = f"SELECT * FROM {catalog}.{topic.table} VERSION AS OF '{name}' WHERE `partition` = {partition}"
+    return KeptBranch(name, until_ms, command, sql)

@@ -1,0 +1,227 @@
+"""The rounds of a topic as the evidence table has them: what each dropped, what its checks observed, what became of it.
+
+A check writes a row for each log. What became of a log that passed is a row of its own, written when it is known: rows
+are never changed, so what is counted from them only rises. Pure: cleantail.lake.evidence_rows fetches the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cleantail.rounds.check_results import CheckResult, checks_of
+from cleantail.rounds.record_places import NOWHERE, Places, places_of
+from cleantail.rounds.rollback import ROLLBACK
+from cleantail.rounds.round_work import Work, together, work_of
+
+CHECKED = "checked"
+"""Outcome of a log that passed its check; whether it is published is not known yet."""
+HELD_BACK = "held_back"
+"""Outcome of a log whose check failed, or that shares files with one: final."""
+PUBLISHED = "published"
+REJECTED = "rejected"
+"""A person said no, or nobody approved it in time."""
+WITHDRAWN = "withdrawn"
+"""Dropped unpublished: it waited for an approval that nobody could be asked for, or the table changed under it."""
+UNDONE = "undone"
+"""Published, and undone by a later rollback. No row says it of a log: the rollback's own row names its rounds."""
+OUTCOMES = (HELD_BACK, CHECKED, UNDONE, PUBLISHED, REJECTED, WITHDRAWN)
+"""The most pressing first: that of a log counts for its round."""
+CHECKS = (CHECKED, HELD_BACK)
+"""Outcomes that a check writes; the others are of a log that was checked before."""
+RECLAIM = "reclaim"
+"""Kind of the row that a reclaim writes, which is of no log."""
+UNDID = "undid "
+"""Beginning of the name of a rollback; the names of its rounds follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRound:
+    """One log in one round: the offsets that were dirty, the records, what would be dropped by reason, the verdict, and
+    what became of it (one of OUTCOMES). `note`: who decided, and why."""
+
+    partition: int
+    first_dirty_offset: int
+    end_offset: int
+    records_in: int
+    records_out: int
+    deleted: Mapping[str, int]
+    passed: bool
+    checks: tuple[CheckResult, ...]
+    outcome: str = PUBLISHED
+    note: str = ""
+    work: Work = Work()
+    places: Places = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One checked round: its clock (`now_ms`), when it was checked, and its logs. The kind is compact, expire, or
+    rollback, which is a decision and no round."""
+
+    name: str
+    kind: str
+    now_ms: int
+    checked_at_ms: int
+    logs: tuple[LogRound, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(log.passed for log in self.logs)
+
+    @property
+    def held_back(self) -> tuple[int, ...]:
+        return tuple(log.partition for log in self.logs if not log.passed)
+
+    @property
+    def deleted(self) -> dict[str, int]:
+        """Records dropped, by reason, over the logs that were published; those that a rollback has put back are not."""
+        return self._deleted(PUBLISHED)
+
+    @property
+    def would_drop(self) -> dict[str, int]:
+        """Records that go, by reason, if the logs that passed are published."""
+        return self._deleted(CHECKED)
+
+    @property
+    def put_back(self) -> dict[str, int]:
+        """Records that were dropped, by reason, and are there again since a rollback."""
+        return self._deleted(UNDONE)
+
+    def _deleted(self, outcome: str) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for log in self.logs:
+            for reason, count in log.deleted.items():
+                totals[reason] = totals.get(reason, 0) + (count if log.outcome == outcome else 0)
+        return totals
+
+    @property
+    def outcome(self) -> str:
+        """Of the whole round: held back where any log was, else what became of the logs, which is one for all."""
+        return min((log.outcome for log in self.logs), key=_rank)
+
+    @property
+    def undone(self) -> bool:
+        return self._any(UNDONE)
+
+    @property
+    def published(self) -> bool:
+        """Whether anything of it is on `main`."""
+        return self._any(PUBLISHED)
+
+    @property
+    def open(self) -> bool:
+        """Whether what passed is neither published nor dropped, as far as is known."""
+        return self._any(CHECKED)
+
+    @property
+    def published_logs(self) -> tuple[LogRound, ...]:
+        return tuple(log for log in self.logs if log.outcome == PUBLISHED and self.kind != ROLLBACK)
+
+    def _any(self, outcome: str) -> bool:
+        return any(log.outcome == outcome for log in self.logs)
+
+    @property
+    def work(self) -> Work:
+        return together(log.work for log in self.logs)
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From its begin to the end of its check, by the wall clock; None where nobody wrote the begin down."""
+        began_ms = self.work.began_ms
+        return None if began_ms is None else max(self.checked_at_ms - began_ms, 0)
+
+    @property
+    def note(self) -> str:
+        return next((log.note for log in self.logs if log.note), "")
+
+    @property
+    def dropped(self) -> int:
+        return sum(self.deleted.values())
+
+    @property
+    def checks(self) -> tuple[CheckResult, ...]:
+        return tuple(check for log in self.logs for check in log.checks)
+
+    @property
+    def failures(self) -> tuple[CheckResult, ...]:
+        """Expectations that were not met, warnings included."""
+        return tuple(check for check in self.checks if not check.passed)
+
+
+def _rank(outcome: str) -> tuple[int, str]:
+    """The place in OUTCOMES; what a later version may have written comes last."""
+    return (OUTCOMES.index(outcome) if outcome in OUTCOMES else len(OUTCOMES)), outcome
+
+
+def outcome_of(row: Mapping[str, Any]) -> str:
+    """Of a row of the evidence. Rows of earlier versions have none: what passed was taken for published."""
+    return row.get("outcome") or (PUBLISHED if row["passed"] else HELD_BACK)
+
+
+def rounds_of(rows: Iterable[Mapping[str, Any]]) -> list[Round]:
+    """Rows of the evidence table as rounds, newest first. A round that was checked again counts again; what became of
+    a log belongs to its last check, and a rollback to the last round of the name before it."""
+    groups: dict[tuple[str, str, int], dict[int, LogRound]] = {}
+    clocks: dict[tuple[str, str, int], tuple[int, int]] = {}
+    seen: Counter[tuple[str, str, int]] = Counter()
+    for row in sorted(rows, key=lambda r: (r["checked_at_ms"], outcome_of(r) not in CHECKS)):
+        name, kind, partition = row["round"], row["kind"], row["partition"]
+        times = seen[name, kind, partition]
+        if kind == RECLAIM:
+            continue
+        if row.get("outcome") not in (None, *CHECKS) and times:
+            logs = groups[name, kind, times - 1]
+            log = logs[partition]
+            logs[partition] = replace(log, outcome=row["outcome"], note=row["note"], work=log.work.ended(row))
+            continue
+        group = (name, kind, times)
+        groups.setdefault(group, {})[partition] = _log_round(row)
+        clocks[group] = (row["now_ms"], row["checked_at_ms"])
+        seen[name, kind, partition] += 1
+    rounds = [_round(group, logs, *clocks[group]) for group, logs in groups.items()]
+    undone = [(r.checked_at_ms, r.name.removeprefix(UNDID).split(", ")) for r in rounds if r.kind == ROLLBACK]
+    return with_undone(sorted(rounds, key=lambda r: r.checked_at_ms, reverse=True), undone)
+
+
+def with_undone(rounds: Iterable[Round], undone: Iterable[tuple[int, Collection[str]]]) -> list[Round]:
+    """The rounds in their order, with what rollbacks have undone. `undone`: (Unix ms, names of rounds) of rollbacks.
+
+    A name is a clock and a number of the table's, so a round after the rollback may have it again: only one that was
+    checked before is meant. Told twice is told once.
+    """
+    times = [(at_ms, frozenset(names)) for at_ms, names in undone]
+    return [
+        _undone(r) if any(r.name in names and r.checked_at_ms <= at_ms for at_ms, names in times) else r for r in rounds
+    ]
+
+
+def _undone(round_: Round) -> Round:
+    """Only what was published can be undone: other rounds of the name stay what they are."""
+    logs = (replace(log, outcome=UNDONE) if log.outcome == PUBLISHED else log for log in round_.logs)
+    return replace(round_, logs=tuple(logs))
+
+
+def _round(group: tuple[str, str, int], logs: Mapping[int, LogRound], now_ms: int, checked_at_ms: int) -> Round:
+    name, kind, _ = group
+    return Round(name, kind, now_ms, checked_at_ms, tuple(logs[p] for p in sorted(logs)))
+
+
+def _log_round(row: Mapping[str, Any]) -> LogRound:
+    return LogRound(
+        partition=row["partition"],
+        first_dirty_offset=row["first_dirty_offset"],
+        end_offset=row["end_offset"],
+        records_in=row["records_in"],
+        records_out=row["records_out"],
+        deleted=json.loads(row["deleted"]),
+        passed=row["passed"],
+        checks=checks_of(row),
+        outcome=outcome_of(row),
+        note=row.get("note") or "",
+        work=work_of(row),
+        places=places_of(row),
+    )

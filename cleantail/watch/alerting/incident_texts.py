@@ -1,0 +1,63 @@
+"""A book of incidents as one text, as it is kept between tasks and runs. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from cleantail.config.events import Event
+from cleantail.watch.alerting.incidents import Book, Condition, Incident, Said, Word
+
+BOOK_VERSION = 2
+_SINCE = re.compile(r"(partition \d+) (since \d+)")
+"""The subject of a quarantine in version 1."""
+
+
+def book_as_json(book: Book) -> str:
+    """One text, keys sorted, so that equal books are equal texts."""
+    rows = [asdict(incident) for _, incident in sorted(book.incidents.items())]
+    return json.dumps({"version": BOOK_VERSION, "looked_ms": book.looked_ms, "incidents": rows}, sort_keys=True)
+
+
+def parse_book(text: str) -> Book:
+    """Raises ValueError for a text that is no book of this version or the one before: a person may have edited it."""
+    try:
+        document = json.loads(text)
+        if document["version"] == 1:
+            return _of_version_1(document["incidents"])
+        if document["version"] != BOOK_VERSION:
+            raise ValueError(f"version {document['version']}")
+        incidents = [_incident(row) for row in document["incidents"]]
+        return Book({incident.condition.key: incident for incident in incidents}, int(document["looked_ms"]))
+    except (TypeError, KeyError, AttributeError) as e:
+        raise ValueError(f"not a book of incidents: {type(e).__name__}: {e}") from None
+
+
+def _incident(row: Mapping[str, Any]) -> Incident:
+    words = {
+        name: Word(Said(word["said"]), str(word["occurrence"]), str(word["by"]), bool(word.get("beside")))
+        for name, word in row["words"].items()
+    }
+    return Incident(_condition(row["condition"]), int(row["since_ms"]), row["over_ms"], words)
+
+
+def _condition(fields: Mapping[str, Any]) -> Condition:
+    return Condition(**{**fields, "event": Event(fields["event"])})
+
+
+def _of_version_1(rows: Iterable[Mapping[str, Any]]) -> Book:
+    """Version 1 knew who was told, but not in which order: it told the end of a quarantine after the beginning of the
+    next one. So every channel that has heard of an incident is unsure of it, and is told once more what is true."""
+    found: dict[tuple[Event, str], Incident] = {}
+    for row in sorted(rows, key=lambda r: (r["over_ms"] is None, int(r["since_ms"]))):
+        old = _condition(row["condition"])
+        match = _SINCE.fullmatch(old.subject)
+        condition = replace(old, subject=match[1], occurrence=match[2]) if match else old
+        heard = {name: Word(Said.UNSURE) for name in [*row["told"], *row["heard_over"]]}
+        before = found.get(condition.key)
+        words = {**before.words, **heard} if before else heard
+        found[condition.key] = Incident(condition, int(row["since_ms"]), row["over_ms"], words)
+    return Book(found)

@@ -1,0 +1,189 @@
+"""Samples of the metrics: from log states (a scrape, evaluate), from evidence rows, and from what jobs return. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.log_state import LogState, overdue_ms
+from cleantail.log.policy.triggers import due_tombstones, quarantine_pause
+from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.rounds.history import Saved
+from cleantail.rounds.last_compaction import LastCompaction
+from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
+from cleantail.rounds.rollback import ROLLBACK
+from cleantail.watch import metrics as m
+from cleantail.watch.metric import Metric, Sample
+
+Totals = Counter[tuple[Metric, tuple[str, ...]]]
+"""Counters by metric and labels."""
+
+
+def log_samples(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> list[Sample]:
+    """The gauges of a topic and of each of its logs. Of one that does not compact, none that says how dirty it is."""
+    found = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
+    held = [log for log in logs if log.state.quarantine]
+    found.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
+    found.append(Sample(m.UNCLEANABLE_BYTES, (topic,), sum(log.cleanable_bytes for log in held)))
+    return [*found, *_dirtiness(topic, logs, configs, now_ms)] if configs.compacts else found
+
+
+def _of_log(topic: str, log: LogState, now_ms: int) -> Iterator[Sample]:
+    labels = (topic, str(log.partition))
+    yield Sample(m.TOMBSTONES, labels, log.pending_tombstones)
+    yield Sample(m.TOMBSTONES_DUE, labels, due_tombstones(log, now_ms))
+    yield Sample(m.QUARANTINED, labels, int(log.state.quarantine is not None))
+    yield Sample(m.LOG_RECORDS, labels, log.records)
+    yield Sample(m.LOG_END, labels, log.log_end_offset)
+    yield Sample(m.FIRST_DIRTY, labels, log.first_dirty_offset)
+    sections = {"clean": log.clean_bytes, "cleanable": log.cleanable_bytes, "uncleanable": log.uncleanable_bytes}
+    for section, size in sections.items():
+        yield Sample(m.LOG_BYTES, (*labels, section), size)
+    if log.state.last_round_ms is not None:
+        yield Sample(m.LAST_ROUND, labels, log.state.last_round_ms / 1000)
+
+
+def _dirtiness(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> Iterator[Sample]:
+    late = {log.partition: _delay_secs(log, configs, now_ms) for log in logs}
+    for log in logs:
+        yield Sample(m.DIRTY_PERCENT, (topic, str(log.partition)), 100 * log.dirty_ratio)
+        yield Sample(m.COMPACTION_DELAY, (topic, str(log.partition)), late[log.partition])
+    dirtiest = max((log.dirty_ratio for log in logs if not quarantine_pause(log, now_ms)), default=0.0)
+    yield Sample(m.MAX_DIRTY_PERCENT, (topic,), 100 * dirtiest)
+    yield Sample(m.MAX_COMPACTION_DELAY, (topic,), max(late.values(), default=0.0))
+    yield Sample(m.DIRTY_LIMIT, (topic,), 100 * configs.min_cleanable_dirty_ratio)
+
+
+def _delay_secs(log: LogState, configs: KafkaConfigs, now_ms: int) -> float:
+    return overdue_ms(log.earliest_dirty_timestamp_ms, configs.max_compaction_lag_ms, now_ms) / 1000
+
+
+def saved_samples(topic: str, saved: Saved) -> list[Sample]:
+    """What compaction has saved, as far as the kept history knows."""
+    return [
+        Sample(m.HIDDEN_BYTES, (topic,), saved.hidden_bytes),
+        Sample(m.RECLAIMED_KEPT, (topic,), saved.reclaimed_bytes),
+    ]
+
+
+def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
+    """What the last compaction cost; nothing before the first."""
+    if last is None:
+        return []
+    return [
+        Sample(m.MAX_CLEAN_TIME, (topic,), last.clean_ms / 1000),
+        Sample(m.MAX_BUFFER_UTILIZATION, (topic,), last.buffer_percent),
+        Sample(m.RECOPY_PERCENT, (topic,), last.recopy_percent),
+        Sample(m.BYTES_READ, (topic,), last.bytes_read),
+        Sample(m.BYTES_WRITTEN, (topic,), last.bytes_written),
+        Sample(m.MESSAGES_READ, (topic,), last.messages_read),
+        Sample(m.MESSAGES_WRITTEN, (topic,), last.messages_written),
+        Sample(m.MAP_BYTES_READ, (topic,), last.map_bytes_read),
+        Sample(m.MAP_MESSAGES_READ, (topic,), last.map_messages_read),
+        Sample(m.INVALID_MESSAGES_READ, (topic,), last.invalid_messages_read),
+    ]
+
+
+def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
+    """Counters over rows of the evidence table (past_rounds)."""
+    totals: Totals = Counter()
+    for row in rows:
+        topic, partition, outcome = row["topic"], row["partition"], outcome_of(row)
+        if row["kind"] == RECLAIM:
+            totals += Counter({(m.RECLAIMED, (topic,)): row["freed_bytes"]})
+            continue
+        totals += _saved(topic, row, outcome)
+        totals += _failed(topic, partition, json.loads(row["checks"]))
+        totals += _rounds(topic, partition, row["kind"], outcome) if outcome != CHECKED else Counter()
+        totals += _dropped(topic, partition, json.loads(row["deleted"])) if outcome == PUBLISHED else Counter()
+    return totals
+
+
+def _saved(topic: str, row: Mapping[str, Any], outcome: str) -> Totals:
+    """Bytes that a published round hid, or that a rollback put back."""
+    if outcome != PUBLISHED or not row.get("saved_bytes"):
+        return Counter()
+    return Counter({(m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)): row["saved_bytes"]})
+
+
+def _rounds(topic: str, partition: int, kind: str, outcome: str) -> Totals:
+    return Counter({(m.ROUNDS, (topic, str(partition), kind, outcome)): 1})
+
+
+def _failed(topic: str, partition: int, checks: Iterable[Mapping[str, Any]]) -> Totals:
+    log = (topic, str(partition))
+    return Counter((m.CHECKS_FAILED, (*log, check["severity"])) for check in checks if not check["passed"])
+
+
+def _dropped(topic: str, partition: int, deleted: Mapping[str, int]) -> Totals:
+    log = (topic, str(partition))
+    return Counter({(m.DROPPED, (*log, reason)): count for reason, count in deleted.items() if count})
+
+
+def total_samples(totals: Totals) -> list[Sample]:
+    """Counters as samples, in the order of their labels."""
+    ordered = sorted(totals.items(), key=lambda item: (item[0][0].name, item[0][1]))
+    return [Sample(metric, labels, count) for (metric, labels), count in ordered]
+
+
+def job_samples(job: str, topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    """What the end of a Spark job says: increments for counters, values for gauges.
+
+    `result` is the job's; one that failed before it had anything to tell is empty.
+    """
+    found = _AFTER.get(job, _nothing)(topic, result)
+    return found if isinstance(found, list) else total_samples(found)
+
+
+def _nothing(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    return []
+
+
+def _after_check(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    last = LastCompaction.of_round(result.get("units") or (), result.get("measures") or ())
+    return [*total_samples(_held_back(topic, COMPACT, result)), *compaction_samples(topic, last)]
+
+
+def _after_publish(topic: str, result: Mapping[str, Any]) -> Totals:
+    kind = result.get("kind", COMPACT)
+    totals: Totals = Counter()
+    for outcome in (PUBLISHED, REJECTED):
+        totals += sum((_rounds(topic, p, kind, outcome) for p in result.get(outcome) or ()), Counter())
+    published = set(result.get(PUBLISHED) or ())
+    measures = [one for one in result.get("measures") or () if one["partition"] in published]
+    return sum((_dropped(topic, one["partition"], one["deleted"]) for one in measures), totals)
+
+
+def _after_expiry(topic: str, result: Mapping[str, Any]) -> Totals:
+    return _held_back(topic, EXPIRE, result) + _after_publish(topic, {"kind": EXPIRE} | dict(result))
+
+
+def _after_rollback(topic: str, result: Mapping[str, Any]) -> Totals:
+    logs = result.get("partitions") or ()
+    return sum((_rounds(topic, log["partition"], ROLLBACK, PUBLISHED) for log in logs), Counter())
+
+
+def _after_reclaim(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    freed = result.get("reclaimed_bytes", 0)
+    return [Sample(m.RECLAIMED, (topic,), freed)] if freed > 0 else []
+
+
+def _held_back(topic: str, kind: str, result: Mapping[str, Any]) -> Totals:
+    """Of a check: the logs that failed, and every expectation that was not met. What passed counts when published."""
+    totals: Totals = Counter()
+    for v in result.get("verdicts") or ():
+        totals += _failed(topic, v["partition"], [*v["failures"], *v["warnings"]])
+        totals += _rounds(topic, v["partition"], kind, HELD_BACK) if not v["passed"] else Counter()
+    return totals
+
+
+_AFTER: Mapping[str, Callable[[str, Mapping[str, Any]], list[Sample] | Totals]] = {
+    "check_quality": _after_check,
+    "publish": _after_publish,
+    "expire_tombstones": _after_expiry,
+    "reclaim": _after_reclaim,
+    "rollback": _after_rollback,
+}

@@ -1,0 +1,48 @@
+"""What `status` shows of a topic, and of all: there one that is broken hides none of the others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleantail.config.loading import scan_topics
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import ConfigError, TableError
+from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.log.log_state import LogState
+from cleantail.log.policy.holds import Hold, resolve_holds
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """A topic's logs, and its registered readers with what each holds back."""
+
+    topic: Topic
+    logs: Sequence[LogState]
+    holds: Sequence[Hold] = ()
+
+
+def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
+    """Reads metadata. Raises TableError and CatalogError."""
+    facts = read_facts(topic, platform)
+    logs = log_states(topic, facts, now_ms)
+    return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms) if facts else ())
+
+
+def status_of_all(config_dir: Path, platform: Platform, now_ms: int) -> tuple[list[TopicStatus], list[str]]:
+    """Each topic's status, and in words what is wrong with the others: with their files, or with their tables."""
+    known: list[TopicStatus] = []
+    broken: list[str] = []
+    for _, topic in scan_topics(config_dir, os.environ):
+        try:
+            if isinstance(topic, ConfigError):
+                raise topic
+            known.append(status_of(topic, platform, now_ms))
+        except ConfigError as e:
+            broken.append(str(e))
+        except TableError as e:
+            broken.append(f"{topic.topic}: {e}" if isinstance(topic, Topic) else str(e))
+    return known, broken

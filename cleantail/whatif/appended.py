@@ -1,0 +1,67 @@
+"""Adapter: a topic's history as its table tells it: which files were appended when, and what published rounds dropped.
+
+It goes back as far as the table's snapshots do; what is older counts as there from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from cleantail.lake.runs.rolling_back import history_of
+from cleantail.lake.table_metadata import files_added_by, live_files
+from cleantail.log.round_state import COMPACT
+from cleantail.rounds.past_rounds import PUBLISHED, Round, with_undone
+from cleantail.rounds.rollback import rollbacks
+from cleantail.whatif.observed_history import Arrival, History, Observed
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+DROPS_BY_ROUNDS = ("superseded", "copies", "invalid")
+"""Reasons by which a round's own rules drop records; what retention takes is known from the segments."""
+
+
+def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History | None:
+    """None for a table without records. `rounds`: those of the evidence table; the table knows of a rollback also
+    where the process that did it died before it could tell."""
+    chain = _main(table)
+    if not chain:
+        return None
+    oldest = chain[0]
+    arrivals = [Arrival(oldest.timestamp_ms, file) for file in live_files(table, oldest.snapshot_id)]
+    for snapshot in chain[1:]:
+        arrivals += [Arrival(snapshot.timestamp_ms, file) for file in files_added_by(table, snapshot)]
+    end_ms = max(now_ms, chain[-1].timestamp_ms)
+    real = with_undone(rounds, rollbacks(list(history_of(table))))
+    return History(oldest.timestamp_ms, end_ms, tuple(arrivals), tuple(observed(real)))
+
+
+def _main(table: Table) -> list[Snapshot]:
+    """The snapshots of main that are kept, oldest first."""
+    by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
+    chain: list[Snapshot] = []
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        chain.append(snapshot)
+        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+    return chain[::-1]
+
+
+def observed(rounds: Iterable[Round]) -> list[Observed]:
+    """Compactions that were published, by log, without those that were undone: their records are there again, and a
+    later round has dropped them once more. Their clock is the real one: by it snapshots are dated as well."""
+    return [
+        Observed(
+            partition=log.partition,
+            at_ms=found.checked_at_ms,
+            first_dirty_offset=log.first_dirty_offset,
+            end_offset=log.end_offset,
+            dropped=sum(log.deleted.get(reason, 0) for reason in DROPS_BY_ROUNDS),
+        )
+        for found in rounds
+        if found.kind == COMPACT
+        for log in found.logs
+        if log.outcome == PUBLISHED
+    ]

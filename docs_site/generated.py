@@ -1,0 +1,60 @@
+"""Writes the generated parts of the pages in docs/: `python -m docs_site.generated`. A test pins them.
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cleantail.cli.reference import as_markdown
+from cleantail.config.events import MEANING
+from cleantail.config.reference import reference_markdown
+from cleantail.log.rules import RULES
+from cleantail.watch.metrics import metrics_markdown
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pages() -> Iterator[Path]:
+    """Every Markdown file that people read: the README, the other files beside it, and the pages of docs/."""
+    yield from sorted(ROOT.glob("*.md"))
+    yield from sorted((ROOT / "docs").rglob("*.md"))
+
+
+def rules_markdown() -> str:
+    """The checks of every round as a table."""
+    rows = [f"| `{measure}` | {rule} |" for measure, rule in RULES.items()]
+    return "\n".join(["| measure | rule |", "|---|---|", *rows]) + "\n"
+
+
+def events_markdown() -> str:
+    """What alerts can be about as a table."""
+    rows = [f"| `{event.value}` | {meaning} |" for event, meaning in MEANING.items()]
+    return "\n".join(["| event | when |", "|---|---|", *rows]) + "\n"
+
+
+def generated_parts() -> Mapping[str, str]:
+    """Name of a part -> its Markdown, made from the models that the code goes by."""
+    return {
+        "rules": rules_markdown(),
+        "events": events_markdown(),
+        "metrics": metrics_markdown(),
+        "reference": reference_markdown(),
+        "commands": as_markdown(),
+    }
+
+
+def filled(text: str) -> str:
+    """A page's text with its generated parts as they should be."""
+    for name, part in generated_parts().items():
+        pattern = rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)"
+        text = re.sub(pattern, lambda m, part=part: f"{m[1]}{part}{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
+    return text
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(filled(page.read_text()))

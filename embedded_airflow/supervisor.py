@@ -1,0 +1,211 @@
+"""The embedded Airflow: starts it, stops it, and shows its environment.
+
+    bin/cleantail-airflow up --port 8080     # start, wait until healthy, print where the UI is
+    bin/cleantail-airflow down               # stop it and everything it started
+    eval "$(bin/cleantail-airflow env)"      # for airflow's own commands in this shell
+    bin/cleantail-airflow run                # in the foreground
+
+CLEANTAIL_CONFIG names the configuration (default: config). State is in CLEANTAIL_HOME/airflow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import psutil  # type: ignore[import-untyped]  # comes with Airflow
+
+from cleantail.errors import CleantailError
+from cleantail.home.private_files import open_to_others
+from cleantail_airflow.places import ROOT
+from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets
+
+DEFAULT_PORT = 8080
+HEALTHY_WITHIN_S = 300
+TASKS_STOPPED_WITHIN_S = 20
+STOPPED_WITHIN_S = 45
+REST_STOPPED_WITHIN_S = 5
+# Log servers are left out: they bind every interface, and the UI reads the logs of this machine from the disk.
+LISTENERS = (("api-server",), ("triggerer", "--skip-serve-logs"), ("dag-processor",))
+SCHEDULER = ("scheduler", "--skip-serve-logs")
+NEEDED = ("metadatabase", "scheduler", "dag_processor")
+STATE = "up.json"
+
+
+def up(home: Path, port: int) -> None:
+    """Starts Airflow in a session of its own. Raises CleantailError when it does not become healthy."""
+    if noted := running(home):
+        _say(home, noted["port"], "is already up")
+        return
+    _refuse_taken(port)
+    make_secrets(home)
+    if warning := open_to_others(home.parent):
+        print(f"warning: {warning}", file=sys.stderr)
+    env = {**os.environ, **environment(port, os.environ)}
+    with (home / "airflow.log").open("w") as log:
+        print("preparing Airflow's database ...", flush=True)
+        subprocess.run(["airflow", "db", "migrate"], env=env, stdout=log, stderr=log, check=False)
+        command = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), "run", "--port", str(port)]
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+    note = {"pid": process.pid, "port": port, "started": psutil.Process(process.pid).create_time()}
+    (home / STATE).write_text(json.dumps(note))
+    print("starting Airflow ...", flush=True)
+    if not _wait_until_healthy(process, port):
+        down(home)
+        raise CleantailError(f"Airflow did not become healthy; the end of {home / 'airflow.log'}:\n{_tail(home)}")
+    _say(home, port, "is up")
+
+
+def _say(home: Path, port: int, state: str) -> None:
+    print(f"Airflow {state}: http://127.0.0.1:{port}  user: {USER}  password: in {home / PASSWORDS}")
+    print(f"log: {home / 'airflow.log'}  stop it with: make down")
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CleantailError(
+                f"port {port}: {error.strerror}; choose another with --port, or make up PORT=8081"
+            ) from None
+
+
+def _wait_until_healthy(process: subprocess.Popen[bytes], port: int) -> bool:
+    end = time.monotonic() + HEALTHY_WITHIN_S
+    while time.monotonic() < end and process.poll() is None:
+        health = _health(port)
+        if all(health.get(name, {}).get("status") == "healthy" for name in NEEDED):
+            return True
+        time.sleep(0.5)
+    return False
+
+
+def _health(port: int) -> dict[str, Any]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v2/monitor/health", timeout=5) as answer:
+            health: dict[str, Any] = json.load(answer)
+    except (OSError, ValueError):
+        return {}
+    return health
+
+
+def _tail(home: Path) -> str:
+    return "\n".join((home / "airflow.log").read_text(errors="replace").splitlines()[-15:])
+
+
+def running(home: Path) -> dict[str, Any] | None:
+    """What `up` noted, if that very process is still there: its number may meanwhile be someone else's."""
+    try:
+        noted: dict[str, Any] = json.loads((home / STATE).read_text())
+        process = psutil.Process(noted["pid"])
+        same = process.create_time() == noted["started"] and process.status() != psutil.STATUS_ZOMBIE
+    except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
+        return None
+    return noted if same else None
+
+
+def down(home: Path) -> None:
+    """Stops what `up` started, and all that came of it; Spark applications have process groups of their own."""
+    noted = running(home)
+    if noted is None:
+        print("Airflow is not up")
+        return
+    leader = psutil.Process(noted["pid"])
+    family = [leader, *leader.children(recursive=True)]
+    leader.terminate()
+    _, alive = psutil.wait_procs(family, timeout=STOPPED_WITHIN_S)
+    _send(alive, signal.SIGKILL)
+    (home / STATE).unlink(missing_ok=True)
+    print("Airflow is down")
+
+
+def run(port: int) -> int:
+    """All components in the foreground. If one ends all do, rather than a platform that is half there."""
+    make_secrets(airflow_home(os.environ))
+    env = {**os.environ, **environment(port, os.environ)}
+    signal.signal(signal.SIGTERM, _leave)
+    processes = [psutil.Popen(["airflow", *command], env=env) for command in LISTENERS]
+    try:
+        _wait_for_api(processes[0], port)
+        processes.append(psutil.Popen(["airflow", *SCHEDULER], env=env))
+        while all(process.poll() is None for process in processes):
+            time.sleep(0.5)
+        print("a component ended; stopping the rest", file=sys.stderr, flush=True)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        stop(processes)
+
+
+def _wait_for_api(server: Any, port: int) -> None:
+    """Tasks report to the API server: one that starts before it is there fails."""
+    while server.poll() is None and not _health(port):
+        time.sleep(0.2)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(0)
+
+
+def stop(processes: list[Any]) -> None:
+    """Scheduler and tasks first, while the tasks can still report that they were stopped; then the listeners."""
+    listening, scheduling = processes[: len(LISTENERS)], processes[len(LISTENERS) :]
+    late = [*_stopped(scheduling, TASKS_STOPPED_WITHIN_S), *_stopped(listening, REST_STOPPED_WITHIN_S)]
+    _send(late, signal.SIGKILL)
+
+
+def _stopped(processes: list[Any], within_s: float) -> list[Any]:
+    """Asks them and all that came of them to end; returns those that did not."""
+    there = [process for process in processes if process.is_running()]
+    family = [member for process in there for member in (*process.children(recursive=True), process)]
+    _send(family, signal.SIGTERM)
+    late: list[Any] = psutil.wait_procs(family, timeout=within_s)[1]
+    return late
+
+
+def _send(processes: Iterable[Any], number: signal.Signals) -> None:
+    for process in processes:
+        try:
+            process.send_signal(number)
+        except psutil.NoSuchProcess:  # also where its number is another's now
+            continue
+
+
+def show_environment(port: int) -> None:
+    for name, value in environment(port, os.environ).items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="cleantail-airflow", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=["up", "down", "env", "run"])
+    parser.add_argument("--port", type=int, help=f"of the UI on 127.0.0.1; default {DEFAULT_PORT}")
+    given = parser.parse_args(argv)
+    try:
+        home = airflow_home(os.environ)
+        port = given.port or (running(home) or {}).get("port", DEFAULT_PORT)
+        if given.command == "run":
+            return run(port)
+        actions = {"up": lambda: up(home, port), "down": lambda: down(home), "env": lambda: show_environment(port)}
+        actions[given.command]()
+    except CleantailError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0

@@ -1,0 +1,78 @@
+"""The sentences of a message: what its subject says of all incidents, and a line for each. Without Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleantail.config.events import Event
+from cleantail.human import counted, instant
+from cleantail.watch.alerting.incidents import Incident
+from cleantail.watch.alerting.tellings import Telling
+
+NAMES_SHOWN = 20
+"""A subject line names so many partitions, tasks or readers."""
+
+
+def headline(telling: Telling) -> str:
+    """`check failed, partitions 2, 4 held back`; `over: …` only where nothing of the event is left."""
+    if not (telling.begun or telling.still):
+        return f"over: {_what(telling.event, telling.ended, ('no longer held back', 'waited'))}"
+    left = _what(telling.event, [*telling.begun, *telling.still], ("held back", "waits"))
+    if not telling.ended:
+        return left
+    over = f"over for {_names(telling.event, telling.ended)}"
+    return f"{left}; {over}" if telling.begun else f"{over}, still open: {left}"
+
+
+def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -> str:
+    names, (held_back, waits) = _names(event, incidents), verbs
+    return {
+        Event.CHECK_FAILED: f"check failed, {names} {held_back}",
+        Event.RUN_FAILED: f"{names} failed",
+        Event.DEADLINE_MISSED: f"deadline missed, {names}",
+        Event.QUARANTINED: f"{names} {held_back}",
+        Event.HOLD_CAP: f"tombstones went before {names} had read them",
+        Event.ERASURE: f"erasure overdue, {names}",
+        Event.APPROVAL: f"a round {waits} for approval (Airflow: Browse, Required Actions)",
+    }[event]
+
+
+def _names(event: Event, incidents: Sequence[Incident]) -> str:
+    """`partition 0`, `partitions 0, 1`, `compact, publish`, `1 reader (partition 3)`."""
+    partitions = sorted({i.condition.partition for i in incidents if i.condition.partition is not None})
+    logs = f"partition{'' if len(partitions) == 1 else 's'} {_listed(list(map(str, partitions)))}"
+    if event is Event.HOLD_CAP:
+        return f"{len(incidents)} reader{'' if len(incidents) == 1 else 's'} ({logs})"
+    if event is Event.RUN_FAILED:
+        return _listed([i.condition.subject.removeprefix("task ") for i in incidents])
+    return logs if partitions else counted(len(incidents), "round")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def subjects_of(incidents: Sequence[Incident]) -> tuple[str, ...]:
+    """All of them, for machines."""
+    return tuple(sorted(i.condition.subject for i in incidents))
+
+
+def line(incident: Incident) -> str:
+    """What is wrong, or what no longer is, and from when to when."""
+    if incident.over_ms is None:
+        return incident.condition.text
+    return f"{_end(incident)} (it was from {instant(incident.since_ms)} to {instant(incident.over_ms)} UTC)"
+
+
+def _end(incident: Incident) -> str:
+    condition = incident.condition
+    return {
+        Event.CHECK_FAILED: f"partition {condition.partition} is not held back any more",
+        Event.RUN_FAILED: f"{condition.subject} does not fail any more",
+        Event.DEADLINE_MISSED: f"partition {condition.partition} is not overdue any more",
+        Event.QUARANTINED: f"partition {condition.partition} is not held back any more",
+        Event.HOLD_CAP: f"{condition.subject} is not behind any more, or not registered",
+        Event.ERASURE: f"partition {condition.partition} has no overdue tombstone any more",
+        Event.APPROVAL: "the round does not wait any more",
+    }[condition.event]

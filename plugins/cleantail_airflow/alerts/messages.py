@@ -1,0 +1,170 @@
+"""What is said of incidents: one message for all of one event, with what began, what is over and what lasts. Without
+Airflow.
+
+A message may hold names that others chose, and what records hold where the topic's YAML asks for it (`values: true`),
+so nothing of it is ever a template or markup.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from cleantail.config.events import Event
+from cleantail.watch.alerting.incidents import Incident
+from cleantail.watch.alerting.tellings import Telling
+from cleantail_airflow.alerts.headlines import headline, line, subjects_of
+from cleantail_airflow.alerts.red_check import Failure
+
+LINES_SHOWN = 50
+FAILURES_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where messages lead to: the run that they were sent from, and the topic's page, which is its DAG's. `base` is the
+    UI's address."""
+
+    base: str
+    topic: str
+    dag_id: str
+    run_id: str
+    at: str
+
+    def page(self, partition: int | None = None) -> str:
+        """The topic's page, at the log of the partition."""
+        anchor = "" if partition is None else f"#log-{partition}"
+        return f"{self.base}/cleantail/topics/{self.dag_id}{anchor}"
+
+    def records(self, round_name: str, kind: str) -> str:
+        """The page that shows the records which a round would remove, or which failed its checks."""
+        return f"{self.page()}/records?{urlencode({'round': round_name, 'kind': kind})}"
+
+    @property
+    def data_docs(self) -> str:
+        """The index of the topic's Data Docs."""
+        return f"{self.base}/cleantail/topics/{self.dag_id}/docs/index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """How it is with one event of a topic, once for all channels. `failures`, with what was observed, only in the run
+    that saw them.
+
+    `incident` is the same in all messages about the event, for pagers: `state` is open as long as any of `open` is
+    left. `over`: what is over since the last message.
+    """
+
+    topic: str
+    event: str
+    state: str
+    headline: str
+    reason: str
+    task: str
+    link: str
+    page: str
+    run_id: str
+    at: str
+    incident: str
+    open: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        return f"[cleantail] {self.topic}: {self.headline}"
+
+    @property
+    def body(self) -> str:
+        """Everything but the subject; a pager that reads texts finds its incident in the line above the links."""
+        about = f"incident {self.incident}: {self.state}"
+        return "\n".join([self.reason, *map(str, self.failures), about, *dict.fromkeys([self.link, self.page])])
+
+    @property
+    def text(self) -> str:
+        return f"{self.subject}\n{self.body}"
+
+    def as_json(self) -> dict[str, Any]:
+        """`text` is what chat webhooks show; the rest is for machines, as it is."""
+        return {"text": plain_text(self.text), **asdict(self)}
+
+
+def message_of(telling: Telling, failures: Iterable[Failure], place: Place) -> Message:
+    """The message that tells it; it leads to what is news."""
+    first = telling.incidents[0].condition
+    link = first.link or place.page(first.partition)
+    return Message(
+        topic=place.topic,
+        event=telling.event.value,
+        state=telling.said.value,
+        headline=headline(telling),
+        reason=_reason(telling),
+        task=link.partition("/tasks/")[2].partition("/")[0].partition("?")[0],
+        link=link,
+        page=place.page(first.partition),
+        run_id=place.run_id,
+        at=place.at,
+        incident=f"cleantail/{place.topic}/{telling.event.value}",
+        open=subjects_of([*telling.begun, *telling.still]),
+        over=subjects_of(telling.ended),
+        failures=_seen(telling, failures),
+    )
+
+
+def _seen(telling: Telling, failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    if telling.event is not Event.CHECK_FAILED:
+        return ()
+    partitions = {i.condition.partition for i in telling.begun}
+    return tuple(f for f in failures if f.partition in partitions)[:FAILURES_SHOWN]
+
+
+def _reason(telling: Telling) -> str:
+    """News first; what lasts is said again where something is over."""
+    incidents: list[Incident] = [*telling.begun, *telling.ended, *(telling.still if telling.ended else ())]
+    more = len(incidents) - LINES_SHOWN
+    lines = [line(incident) for incident in incidents[:LINES_SHOWN]]
+    return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
+
+
+def mail_body(message: Message) -> str:
+    """The message as HTML; every value escaped."""
+    columns = ["partition", "expectation", "severity", "observed", "detail"]
+    columns += ["examples"] if any(failure.examples for failure in message.failures) else []
+    rows = [[_cell(getattr(failure, column)) for column in columns] for failure in message.failures]
+    said = f"<pre>{html.escape(message.reason)}</pre>{_html_table([columns, *rows]) if rows else ''}"
+    names = {message.link: "Task log in Airflow"} | {message.page: "Topic in Airflow"}
+    links = "".join(f'<p><a href="{html.escape(url, quote=True)}">{name}</a></p>' for url, name in names.items())
+    about = f"<p>{html.escape(f'incident {message.incident}: {message.state}')}</p>"
+    return f"<h3>{html.escape(message.subject)}</h3>{said}{about}{links}"
+
+
+def _cell(value: object) -> str:
+    return "; ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+_MARKUP = re.compile(r"([@＠]|\](?=[(\[:]))")
+"""Where a mention begins (@all), and where a Markdown link goes on."""
+_ANGLE = re.compile(r"<(?=\S)")
+"""Where a mention or a link in angle brackets begins (<users/all>, <!here>, <http://…|log in>)."""
+_BREAK = "\u200b"
+"""Takes no space, and ends whatever has begun."""
+
+
+def plain_text(text: str) -> str:
+    """A text in which no chat finds a mention of everybody or a link of somebody else's words; it looks the same."""
+    return _ANGLE.sub(f"<{_BREAK}", _MARKUP.sub(rf"\1{_BREAK}", text))
+
+
+def slack_text(message: Message) -> str:
+    """Slack's three escapes besides, since others take the same body: what the data held is no link and no mention."""
+    text = _MARKUP.sub(rf"\1{_BREAK}", message.text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _html_table(rows: list[list[str]]) -> str:
+    lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+    return f'<table border="1" cellpadding="4">{"".join(f"<tr>{line}</tr>" for line in lines)}</table>'

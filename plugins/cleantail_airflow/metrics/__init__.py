@@ -1,0 +1,1 @@
+"""Metrics: what tasks send, and what a scraper finds."""

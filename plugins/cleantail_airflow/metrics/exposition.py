@@ -1,0 +1,80 @@
+"""The metrics in Prometheus' text format (or OpenMetrics, where the scraper asks for it), computed at each scrape.
+
+From YAML and table metadata through the cache of the page: no counter lives in the process, so a restarted or second
+API server says the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from airflow.api.common.airflow_health import UNHEALTHY, get_airflow_health
+from airflow.models.dagrun import DagRun
+from airflow.utils.session import create_session
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from sqlalchemy import func, select
+
+from cleantail.config.claims.dag_ids import by_topic
+from cleantail.watch.metric import Metric, Sample
+from cleantail.watch.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, by_metric
+from cleantail_airflow.metrics.scraped import samples_of
+from cleantail_airflow.page.dag_states import dag_states
+from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.tasks.asking import asking_tasks
+
+COMPONENTS = ("scheduler", "triggerer", "dag_processor")
+_FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+
+
+def exposition(content: Content, readable: Mapping[str, str], accept: str) -> tuple[bytes, str]:
+    """(body, content type) for the topics that the scraper may read, with the ids of their DAGs. Raises CleantailError
+    as the page does."""
+    now_ms, dag_ids = int(time.time() * 1000), readable.values()
+    asking, states = by_topic(asking_tasks(dag_ids), readable), by_topic(dag_states(dag_ids), readable)
+    found = samples_of(content, readable, now_ms, asking, states)
+    samples = [*found, *_since_last_run(by_topic(last_runs_ms(dag_ids), readable), now_ms), _dead()]
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Samples(samples))
+    encoder, content_type = choose_encoder(accept)
+    return encoder(registry), content_type
+
+
+class _Samples:
+    """Samples as prometheus_client collects them; it escapes the labels."""
+
+    def __init__(self, samples: Collection[Sample]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[Any]:
+        for metric, samples in by_metric(self._samples):
+            yield _family(metric, samples)
+
+
+def _family(metric: Metric, samples: Collection[Sample]) -> Any:
+    family = _FAMILIES[metric.kind](metric.exposed, metric.meaning, labels=metric.labels)
+    for sample in samples:
+        family.add_metric(sample.labels, sample.value)
+    return family
+
+
+def _since_last_run(last_ms: Mapping[str, int], now_ms: int) -> Iterator[Sample]:
+    for name, began_ms in sorted(last_ms.items()):
+        yield Sample(TIME_SINCE_LAST_RUN, (name,), max(now_ms - began_ms, 0))
+
+
+def _dead() -> Sample:
+    """A triggerer or DAG processor that never was there has no status, and is not dead."""
+    health = get_airflow_health()
+    return Sample(DEAD_THREADS, (), sum(health[name]["status"] == UNHEALTHY for name in COMPONENTS))
+
+
+def last_runs_ms(dag_ids: Collection[str]) -> dict[str, int]:
+    """When each DAG last began a run, Unix ms; the scheduler's database is what knows it."""
+    began = func.max(DagRun.start_date)
+    query = select(DagRun.dag_id, began).where(DagRun.dag_id.in_(list(dag_ids))).group_by(DagRun.dag_id)
+    with create_session() as session:
+        return {dag_id: int(at.timestamp() * 1000) for dag_id, at in session.execute(query) if at is not None}

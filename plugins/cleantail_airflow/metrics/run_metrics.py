@@ -1,0 +1,79 @@
+"""What tasks send through Airflow's stats: to StatsD, Datadog or OpenTelemetry, as Airflow's [metrics] says.
+
+Names are `<prefix>.cleantail.<metric>`, with topic and partition as tags. Plain StatsD has no tags, so there they are
+at the end of the name: `airflow.cleantail.max-dirty-percent.orders`. Dots in a topic's name are two underscores there,
+as in Airflow's own names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.configuration import conf
+from airflow.sdk.observability import stats
+
+from cleantail.config.topic import Topic
+from cleantail.watch.log_metrics import job_samples, log_samples
+from cleantail.watch.metric import Sample
+from cleantail.watch.metrics import TIME_SINCE_LAST_RUN
+
+if TYPE_CHECKING:
+    from cleantail.lake.runs.evaluate import RunPlan
+
+PREFIX = "cleantail"
+
+logger = logging.getLogger(__name__)
+
+
+def send_plan(topic: Topic, run: RunPlan) -> None:
+    """The gauges that evaluate knows."""
+    _send(lambda: [s for s in log_samples(topic.topic, run.logs, topic.config, run.now_ms) if s.metric.sent_by])
+
+
+def send_since_last_run(topic: str, ti: Any) -> None:
+    """How long before this run the topic's DAG began its last one: while none runs, nobody is there to send anything.
+    Nothing for a first run, and for one without a logical date, which Airflow knows no previous one of."""
+    _send(lambda: _since_last_run(topic, ti))
+
+
+def _since_last_run(topic: str, ti: Any) -> list[Sample]:
+    this, last = ti.get_template_context()["dag_run"], ti.get_previous_dagrun()
+    if not (last and last.start_date):
+        return []
+    passed = this.start_date - last.start_date
+    return [Sample(TIME_SINCE_LAST_RUN, (topic,), max(int(passed.total_seconds() * 1000), 0))]
+
+
+def send_result(job: str, topic: str, result: Mapping[str, Any]) -> None:
+    """What a Spark job said at its end, red or green."""
+    _send(lambda: job_samples(job, topic, result))
+
+
+def _send(samples: Callable[[], Iterable[Sample]]) -> None:
+    """Nothing that goes wrong here is a reason for a task to fail: the data is what it is."""
+    try:
+        names_only = _names_only()
+        for sample in samples():
+            _send_one(sample, names_only)
+    except Exception as error:
+        logger.warning("metrics were not sent: %s: %s", type(error).__name__, error)
+
+
+def _send_one(sample: Sample, names_only: bool) -> None:
+    name, tags = f"{PREFIX}.{sample.metric.name}", dict(zip(sample.metric.labels, sample.labels, strict=True))
+    if names_only:
+        name, tags = ".".join([name, *(label.replace(".", "__") for label in sample.labels)]), {}
+    if sample.metric.kind == "counter":
+        stats.incr(name, int(sample.value), tags=tags)
+    else:
+        stats.gauge(name, sample.value, tags=tags)
+
+
+def _names_only() -> bool:
+    """Whether the backend is StatsD without the tags of InfluxDB or Datadog; the order is Airflow's own."""
+    if conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False):
+        return False
+    plain = conf.getboolean("metrics", "statsd_on", fallback=False)
+    return plain and not conf.getboolean("metrics", "statsd_influxdb_enabled", fallback=False)

@@ -1,0 +1,70 @@
+"""What a scrape of the metrics finds, as samples: from YAML and table metadata, without Airflow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
+
+from cleantail.config.topic import Topic
+from cleantail.lake.runs.evaluate import log_states
+from cleantail.rounds.history import saved
+from cleantail.watch.dag_state import DagState
+from cleantail.watch.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
+from cleantail.watch.metadata_cache import Observed
+from cleantail.watch.metric import Sample
+from cleantail.watch.metrics import LAST_RUN_FAILED, TOPICS, UP
+from cleantail.watch.topic_states import State
+from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_rows import row_of
+
+TABLES_WITHIN_S = 2.0
+EVIDENCE_WITHIN_S = 2.0
+"""So long a scrape waits, of the ten seconds that Prometheus gives it. What was not read by then has no sample, and is
+there at the next scrape."""
+DOWN = (State.BROKEN, State.UNREADABLE)
+
+
+def samples_of(
+    content: Content, readable: Collection[str], now_ms: int, asking: Mapping[str, str], dags: Mapping[str, DagState]
+) -> list[Sample]:
+    """The samples of the topics that the scraper may read; `asking` and `dags` as for the page. Raises CleantailError
+    where the catalog is out of reach."""
+    found = {name: topic for name, (_, topic) in content.topics().items() if name in readable}
+    topics = {name: topic for name, topic in found.items() if isinstance(topic, Topic)}
+    seen = content.observe(list(topics.values()), TABLES_WITHIN_S)
+    states = {
+        name: row_of(name, topic, seen.get(name), now_ms, asking.get(name, ""), dag=dags.get(name)).state
+        for name, topic in found.items()
+    }
+    read = [name for name in topics if states[name] not in (*DOWN, State.READING)]
+    totals = content.cache.totals(EVIDENCE_WITHIN_S) if topics else None
+    gauges = chain.from_iterable(_of_topic(topics[name], seen[name] or Observed(), now_ms) for name in read)
+    return [*gauges, *_of_states(states), *_of_runs(dags, found), *_counted(totals, read)]
+
+
+def _of_runs(dags: Mapping[str, DagState], names: Iterable[str]) -> Iterator[Sample]:
+    """Before its first run has ended a DAG has no sample."""
+    yield from (
+        Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name in names if (dag := dags.get(name)) and dag.last
+    )
+
+
+def _of_topic(topic: Topic, observed: Observed, now_ms: int) -> Iterator[Sample]:
+    yield from log_samples(topic.topic, log_states(topic, observed.facts, now_ms), topic.config, now_ms)
+    if observed.facts is not None:
+        yield from saved_samples(topic.topic, saved(observed.facts.files, observed.sizes))
+        yield from compaction_samples(topic.topic, observed.facts.last_compaction)
+
+
+def _of_states(states: dict[str, State]) -> Iterator[Sample]:
+    """Every state, so that one that nobody is in is 0 and not absent."""
+    counted = Counter(states.values())
+    yield from (Sample(TOPICS, (state.value,), counted[state]) for state in State)
+    yield from (Sample(UP, (n,), int(s not in DOWN)) for n, s in states.items() if s is not State.READING)
+
+
+def _counted(totals: Totals | None, names: Iterable[str]) -> list[Sample]:
+    """The counters of the topics that are read; the evidence also has topics that are gone."""
+    wanted = set(names)
+    return total_samples(Counter({key: n for key, n in (totals or {}).items() if key[1][0] in wanted}))

@@ -1,0 +1,1 @@
+"""Cleantail's pages in the Airflow UI."""

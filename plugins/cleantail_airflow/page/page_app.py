@@ -1,0 +1,248 @@
+"""The page itself: a FastAPI application that the API server mounts. No route answers without Airflow's login.
+
+GET  /topics                                      all topics that the user may read
+GET  /topics/TOPIC                                one topic
+GET  /topics/TOPIC/records?round=R&kind=K         records that a round would remove, or that failed its checks
+GET  /topics/TOPIC/docs/PATH                      its Data Docs
+POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine; who may edit the DAG, and of a topic
+                                                  with `publish: approve` its approvers
+GET  /static/FILE
+GET  /metrics                                     for Prometheus; also with a token of its own (metrics_access)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from cleantail.config.claims.dag_ids import by_topic, dag_id_of, dag_ids_of
+from cleantail.errors import CleantailError, HeldError
+from cleantail.lake.outside_errors import explained
+from cleantail.lake.runs.releasing import release
+from cleantail.log.round_state import COMPACT
+from cleantail.rounds.approval import may_decide, require_approver
+from cleantail_airflow.metrics.exposition import exposition
+from cleantail_airflow.metrics.metrics_access import SCRAPER, Scraper
+from cleantail_airflow.page import data_docs
+from cleantail_airflow.page.dag_states import dag_states
+from cleantail_airflow.page.page_access import (
+    LOGGED_IN,
+    MAY_EDIT,
+    MAY_READ,
+    User,
+    login_url,
+    may_edit,
+    note_release,
+    readable_topics,
+    require_same_origin,
+    ui_root,
+)
+from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_records import records_of_round, round_named
+from cleantail_airflow.page.page_templates import TEMPLATES
+from cleantail_airflow.places import config_dir
+from cleantail_airflow.tasks.asking import asking_tasks
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'"
+DOCS_POLICY = (
+    "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
+    "sandbox allow-same-origin"
+)
+"""Of pages that show data: nothing in them runs, is sent, or opens another window; links within the frame work."""
+HEADERS = {
+    "Content-Security-Policy": f"{POLICY}; base-uri 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "private, no-cache",
+}
+
+
+def build_app() -> FastAPI:
+    """The application over CLEANTAIL_CONFIG and CLEANTAIL_HOME."""
+    app = FastAPI(title="Cleantail", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[LOGGED_IN])
+    app.state.content = content = Content(config_dir(os.environ), os.environ)
+    # the menu's icon is asked for by every page of the UI: long before someone opens this one
+    threading.Thread(target=content.warm, name="cleantail-warm", daemon=True).start()
+    app.middleware("http")(_with_headers)
+    app.exception_handler(StarletteHTTPException)(_to_login)
+    app.get("/topics", response_class=HTMLResponse)(all_topics)
+    app.get("/topics/{dag_id}", response_class=HTMLResponse, dependencies=[MAY_READ])(one_topic)
+    app.get("/topics/{dag_id}/records", response_class=HTMLResponse, dependencies=[MAY_READ])(records)
+    app.get("/topics/{dag_id}/docs/{path:path}", dependencies=[MAY_READ])(docs)
+    app.post(
+        "/topics/{dag_id}/partitions/{partition}/release",
+        dependencies=[Depends(require_same_origin), MAY_EDIT],
+    )(release_log)
+    app.get("/static/{name}")(static)
+    # not by app.get: that would ask for Airflow's login, where the scraper's token is enough
+    app.router.routes.append(APIRoute("/metrics", metrics, dependencies=[SCRAPER]))
+    return app
+
+
+async def _with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call_next(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+async def _to_login(request: Request, error: Any) -> Response:
+    """A browser without a login is sent to it; everything else gets the plain refusal."""
+    page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    if error.status_code == status.HTTP_401_UNAUTHORIZED and page:
+        return RedirectResponse(login_url(request), status.HTTP_303_SEE_OTHER)
+    return await http_exception_handler(request, error)
+
+
+def all_topics(request: Request, user: User) -> Response:
+    """The page of all topics."""
+    content = _content(request)
+    try:
+        dags = readable_topics(dag_ids_of(content.topics(), content.dag_prefix), user)
+        asking, states = by_topic(asking_tasks(dags.values()), dags), by_topic(dag_states(dags.values()), dags)
+        return _page(request, "topics.html", content.all_topics(dags, _now_ms(), asking, states))
+    except CleantailError as e:
+        return _problem(request, "The topics cannot be shown", str(e))
+
+
+def one_topic(request: Request, dag_id: str, user: User, released: int | None = None) -> Response:
+    """The page of one topic; also the tab of DAGs that are none."""
+    try:
+        asking = asking_tasks([dag_id]).get(dag_id, "")
+        content = _content(request)
+        name = content.topic_of(dag_id)
+        shown = content.one_topic(name, _now_ms(), asking, dag_states([dag_id])[dag_id])
+    except KeyError:
+        text = f"{dag_id} is not a Cleantail topic: no file in config/topics names it."
+        return _problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
+    except Exception as e:
+        known = e if isinstance(e, CleantailError) else explained(e)
+        if known is None:
+            raise
+        return _problem(request, dag_id, str(known))
+    topic = content.topic(name)
+    may_release = may_edit(dag_id, user) and may_decide(topic, user.get_id(), user.get_name())
+    more = {"released": released, "may_release": may_release}
+    return _page(request, "topic.html", shown | more)
+
+
+def records(
+    request: Request,
+    dag_id: str,
+    round_name: Annotated[str, Query(alias="round", max_length=200)],
+    kind: Annotated[str, Query(max_length=20)] = COMPACT,
+    partition: int | None = None,
+) -> Response:
+    """What the records of a round hold: of those alone that the evidence names, and never by an offset of the URL."""
+    content, now_ms = _content(request), _now_ms()
+    try:
+        topic = content.topic(dag_id)
+        found = round_named(content.cache.rounds(topic), round_name, kind)
+        if found is None:
+            return _problem(request, "No such round", f"{dag_id} has no such round.", status.HTTP_404_NOT_FOUND)
+        logs = records_of_round(topic, content.platform, found, partition)
+    except KeyError:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
+    except CleantailError as e:
+        return _problem(request, "The records cannot be shown", str(e))
+    page = _page(request, "records.html", {"topic": topic, "round": found, "logs": logs, "now_ms": now_ms})
+    page.headers["Cache-Control"] = "private, no-store"
+    return page
+
+
+def release_log(request: Request, dag_id: str, partition: int, user: User) -> Response:
+    """Takes the log out of quarantine, writes down who did it, and goes back to the topic."""
+    content = _content(request)
+    try:
+        topic = content.topic(content.topic_of(dag_id))
+        require_approver(topic, "a release", user.get_id(), user.get_name())
+        lifted = release(topic, content.platform, partition, user.get_name(), _now_ms())
+    except KeyError:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
+    except HeldError as e:
+        return _problem(request, "Nothing was released", str(e), status.HTTP_403_FORBIDDEN)
+    except CleantailError as e:
+        return _problem(request, "Nothing was released", str(e), status.HTTP_409_CONFLICT)
+    note_release(dag_id, partition, lifted.reason, user)
+    content.cache.forget(topic)
+    target = f"{request.scope['root_path']}/topics/{dag_id}?released={partition}"
+    return RedirectResponse(target, status.HTTP_303_SEE_OTHER)
+
+
+def docs(request: Request, dag_id: str, path: str) -> Response:
+    """A file of the topic's Data Docs; without their scripts, which would run as the user."""
+    content = _content(request)
+    try:
+        site = data_docs.site_of(content.platform.home, content.topic_of(dag_id))
+    except KeyError:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file") from None
+    file = data_docs.file_in(site, path)
+    if file is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
+    kind = data_docs.TYPES[file.suffix]
+    headers = {"Content-Security-Policy": f"{DOCS_POLICY}; base-uri 'none'; frame-ancestors 'self'; form-action 'none'"}
+    if file.suffix != ".html":
+        return FileResponse(file, media_type=kind, headers=headers)
+    root = request.scope["root_path"]
+    return HTMLResponse(data_docs.framed(file.read_text(errors="replace"), root, dag_id), headers=headers)
+
+
+def metrics(request: Request, user: Scraper) -> Response:
+    """The metrics of all topics, or of those that the user may read."""
+    content = _content(request)
+    try:
+        dags = dag_ids_of(content.topics(), content.dag_prefix)
+        body, kind = exposition(content, readable_topics(dags, user) if user else dags, _accepted(request))
+    except CleantailError as e:
+        raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(e)) from None
+    return Response(body, headers={"Content-Type": kind})
+
+
+def _accepted(request: Request) -> str:
+    return request.headers.get("accept", "")
+
+
+def static(name: str) -> Response:
+    """A file of the page's own."""
+    file = STATIC / name
+    if file.parent != STATIC or file.suffix not in STATIC_TYPES or not file.is_file():
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
+    return FileResponse(file, media_type=STATIC_TYPES[file.suffix])
+
+
+def _content(request: Request) -> Content:
+    content: Content = request.app.state.content
+    return content
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _problem(request: Request, title: str, text: str, code: int = status.HTTP_200_OK) -> Response:
+    return _page(request, "problem.html", {"title": title, "text": text}, code)
+
+
+def _page(request: Request, template: str, shown: dict[str, Any], code: int = status.HTTP_200_OK) -> Response:
+    places = {"root": request.scope["root_path"], "ui": ui_root(request), "dag_id_of": _dag_id_of(request)}
+    return HTMLResponse(TEMPLATES.get_template(template).render(**places, **shown), code)
+
+
+def _dag_id_of(request: Request) -> Callable[[str], str]:
+    """Topic -> the id of its DAG, for links."""
+    prefix = _content(request).dag_prefix
+    return lambda topic: dag_id_of(topic, prefix)

@@ -1,0 +1,57 @@
+"""The numbers of a topic's page over time: its charts, and what the whole evidence has counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cleantail.rounds.history import SizePoint
+from cleantail.rounds.past_rounds import Round
+from cleantail.watch.charts.history_charts import (
+    ColumnChart,
+    PartitionChart,
+    SizeChart,
+    dropped_chart,
+    duration_chart,
+    partition_charts,
+    size_chart,
+)
+from cleantail.watch.log_metrics import Totals
+from cleantail.watch.metrics import PUT_BACK, RECLAIMED, SAVED
+
+PARTITIONS_SHOWN = 12
+"""Partitions whose history is shown at once; the others are folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """The charts of one topic; None where there is nothing to draw."""
+
+    size: SizeChart | None
+    dropped: ColumnChart | None
+    durations: ColumnChart | None
+    partitions: Sequence[PartitionChart]
+
+    @classmethod
+    def of(cls, sizes: Sequence[SizePoint], rounds: Sequence[Round]) -> Charts:
+        """`rounds` without rollbacks: those are decisions, and drop nothing."""
+        return cls(size_chart(sizes), dropped_chart(rounds), duration_chart(rounds), partition_charts(rounds))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Bytes of one topic by its evidence: freed by all reclaims, and hidden by all rounds that were not undone, None
+    while the evidence is not read."""
+
+    freed_bytes: int = 0
+    so_far_bytes: int | None = None
+
+
+def counted_bytes(totals: Totals | None, topics: Iterable[str]) -> dict[str, Counted]:
+    """By topic; empty while nothing is read."""
+    if totals is None:
+        return {}
+    return {
+        name: Counted(totals[RECLAIMED, (name,)], max(totals[SAVED, (name,)] - totals[PUT_BACK, (name,)], 0))
+        for name in topics
+    }

@@ -1,0 +1,182 @@
+"""What the page shows, as plain objects for the templates: from YAML and table metadata, without Airflow."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cleantail.config.claims.dag_ids import topic_of
+from cleantail.config.loading import dag_prefix, load_platform, scan_topics
+from cleantail.config.origin import settings, written
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, ConfigError
+from cleantail.lake.runs.evaluate import plan_run
+from cleantail.rounds.past_rounds import Round, with_undone
+from cleantail.watch.dag_state import DagState
+from cleantail.watch.metadata_cache import MetadataCache, Observed
+from cleantail.watch.overview import counts, in_order, lag_limits
+from cleantail.watch.topic_states import MEANING, State, ingestion_words
+from cleantail_airflow.page.data_docs import pages_of, site_of
+from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, Counted, counted_bytes
+from cleantail_airflow.page.page_rows import log_views, row_of
+
+logger = logging.getLogger(__name__)
+
+ALL_WITHIN_S = 1.0
+"""How long the page of all topics waits for metadata; what is not there by then comes at the next load."""
+FREED_WITHIN_S = 0.2
+"""How long a page waits, after the tables were read, for what the whole evidence says of bytes freed; until it is there
+the kept snapshots say it."""
+ONE_WITHIN_S = 30.0
+ROUNDS_SHOWN = 30
+
+NO_DAGS: Mapping[str, DagState] = {}
+"""Where nobody has asked Airflow."""
+TopicFiles = Mapping[str, tuple[Path, Topic | ConfigError]]
+
+
+class Content:
+    """The topics of one configuration. YAML is read again when a file has changed."""
+
+    def __init__(self, config_dir: Path, env: Mapping[str, str]) -> None:
+        self._config_dir = config_dir
+        self._env = env
+        self._lock = threading.RLock()
+        self._seen: tuple[Any, ...] = ()
+        self._found: TopicFiles = {}
+        self._dag_prefix = ""
+        self._platform: Platform | None = None
+        self._cache: MetadataCache | None = None
+
+    @property
+    def platform(self) -> Platform:
+        """Raises ConfigError where defaults.yaml is broken."""
+        with self._lock:
+            self._refresh()
+            if self._platform is None:
+                self._platform = load_platform(self._config_dir, self._env)
+            return self._platform
+
+    @property
+    def cache(self) -> MetadataCache:
+        with self._lock:
+            platform = self.platform
+            if self._cache is None:
+                self._cache = MetadataCache(platform)
+            return self._cache
+
+    def warm(self) -> None:
+        """Begins to read all tables, so that the first person to look does not wait."""
+        try:
+            self.cache.observe([t for _, t in self.topics().values() if isinstance(t, Topic)], 0)
+        except Exception as e:  # whoever opens the page is told
+            logger.info("metadata was not read ahead: %s", e)
+
+    @property
+    def dag_prefix(self) -> str:
+        """What the ids of the topics' DAGs begin with."""
+        with self._lock:
+            self._refresh()
+            return self._dag_prefix
+
+    def topic_of(self, dag_id: str) -> str:
+        """The topic of a DAG. Raises KeyError for a DAG that is no topic's."""
+        name = topic_of(dag_id, self.dag_prefix)
+        if name is None or name not in self.topics():
+            raise KeyError(dag_id)
+        return name
+
+    def topics(self) -> TopicFiles:
+        """Topic, or what is wrong with its file, by name; of a broken one the file's name."""
+        with self._lock:
+            self._refresh()
+            return self._found
+
+    def topic(self, name: str) -> Topic:
+        """Raises ConfigError for a broken one, KeyError where there is none."""
+        _, topic = self.topics()[name]
+        if isinstance(topic, ConfigError):
+            raise topic
+        return topic
+
+    def _refresh(self) -> None:
+        files = sorted([*self._config_dir.glob("defaults.yaml"), *self._config_dir.glob("topics/*")])
+        seen = tuple((file, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
+        if seen == self._seen:
+            return
+        if not self._seen or seen[0] != self._seen[0]:
+            self._platform = self._cache = None
+        self._dag_prefix = dag_prefix(self._config_dir)
+        scanned = scan_topics(self._config_dir, self._env)
+        self._found = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
+        self._seen = seen
+
+    def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, Observed | None]:
+        """As the cache's, with the readers' positions of now. Raises TableError where the catalog cannot be reached."""
+        return self.cache.with_readers(topics, self.cache.observe(topics, within_s)) if topics else {}
+
+    def all_topics(
+        self,
+        readable: Collection[str],
+        now_ms: int,
+        asking: Mapping[str, str],
+        dags: Mapping[str, DagState] = NO_DAGS,
+    ) -> dict[str, Any]:
+        """The rows of the topics that the user may read, in their order. `asking`: topic -> the task of its DAG that
+        waits for a person's answer; `dags`: topic -> what Airflow says of its DAG."""
+        found = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
+        topics = [topic for topic in found.values() if isinstance(topic, Topic)]
+        if topics:
+            self.cache.totals(0)  # begins to read the evidence, beside the tables
+        seen = self.observe(topics, ALL_WITHIN_S)
+        counted = self._counted() if topics else {}
+        of_all = (
+            row_of(name, topic, seen.get(name), now_ms, asking.get(name, ""), counted.get(name), dags.get(name))
+            for name, topic in found.items()
+        )
+        rows = in_order(of_all)
+        reading = any(row.state is State.READING for row in rows)
+        return {"rows": rows, "counts": counts(rows), "meaning": MEANING, "reading": reading, "now_ms": now_ms}
+
+    def one_topic(self, name: str, now_ms: int, asking: str = "", dag: DagState | None = None) -> dict[str, Any]:
+        """Everything of one topic. Raises KeyError for an unknown one, CleantailError where it cannot be read."""
+        file, _ = self.topics()[name]
+        topic = self.topic(name)
+        observed = self.observe([topic], ONE_WITHIN_S)[name]
+        if observed is None or observed.error:
+            raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
+        rounds = with_undone(self.cache.rounds(topic), observed.undone)
+        facts = observed.facts
+        plan = plan_run(topic, facts, now_ms=now_ms)
+        return {
+            "topic": topic,
+            "row": row_of(name, topic, observed, now_ms, asking, self._counted().get(name), dag),
+            "ingestion": ingestion_words(topic),
+            "dag": dag or DagState(),
+            "asking": asking,
+            "asked_for": next((r for r in rounds if r.open), None) if asking else None,
+            "meaning": MEANING,
+            "limits": lag_limits(topic),
+            "plan": plan,
+            "logs": log_views(plan, topic, self.platform, facts.branches if facts else ()),
+            "charts": Charts.of(observed.sizes, rounds[:ROUNDS_SHOWN]),
+            "charts_shown": PARTITIONS_SHOWN,
+            **self._rounds(topic, rounds),
+            "undoable": {(u.round, u.kind): u for u in observed.undoable},
+            "newest": observed.undoable[0] if observed.undoable else None,
+            "settings": settings(topic, *written(file, self._config_dir)),
+            "now_ms": now_ms,
+        }
+
+    def _counted(self) -> dict[str, Counted]:
+        """Topic -> bytes by what the evidence says of all its rounds and reclaims, as far as it is read."""
+        return counted_bytes(self.cache.totals(FREED_WITHIN_S), self.topics())
+
+    def _rounds(self, topic: Topic, rounds: list[Round]) -> dict[str, Any]:
+        shown = rounds[:ROUNDS_SHOWN]
+        docs = pages_of(site_of(self.platform.home, topic.topic), [r.name for r in shown])
+        return {"rounds": shown, "docs": docs, "more_rounds": len(rounds) - len(shown)}

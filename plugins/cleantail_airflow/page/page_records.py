@@ -1,0 +1,101 @@
+"""The records that a person looks at who has to decide: those that a waiting round would remove, and those that failed
+a check. Read when the page is opened, from the table; who may see it is who may read the topic's DAG.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import TableError
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.records.shown_records import MOST_RECORDS, ShownRecord, read_shown, snapshot_shown
+from cleantail.rounds.check_results import CheckResult
+from cleantail.rounds.past_rounds import CHECKED, PUBLISHED, LogRound, Round
+from cleantail.rounds.record_places import Going
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+LOGS_SHOWN = 20
+"""Logs of a round whose records are read at once; a link of one log shows that alone."""
+Records = Mapping[int, ShownRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCheck:
+    """An expectation with the records that failed it, of which some may be gone."""
+
+    check: CheckResult
+    records: tuple[ShownRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GoingRecord:
+    """A record that a waiting round would remove, and the one that stays in its place; None where it cannot be read."""
+
+    going: Going
+    record: ShownRecord | None
+    stays: ShownRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecords:
+    """Of one log in one round. `readable`: whether a branch still leads to what was checked."""
+
+    partition: int
+    readable: bool
+    going: tuple[GoingRecord, ...]
+    failed: tuple[FailedCheck, ...]
+
+
+def round_named(rounds: Iterable[Round], name: str, kind: str) -> Round | None:
+    """The newest of the name, since a round that was made anew may have an earlier one's."""
+    return next((r for r in rounds if (r.name, r.kind) == (name, kind)), None)
+
+
+def records_of_round(topic: Topic, platform: Platform, round_: Round, partition: int | None) -> tuple[LogRecords, ...]:
+    """The logs of a round that have something to look at, or one of them. Raises TableError where the table is gone."""
+    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    if table is None:
+        raise TableError(f"topic {topic.topic} has no table")
+    logs = [log for log in round_.logs if partition in (None, log.partition) and (_failed(log) or log.places.sample)]
+    return tuple(_of_log(table, log) for log in logs[:LOGS_SHOWN])
+
+
+def _failed(log: LogRound) -> list[CheckResult]:
+    return [check for check in log.checks if not check.passed]
+
+
+def _of_log(table: Table, log: LogRound) -> LogRecords:
+    """A sample is read only while its round waits: what was dropped or published is not asked about any more."""
+    places, published = log.places, log.outcome == PUBLISHED
+    head = snapshot_shown(table, places.head_snapshot_id, published)
+    offsets = [offset for check in _failed(log) for offset in check.offsets]
+    found = _read(table, log.partition, offsets, head)
+    failed = tuple(FailedCheck(check, tuple(found[o] for o in check.offsets if o in found)) for check in _failed(log))
+    waits = log.outcome == CHECKED
+    going = _going(table, log, head) if waits else ()
+    return LogRecords(log.partition, head is not None, going, failed)
+
+
+def _going(table: Table, log: LogRound, head: int | None) -> tuple[GoingRecord, ...]:
+    sample = log.places.sample
+    base = log.places.base_snapshot_id if head is not None else None
+    records = _read(table, log.partition, [going.offset for going in sample], base)
+    stay = [going.kept_offset for going in sample if going.kept_offset is not None]
+    left = _read(table, log.partition, stay, head)
+    return tuple(
+        GoingRecord(g, records.get(g.offset), left.get(-1 if g.kept_offset is None else g.kept_offset)) for g in sample
+    )
+
+
+def _read(table: Table, partition: int, offsets: Iterable[int], snapshot_id: int | None) -> Records:
+    if snapshot_id is None or table.snapshot_by_id(snapshot_id) is None:
+        return {}
+    few = sorted(set(offsets))[:MOST_RECORDS]
+    return {record.offset: record for record in read_shown(table, partition, few, snapshot_id)}

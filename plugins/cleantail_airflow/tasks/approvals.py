@@ -1,0 +1,161 @@
+"""The tasks that wait for a person; only topics that can be held have them.
+
+While a round waits it holds no process and no slot of the pool: Airflow parks the task, and wakes it with the answer,
+from the page Required Actions, the task's own tab or the REST API, or with the refusal when the time to answer is over.
+What a person is asked is read from the evidence, and question and answer are kept beside the table: who may edit the
+DAG may write XComs and set tasks to success, and publishes nothing by it. It says where records are and not what they
+hold, since Airflow keeps it; the topic's page shows those. It is set in `execute`, never rendered.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import HeldError
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.recorded_rounds import recorded_round
+from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.rounds.answers import answered, question, read_answer, shown_of, write_answer
+from cleantail.watch import approval_text
+from cleantail_airflow.alerts.waiting_round import tell_that_it_waits, tell_that_it_was_answered
+from cleantail_airflow.tasks.spark_operator import topic_and_platform
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+APPROVE, REJECT = "Approve", "Reject"
+EXPIRE_TOMBSTONES = "expire_tombstones"
+NOBODY_ASKED = "nothing waits for approval: nobody was asked"
+ROLLBACK_TO = "rollback_to"
+"""Param of a run that undoes rounds instead of doing one."""
+
+
+class ApproveOperator(HITLOperator):
+    """Asks whether what `source` has checked may be published.
+
+    The answer is kept beside the table (cleantail.rounds.answers), where publish reads it; the task's XCom,
+    {"approved", "by" (None: nobody in time), "at_ms"}, is for people. Where nothing has to be asked
+    the task is skipped: green would say that somebody had approved.
+    """
+
+    template_fields: Sequence[str] = ("topic", "source")
+
+    def __init__(self, *, topic: Topic, config_dir: str, source: str, **kwargs: Any) -> None:
+        super().__init__(
+            subject=f"{topic.topic}: a round waits for approval",
+            options=[APPROVE, REJECT],
+            defaults=[REJECT],
+            assigned_users=[{"id": name, "name": name} for name in topic.approvers] or None,
+            response_timeout=timedelta(milliseconds=topic.config.cleantail_approval_timeout_ms),
+            **kwargs,
+        )
+        self.topic = topic.topic
+        self.config_dir = config_dir
+        self.source = source
+
+    def execute(self, context: Context) -> None:
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        catalog = open_catalog(platform, os.environ)
+        checked = self._checked(context, topic, platform, catalog)
+        if not checked or not checked["holds"]:
+            self.log.info("%s", NOBODY_ASKED)
+            raise AirflowSkipException(NOBODY_ASKED)
+        self.subject = approval_text.subject(checked)
+        self.body = approval_text.body(checked, self._question(context, checked))
+        self._require_shown(context, shown_of(checked))
+        write_answer(catalog, topic, question(checked, instance_of(context), int(time.time() * 1000)))
+        self.log.info("%s", self.body)
+        tell_that_it_waits(topic, platform, checked, context)
+        super().execute(context)
+
+    def _checked(self, context: Context, topic: Topic, platform: Platform, catalog: Catalog) -> dict[str, Any] | None:
+        """What the evidence says of the round that the task before names."""
+        if not (told := checked_of(context, self.source)):
+            return None
+        try:
+            checked: dict[str, Any] = recorded_round(catalog, platform, topic, told, kind_of(self.source))
+        except HeldError as error:
+            raise AirflowFailException(str(error)) from None
+        return checked
+
+    def _require_shown(self, context: Context, shown: str) -> None:
+        """Airflow goes on showing the question of a task's first try when the task is cleared. Where something else was
+        asked then, or somebody else, nobody would see what is asked now."""
+        from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+        people: Any = [{"id": user["id"], "name": user["name"]} for user in self.assigned_users or ()]
+        asked = CreateHITLDetailPayload(
+            ti_id=context["ti"].id,
+            options=self.options,
+            subject=self.subject,
+            body=self.body,
+            defaults=self.defaults,
+            params={},
+            assigned_users=people,
+        )
+        kept: Any = SUPERVISOR_COMMS.send(msg=asked)
+        if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(asked.assigned_users or ()):
+            raise AirflowFailException(
+                "this round, or the topic's approvers, changed after the task had asked before, and Airflow would "
+                "still show that question: nobody is asked, and nothing is published. The topic's next run asks anew"
+            )
+
+    def _question(self, context: Context, checked: dict[str, Any]) -> approval_text.Question:
+        """Airflow counts the time to answer from now on."""
+        from cleantail_airflow.alerts.alerting import place_of
+
+        _, platform = topic_and_platform(self.topic, self.config_dir)
+        place, timeout = place_of(self.topic, platform, context), self.response_timeout or timedelta()
+        until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
+        records = place.records(checked["round"], checked["kind"])
+        return approval_text.Question(until_ms, place.page(), place.data_docs, records, shown_of(checked))
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        answer = super().execute_complete(context, event)
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        user, approved = answer["responded_by_user"], answer["chosen_options"] == [APPROVE]
+        by = (user["name"] or user["id"]) if user else None
+        if approved and topic.approvers and (user or {}).get("id") not in topic.approvers:
+            raise AirflowFailException(f"{by} has approved it, who is not among the topic's approvers. Clear this task")
+        self.log.info("%s by %s", "approved" if approved else "rejected", by or "nobody: the time to answer is over")
+        at_ms = int(answer["responded_at"].timestamp() * 1000)
+        catalog = open_catalog(platform, os.environ)
+        asked = read_answer(catalog, topic, kind_of(self.source))
+        try:
+            write_answer(catalog, topic, answered(asked, instance_of(context), approved, user, at_ms))
+        except HeldError as error:
+            raise AirflowFailException(str(error)) from None
+        tell_that_it_was_answered(topic, platform, context)
+        return {"approved": approved, "by": by, "at_ms": at_ms}
+
+
+def instance_of(context: Context) -> tuple[str, str, str]:
+    """What Airflow knows a task instance by, whichever of its tries it is."""
+    ti = context["ti"]
+    return ti.dag_id, ti.run_id, ti.task_id
+
+
+def kind_of(source: str) -> str:
+    """What a round did that a task has checked."""
+    return EXPIRE if source == EXPIRE_TOMBSTONES else COMPACT
+
+
+def checked_of(context: Context, source: str) -> dict[str, Any] | None:
+    """The checked round that a task has handed on: check_quality's result is one, expire_tombstones' has one if it
+    waits. Whoever may edit the DAG may have written it: it says which round is meant, and nothing is published by it.
+    """
+    result: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=source)
+    if result and "published" in result:  # an expiry publishes by itself what need not wait
+        return result.get("checked")
+    return result

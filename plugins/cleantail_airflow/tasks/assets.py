@@ -1,0 +1,79 @@
+"""Airflow assets: the one that a topic updates when something was published, and those that its DAG waits for.
+
+An event of a topic's asset has the clean point of every log as its extra:
+
+    {"topic": "orders", "operation": "compact", "round": …, "snapshot_id": "81…", "partitions": [0],
+     "checkpoints": {"0": 1042, "1": 977}}
+
+`partitions` are those that this commit changed; the operation is compact, expire or rollback. `snapshot_id` is text: it
+is too long for a number of JavaScript.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Asset, AssetOrTimeSchedule, Context, CronTriggerTimetable
+
+from cleantail.config.loading import scan_topics
+from cleantail.config.run_schedule import parts_of, topic_asset_uri
+from cleantail.config.topic import Topic
+from cleantail.errors import ConfigError, Problem, not_allowed
+
+GROUP = "cleantail"
+
+
+def asset_of(topic: str) -> Asset:
+    """Name and URI are one text, so that `Asset("x-cleantail://orders")` in another DAG is this asset."""
+    uri = topic_asset_uri(topic)
+    return Asset(name=uri, uri=uri, group=GROUP)
+
+
+def schedule_of(topic: Topic) -> Any:
+    """What DAG(schedule=…) takes: cron, all the assets, cron or all the assets, or None."""
+    cron, uris = parts_of(topic.schedule)
+    if not uris:
+        return cron
+    assets = [_upstream(uri) for uri in uris]
+    if cron is None:
+        return assets
+    return AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=assets)
+
+
+def _upstream(uri: str) -> Any:
+    """Whichever asset has this URI. By reference: an Asset of ours with another name would put its owner's out."""
+    return Asset.ref(uri=Asset(uri).uri)
+
+
+def usable_topics(config_dir: Path) -> Iterator[tuple[Path, Topic | ConfigError]]:
+    """scan_topics, where a schedule that only Airflow can judge is a problem of its own file.
+
+    A provider may have rules for the URIs of its scheme; one that breaks them must not hide every other DAG.
+    """
+    for file, topic in scan_topics(config_dir, os.environ):
+        yield file, topic if isinstance(topic, ConfigError) else _judged(file, topic)
+
+
+def _judged(file: Path, topic: Topic) -> Topic | ConfigError:
+    for uri in parts_of(topic.schedule)[1]:
+        try:
+            _upstream(uri)
+        except ValueError as error:
+            return ConfigError(file, [Problem("schedule.assets", not_allowed(uri), str(error), uri)])
+    return topic
+
+
+def announce(context: Context, topic: str, operation: str, result: Mapping[str, Any]) -> None:
+    """Gives the event of the task's outlet what was published; Airflow makes the event when the task succeeds."""
+    snapshot_id = result.get("snapshot_id")
+    context["outlet_events"][asset_of(topic)].extra = {
+        "topic": topic,
+        "operation": operation,
+        "round": result.get("round"),
+        "snapshot_id": None if snapshot_id is None else str(snapshot_id),
+        "partitions": result["published"],
+        "checkpoints": result.get("checkpoints", {}),
+    }

@@ -1,0 +1,110 @@
+"""The task that decides what a run does, from metadata alone, and skips what has nothing to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
+from airflow.sdk.execution_time.xcom import XCom
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.lake.runs.clocks import require_present
+from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
+from cleantail_airflow.tasks.failure_notes import noted
+from cleantail_airflow.tasks.idle import NOTE, idle_note, not_due
+from cleantail_airflow.tasks.run_params import require_known_params
+from cleantail_airflow.tasks.spark_operator import topic_and_platform
+
+if TYPE_CHECKING:
+    from cleantail.lake.runs.evaluate import RunPlan
+
+
+class EvaluateOperator(BaseOperator):
+    """Decides what a run does, from metadata alone. If nothing is due it skips all tasks after it, free of charge."""
+
+    template_fields: Sequence[str] = ("topic", "reason")
+    overwrite_rtif_after_execution = True  # so that `reason` shows under Rendered Templates
+
+    def __init__(self, *, topic: str, config_dir: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.config_dir = config_dir
+        self.reason: str | None = None
+
+    def execute(self, context: Context) -> NoReturn:
+        with noted(context):
+            self._evaluate(context)
+
+    def _evaluate(self, context: Context) -> NoReturn:
+        from cleantail.lake.runs.evaluate import evaluate_topic
+        from cleantail_airflow.alerts.alerting import EVALUATED, tell_of_missed
+        from cleantail_airflow.metrics.run_metrics import send_plan, send_since_last_run
+
+        require_known_params(context)
+        context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        wanted = context["params"]
+        if wanted.get("rollback_to"):
+            self.reason = "the run is a rollback: it does nothing else"
+            self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
+        now_ms = _clock(platform, wanted["now_ms"])
+        run = evaluate_topic(topic, platform, now_ms=now_ms, force=wanted["force"], partition=wanted["partition"])
+        send_plan(topic, run)
+        send_since_last_run(self.topic, context["ti"])
+        plan = run.as_json()
+        self.log.info("%s", run.table())
+        self.reason = f"{plan['reason']}; {plan['sweep_reason']}; {plan['reclaim']['reason']}"
+        context["ti"].xcom_push(PLAN, plan)
+        tell_of_missed(topic, platform, context, run.logs, now_ms)
+        if not (plan["units"] or plan["sweep"] or plan["reclaim"]["due"]):
+            context["ti"].xcom_push(NOTE, idle_note(topic, self.reason, run.logs))
+            self._skip_all_after(context, keep=[ALERT] if _something_to_tell(topic, run, now_ms) else [])
+        self._skip_not_due(context, plan)
+
+    def _skip_not_due(self, context: Context, plan: dict[str, Any]) -> NoReturn:
+        """Ends evaluate well. What has nothing to do is skipped here: no process starts to find that out for itself."""
+        ti = context["ti"]
+        reasons = not_due(plan)
+        # raised, so Airflow does not keep what would be returned: the units, over which compact is mapped
+        where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
+        XCom.set("return_value", plan["units"], **where, _mapped_length=len(plan["units"]))
+        self._skip(context, reasons.keys() & self.get_flat_relative_ids(upstream=False), reasons)
+
+    def _skip_all_after(self, context: Context, keep: Collection[str] = ()) -> NoReturn:
+        """No process and no slot of the pool for a run without work."""
+        tasks = self.get_flat_relative_ids(upstream=False) - set(keep)
+        self._skip(context, tasks, dict.fromkeys(tasks, self.reason))
+
+    def _skip(self, context: Context, tasks: Collection[str], reasons: Mapping[str, str | None]) -> NoReturn:
+        """Ends this task well and those without starting; each keeps its reason as XCom."""
+        ti = context["ti"]
+        for task_id in sorted(tasks):
+            XCom.set("skipped", reasons[task_id], dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
+        raise DownstreamTasksSkipped(tasks=sorted(tasks))  # type: ignore[no-untyped-call]
+
+
+def _clock(platform: Platform, asked_ms: int | None) -> int:
+    """Unix ms. Whoever may trigger a run sets another one only where the platform says so."""
+    clock_ms = int(time.time() * 1000)
+    if asked_ms is None:
+        return clock_ms
+    try:
+        require_present(platform, asked_ms, clock_ms)
+    except CleantailError as e:
+        raise AirflowFailException(str(e)) from None
+    return asked_ms
+
+
+def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
+    """Whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
+    from cleantail.watch.alerting.alarms import log_alarms
+    from cleantail_airflow.alerts.incident_book import load_book
+
+    if not topic.alerts:
+        return False
+    return bool(log_alarms(run.logs, run.readers, topic.config, now_ms) or load_book(topic.topic).incidents)

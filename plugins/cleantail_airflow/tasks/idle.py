@@ -1,0 +1,80 @@
+"""Runs with little or nothing to do: what of their tasks is skipped, and what the run itself says of it.
+
+A task has no way to write the note of its run: evaluate leaves the text as an XCom, and a listener in the scheduler
+makes it the run's note when the run has ended well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from airflow.listeners import hookimpl
+
+from cleantail.config.run_schedule import schedule_words
+from cleantail.config.topic import Topic
+from cleantail.human import be, in_words
+from cleantail.log.log_state import LogState
+
+NOTE = "run_note"
+"""XCom of `evaluate`: what its run says of itself when it has ended."""
+ROUND_TASKS = ("compact", "check_quality", "alert_early", "approve", "publish")
+EXPIRY_TASKS = ("expire_tombstones", "approve_expiry", "publish_expiry")
+
+
+def not_due(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Task -> why it has nothing to do in a run of this plan."""
+    skipped = {"rollback": "the run was not triggered with rollback_to"}
+    if not plan["units"]:
+        skipped |= dict.fromkeys(ROUND_TASKS, plan["reason"])
+    if not plan["sweep"]:
+        skipped |= dict.fromkeys(EXPIRY_TASKS, plan["sweep_reason"])
+    if not plan["reclaim"]["due"]:
+        skipped["reclaim"] = plan["reclaim"]["reason"]
+    return skipped
+
+
+def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
+    """Of a run in which nothing was due: what is held back all the same, why nothing was due, and when somebody looks
+    again. The UI shows the beginning alone, and the rest by a click."""
+    why = in_words(reason.removeprefix("nothing is due: "))
+    return (
+        f"Nothing was due, {_standing(logs)}: {why}. "
+        f"Skipped tasks are work that was not needed. Looks again: {schedule_words(topic.schedule)}."
+    )
+
+
+def _standing(logs: Iterable[LogState]) -> str:
+    """A calm run is no reason to call a topic well that a red check, or a person's no, holds back."""
+    held = [str(log.partition) for log in logs if log.state.quarantine is not None]
+    if not held:
+        return "all is well"
+    which = f"partition{'' if len(held) == 1 else 's'} {', '.join(held)}"
+    return f"but {which} {be(len(held))} held back (more and Release on the tab Compaction)"
+
+
+@hookimpl
+def on_dag_run_success(dag_run: Any, msg: str) -> None:
+    """Makes what evaluate has left the run's note. In the scheduler's own transaction, where the run is part of one:
+    a second one would wait for it."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy.orm import object_session
+
+    if (session := object_session(dag_run)) is not None:
+        _write_note(dag_run, session)
+        return
+    with create_session() as own:
+        if (run := own.get(DagRun, dag_run.id)) is not None:
+            _write_note(run, own)
+
+
+def _write_note(dag_run: Any, session: Any) -> None:
+    """What a person has written stays."""
+    from airflow.models.xcom import XComModel
+
+    where = {"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, "task_id": "evaluate", "key": NOTE}
+    with session.no_autoflush:
+        row = session.query(XComModel).filter_by(**where).first()
+        if row is not None and not dag_run.note:
+            dag_run.note = XComModel.deserialize_value(row)

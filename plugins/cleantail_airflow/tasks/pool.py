@@ -1,0 +1,45 @@
+"""The pool of all Spark tasks: as many slots as log.cleaner.threads, so many Spark applications run at once.
+
+A task whose pool does not exist waits for ever without a word. So the pool is made by a listener whenever a
+scheduler (or another component with the database) starts, from defaults.yaml, which is the truth about its size.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from airflow.listeners import hookimpl
+
+from cleantail.config.loading import load_platform
+from cleantail.errors import ConfigError
+from cleantail_airflow.places import config_dir
+
+POOL = "cleantail_spark"
+DESCRIPTION = "Spark applications of Cleantail; slots = log.cleaner.threads in defaults.yaml, set at each start"
+
+logger = logging.getLogger(__name__)
+
+
+@hookimpl
+def on_starting(component: object) -> None:
+    """A Job (scheduler, dag-processor, triggerer) has the database; a task runner has not."""
+    if type(component).__name__ == "Job":
+        ensure_pool()
+
+
+def ensure_pool() -> None:
+    """Makes the pool, or gives it the configured slots."""
+    from airflow.models.pool import Pool
+
+    slots = _slots()
+    Pool.create_or_update_pool(POOL, slots=slots, description=DESCRIPTION, include_deferred=False)
+    logger.info("pool %s has %d slots", POOL, slots)
+
+
+def _slots() -> int:
+    try:
+        return load_platform(config_dir(os.environ), os.environ).cleaner.log_cleaner_threads
+    except ConfigError as error:
+        logger.error("pool %s gets one slot: %s", POOL, error)
+        return 1

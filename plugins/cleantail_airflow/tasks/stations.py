@@ -1,0 +1,206 @@
+"""The Spark tasks of a topic's DAG, in their order: what each hands to its job, and when it has nothing to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from cleantail.errors import HeldError
+from cleantail.human import counted
+from cleantail.rounds.approval import require_approver
+from cleantail.rounds.checked_rounds import told_by
+from cleantail_airflow.alerts.red_check import failures_of
+from cleantail_airflow.tasks.approvals import ROLLBACK_TO, checked_of, kind_of
+from cleantail_airflow.tasks.assets import announce, asset_of
+from cleantail_airflow.tasks.run_params import require_known_params
+from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, plan_of, topic_and_platform
+
+COMPACT = "compact"
+CHECK_QUALITY = "check_quality"
+PUBLISH_EXPIRY = "publish_expiry"
+"""Publishes what EXPIRE_TOMBSTONES left for a person to approve."""
+NO_PLAN = "evaluate made no plan"
+NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
+
+
+class IngestOperator(CleantailSparkOperator):
+    """Appends the files of source.path that the table does not have yet."""
+
+    job = "ingest"
+
+    def arguments(self, context: Context) -> list[str]:
+        from cleantail_airflow.tasks.landing import new_files
+
+        require_known_params(context)
+        if context["params"].get(ROLLBACK_TO):
+            self.skip("the run is a rollback")
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        found, new = new_files(topic, platform)
+        if not new:
+            self.skip(
+                f"nothing new: the table already has what matches {topic.source.path} ({counted(len(found), 'file')})"
+            )
+        return [argument for file in new for argument in ("--file", str(file))]
+
+
+class CompactOperator(CleantailSparkOperator):
+    """Compacts one work unit onto a branch of its own. `unit` holds numbers and names of our making only."""
+
+    job = "compact"
+    template_fields: Sequence[str] = (*CleantailSparkOperator.template_fields, "unit")
+
+    def __init__(self, *, unit: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.unit = unit
+
+    @property
+    def partitions(self) -> str:
+        """The label of this instance of the mapped task."""
+        numbers = ", ".join(str(work["partition"]) for work in self.unit["partitions"])
+        return f"partitions {numbers}"
+
+    def arguments(self, context: Context) -> list[str]:
+        return ["--unit", json.dumps(self.unit)]
+
+
+class CheckQualityOperator(CleantailSparkOperator):
+    """Checks the branches of all units. Red partitions make the task red; publish goes on with the green ones."""
+
+    job = "check_quality"
+
+    def arguments(self, context: Context) -> list[str]:
+        plan = plan_of(context)
+        if not plan:
+            self.skip(NO_PLAN)
+        indexes = range(len(plan["units"]))
+        units = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=indexes)
+        round_ = {"round": plan["round"], "branches": [unit["branch"] for unit in units if unit and "branch" in unit]}
+        return ["--round", json.dumps(round_), "--now", str(plan["now_ms"])]
+
+
+class PublishingOperator(CleantailSparkOperator):
+    """Its success updates the topic's asset, so where nothing was published it is skipped, and starts no other DAG."""
+
+    operation: str
+
+    def __init__(self, *, topic: str, **kwargs: Any) -> None:
+        super().__init__(topic=topic, outlets=[asset_of(topic)], **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        result = super().execute(context)
+        if not result.get("published"):
+            context["ti"].xcom_push("return_value", result)
+            self.skip(NOTHING_PUBLISHED)
+        announce(context, self.topic, self.operation, result)
+        return result
+
+    def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Readers whose hold an expiry has overrun are in its result; the task `alert` tells of them."""
+        for reader in super().succeeded(result).get("left_behind") or ():
+            where = (reader["name"], reader["offset"], reader["partition"])
+            self.log.warning("reader %s is at offset %s of partition %s, before tombstones that have gone", *where)
+        return result
+
+
+class PublishOperator(PublishingOperator):
+    """Publishes the partitions of the round that `source` has checked, also when others did not pass. The job takes
+    from the evidence which passed, and from beside the table what was answered where the round waited for a person."""
+
+    job = "publish"
+
+    def __init__(self, *, source: str = CHECK_QUALITY, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.operation = kind_of(source)
+
+    def arguments(self, context: Context) -> list[str]:
+        plan, checked = plan_of(context), checked_of(context, self.source)
+        if not (plan and checked):
+            self.skip(f"{self.source} came to no verdict, so nothing is published")
+        return [
+            "--kind",
+            kind_of(self.source),
+            "--told",
+            _told(self.source, checked, plan),
+            "--now",
+            str(plan["now_ms"]),
+        ]
+
+    def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
+        """Held back as its check said is not this task's failure; red anew, after the round started over, is."""
+        if "published" not in result:
+            return super().failed(context, result, error)
+        known = result.get("red_before", ())
+        new = [verdict for verdict in result["verdicts"] if verdict["partition"] not in known]
+        if failures_of(self.topic, {"verdicts": new}):
+            return super().failed(context, {**result, "verdicts": new}, error)
+        self.log.info("published partitions %s, held back %s", result["published"], result["held_back"])
+        return result
+
+
+def _told(source: str, checked: Any, plan: dict[str, Any]) -> str:
+    """Raises AirflowFailException for an XCom that its task cannot have returned."""
+    try:
+        return json.dumps(told_by(checked, str(plan["round"])))
+    except (KeyError, TypeError, AttributeError):
+        raise AirflowFailException(
+            f"the XCom of {source} is not what the task returned, so nothing is published: somebody has changed it. "
+            f"Clear {source} and what follows it"
+        ) from None
+
+
+class ExpireTombstonesOperator(PublishingOperator):
+    """Removes tombstones past their horizon, through branch, check and publish of its own."""
+
+    job = "expire_tombstones"
+    operation = "expire"
+
+    def arguments(self, context: Context) -> list[str]:
+        plan = plan_of(context)
+        if not plan:
+            self.skip(NO_PLAN)
+        if not plan["sweep"]:
+            self.skip(plan["sweep_reason"])
+        return ["--round", json.dumps(plan["sweep"]), "--now", str(plan["now_ms"])]
+
+
+class RollbackOperator(PublishingOperator):
+    """Undoes rounds where the run was triggered with `rollback_to`, of a topic with `publish: approve` by one of its
+    approvers; the rest of such a run is skipped."""
+
+    job = "rollback"
+    operation = "rollback"
+
+    def arguments(self, context: Context) -> list[str]:
+        to = context["params"].get(ROLLBACK_TO)
+        if not to:
+            self.skip("the run was not triggered with rollback_to")
+        run: Any = context["dag_run"]
+        user = getattr(run, "triggering_user_name", None)
+        topic, _ = topic_and_platform(self.topic, self.config_dir)
+        try:
+            require_approver(topic, "a rollback", user)
+        except HeldError as error:
+            raise AirflowFailException(f"{error}. One of them has to trigger the run") from None
+        by = user or run.run_id
+        # a try that died may have done it: the next one must not go a round further
+        asked = [f"--asked-ms={int(run.run_after.timestamp() * 1000)}"] if run.run_after else []
+        return ["--to", to, f"--by={by}", f"--request={run.run_id}", *asked]
+
+
+class ReclaimOperator(CleantailSparkOperator):
+    """Gives space back: rewrites files, expires snapshots, removes orphans."""
+
+    job = "reclaim"
+
+    def arguments(self, context: Context) -> list[str]:
+        plan = plan_of(context)
+        if not plan:
+            self.skip(NO_PLAN)
+        if not plan["reclaim"]["due"]:
+            self.skip(plan["reclaim"]["reason"])
+        return ["--now", str(plan["now_ms"])]

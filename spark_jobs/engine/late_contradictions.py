@@ -1,0 +1,106 @@
+"""Two different records at one offset: in what a round reads, in what an expiry removes from, in a whole topic.
+
+Values are read only where an offset occurs twice, and there only of those offsets' range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cleantail.config.topic_table import OFFSET, PARTITION
+from cleantail.log.contradictions import ASKED, HIDDEN, THERE, Contradiction
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.round_state import late_spans, spans_of
+from cleantail.log.work_units import PartitionWork, WorkUnit
+from spark_jobs.engine.transforms.contradictions import COLUMNS, PART, contradicting, first_by_log, spans_twice
+from spark_jobs.engine.transforms.winners import span_condition
+from spark_jobs.iceberg.tables import DELETED, TopicTable
+
+Spans = Mapping[int, Sequence[tuple[int, int]]]
+LateFiles = Sequence[tuple[int, int, Sequence[str]]]
+"""Of a log: [from, to) of offsets that an earlier round has passed over, and the files that came after it."""
+
+
+def contradictions_in(records: DataFrame) -> list[Contradiction]:
+    """By log, in the order of their numbers. `records`: transforms.contradictions.COLUMNS. Runs one plan over offsets,
+    and only where one of them occurs twice another over keys and values."""
+    twice = {row[PARTITION]: (row["low"], row["high"] + 1) for row in spans_twice(records).collect()}
+    if not twice:
+        return []
+    rows = first_by_log(contradicting(records.where(span_condition(twice)))).collect()
+    return sorted((Contradiction.of_row(row.asDict()) for row in rows), key=lambda c: c.partition)
+
+
+def all_asked(records: DataFrame) -> DataFrame:
+    """Records each of which is compared with the others of its offset."""
+    return records.withColumn(PART, F.lit(ASKED)).select(*COLUMNS)
+
+
+def with_parts(records: DataFrame, known: Column) -> DataFrame:
+    """Records with `_deleted`; the living ones are asked about, but for those that are `known`."""
+    # a literal for all would let Spark drop `_deleted`, and Iceberg gives deleted records only where that is read
+    part = F.when(F.col(DELETED), HIDDEN).when(known, THERE).otherwise(ASKED)
+    return records.withColumn(PART, part).select(*COLUMNS)
+
+
+def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> LateFiles:
+    """Where this round looks again at offsets that an earlier one has passed over."""
+    spans = ((*span, known) for *span, known in late_spans(work, state))
+    came = [(low, high, table.files_after(unit.base_snapshot_id, work.partition, known)) for low, high, known in spans]
+    return [(low, high, files) for low, high, files in came if files]
+
+
+def of_round(
+    table: TopicTable, unit: WorkUnit, late: Mapping[int, LateFiles], has_copies: bool
+) -> dict[int, Contradiction]:
+    """Of a compaction, in its dirty part: the records that are alive, and with late ones also those that earlier
+    rounds have hidden there, as long as their files are. `has_copies`: whether an offset occurs twice among the living.
+
+    In a topic that was made anew the first offsets are of records that went long ago; without these the new records
+    would pass for late ones, and lose.
+    """
+    if has_copies:
+        spans = {w.partition: [(w.first_dirty_offset, w.end_offset)] for w in unit.partitions}
+    else:
+        spans = {p: [(low, high) for low, high, _ in came] for p, came in late.items() if came}
+    if not spans:
+        return {}
+    passed = _passed_before(late)
+    records = table.with_hidden_at(unit.base_snapshot_id).where(_inside(spans))
+    records = records.where(~F.col(DELETED) | passed)
+    return _by_log(with_parts(records, passed))
+
+
+def _passed_before(late: Mapping[int, LateFiles]) -> Column:
+    """Records that an earlier round has read: in files of its time, at offsets that this one looks at again."""
+    spans = [
+        (F.col(PARTITION) == p) & F.col(OFFSET).between(low, high - 1) & ~F.col("_file").isin(list(files))
+        for p, came in late.items()
+        for low, high, files in came
+    ]
+    return reduce(or_, spans, F.lit(False))
+
+
+def of_expiry(table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState]) -> dict[int, Contradiction]:
+    """Of an expiry: where tombstones are due. One that goes must not have hidden another record of its offset."""
+    spans = {w.partition: spans_of(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
+    return _by_log(all_asked(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))))
+
+
+def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> list[Contradiction]:
+    """Of everything that readers see, head included. `starts`: partition -> log start."""
+    past = " OR ".join(span_condition({p: (0, start)}) for p, start in starts.items() if start) or "false"
+    return contradictions_in(all_asked(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
+
+
+def _by_log(records: DataFrame) -> dict[int, Contradiction]:
+    return {c.partition: c for c in contradictions_in(records)}
+
+
+def _inside(spans: Spans) -> str:
+    return " OR ".join(span_condition({p: span}) for p, inside in spans.items() for span in inside) or "false"

@@ -1,0 +1,169 @@
+"""What a round has done to its logs, measured on base and branch: violations of each rule, and the new state."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cleantail.config.platform import Platform
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic_table import OFFSET, PARTITION
+from cleantail.log.partition_state import (
+    PartitionState,
+    states_of_properties,
+)
+from cleantail.log.policy.join_plans import resolve_join
+from cleantail.log.round_state import proof_due
+from cleantail.log.rules import RULES, WARNINGS
+from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.rounds.last_compaction import COUNTS
+from spark_jobs.engine.deleted_versions import remembered
+from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round
+from spark_jobs.engine.log_round import judge
+from spark_jobs.engine.tasks import answers
+from spark_jobs.engine.tombstones import next_ledger, tombstone_measures, tombstones_of
+from spark_jobs.engine.transforms.audit import (
+    base_words,
+    expiry_measures,
+    full_proof,
+    live_words,
+    round_measures,
+    together,
+    tombstones_by_entry,
+)
+from spark_jobs.engine.transforms.winners import KEEP, ROW_ID, columns_of, copies_of, offset_map, with_winner
+from spark_jobs.iceberg.changes import BranchChange, texts
+from spark_jobs.iceberg.session import grouped_by_log
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.vectors import FilesOf, with_place
+
+
+def measure_unit(
+    table: TopicTable, platform: Platform, unit: WorkUnit, counts: dict[str, Any], expiring: bool
+) -> list[dict[str, Any]]:
+    """One mapping a log: violations of each rule, and the numbers that publish puts into the log's state."""
+    states = states_of_properties(texts(table.load().properties()), table.name)
+    old = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
+    plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
+    change, files, after = _planned(table, unit, plan.columnar and not expiring)
+    late = {w.partition: [] if expiring else late_files(table, unit, w, old[w.partition]) for w in unit.partitions}
+    new = {w.partition: next_ledger(table, unit, w, old[w.partition], late, expiring) for w in unit.partitions}
+    proofs = {} if expiring else _proofs_due(table.topic.config, unit, old)
+    told = answers(table, platform, unit, judge, files, after) if after is not None else None
+    has_copies = False  # where tasks judge the logs by columns there are none
+    with grouped_by_log(table.spark, plan.grouped):
+        tombstones = tombstones_of(table, unit, files, old, new, expiring)
+        if isinstance(told, list):
+            by_log = {log[PARTITION]: log["measures"] for log in told}
+            by_entry = _tombstones_by_columns(table, unit, tombstones)
+        else:
+            words, has_copies = _words(table, unit, expiring, plan.hint)
+            by_log, by_entry = _measured(words, tombstones, table.topic.config, expiring)
+        proven = rows_by_log(full_proof(table.at_branch(unit.branch), proofs)) if proofs else {}
+        contradictions = of_expiry(table, unit, old) if expiring else of_round(table, unit, late, has_copies)
+    return [
+        _measure(w, by_log, counts["deleted"], change.data_files_changed, proven)
+        | (contradictions[w.partition].as_measures() if w.partition in contradictions else {})
+        | tombstone_measures(w, old[w.partition], new[w.partition], by_entry)
+        | {"proven_ms": _proven_ms(w, old[w.partition], proofs, unit.now_ms)}
+        for w in unit.partitions
+    ]
+
+
+def _planned(table: TopicTable, unit: WorkUnit, by_columns: bool) -> tuple[BranchChange, FilesOf, FilesOf | None]:
+    """What the branch changed, the files of the base, and those of the branch where the columns of both are read.
+    They are manifests to read, all at a time."""
+    with ThreadPoolExecutor(3) as threads:
+        change = threads.submit(table.changes_of, unit.branch, unit.base_snapshot_id)
+        base = threads.submit(table.files_at, unit.base_snapshot_id)
+        branch = threads.submit(table.files_at, table.head_of(unit.branch)) if by_columns else None
+        return change.result(), base.result(), branch.result() if branch else None
+
+
+def _tombstones_by_columns(table: TopicTable, unit: WorkUnit, tombstones: DataFrame | None) -> list[Any]:
+    """Tombstones by entry of the ledger; only here are records of the branch read again."""
+    if tombstones is None:
+        return []
+    return tombstones_by_entry(live_words(table.at_branch(unit.branch), unit.partitions), tombstones).collect()
+
+
+def _measured(
+    words: DataFrame, tombstones: DataFrame | None, configs: KafkaConfigs, expiring: bool
+) -> tuple[dict[int, dict[str, int]], list[Any]]:
+    """Violations and counts by log, and tombstones by entry of the ledger; the words are computed once."""
+    if tombstones is None:
+        return rows_by_log(round_measures(words, configs)), []
+    words = words.persist()
+    try:
+        rules = expiry_measures(words, tombstones) if expiring else round_measures(words, configs)
+        return rows_by_log(rules), tombstones_by_entry(words, tombstones).collect()
+    finally:
+        words.unpersist()
+
+
+def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> tuple[DataFrame, bool]:
+    """Base and branch as bits (transforms.audit), and whether an offset of the dirty part occurs twice. An expiry has
+    no dirty part, so no key is in its offset map."""
+    works, configs = unit.partitions, table.topic.config
+    logs = F.col(PARTITION).isin([w.partition for w in works])
+    base = table.at_snapshot(unit.base_snapshot_id).where(logs)
+    placed = with_place(base, *columns_of(configs), ROW_ID).withColumn("is_copy", F.lit(False))
+    copies = None
+    if expiring:
+        flagged = placed.withColumn(KEEP, F.lit(None).cast("bigint"))
+    else:
+        records = base.select(*columns_of(configs), ROW_ID)
+        arrivals = partial(table.arrivals_at, unit.base_snapshot_id)
+        copies = copies_of(base.select(PARTITION, OFFSET, ROW_ID, "_file"), works, arrivals)
+        if copies is not None:
+            records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")
+            later = copies.select(ROW_ID, F.lit(True).alias("later"))
+            placed = placed.join(later, ROW_ID, "left").withColumn("is_copy", F.coalesce("later", F.lit(False)))
+        winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
+        flagged = with_winner(placed, winners, hint)
+    words = base_words(flagged, works, configs, unit.now_ms)
+    return together(words, table.at_branch(unit.branch), works, configs), copies is not None
+
+
+def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:
+    """Partition -> end of the logs whose last proof from nothing is too long ago."""
+    interval_ms = configs.cleantail_full_proof_interval_ms
+    return {
+        w.partition: w.end_offset
+        for w in unit.partitions
+        if not _all_dirty(w) and proof_due(states[w.partition].proven_ms, unit.now_ms, interval_ms)
+    }
+
+
+def _all_dirty(work: PartitionWork) -> bool:
+    """A round that touches every key proves them all."""
+    return work.first_dirty_offset <= work.log_start_offset
+
+
+def _proven_ms(work: PartitionWork, state: PartitionState, proofs: dict[int, int], now_ms: int) -> int | None:
+    return now_ms if work.partition in proofs or _all_dirty(work) else state.proven_ms
+
+
+def rows_by_log(frame: DataFrame) -> dict[int, dict[str, int]]:
+    """Runs the plan, which has one row a log."""
+    return {row[PARTITION]: row.asDict() for row in frame.collect()}
+
+
+def _measure(
+    work: PartitionWork,
+    by_log: dict[int, dict[str, int]],
+    deleted: dict[str, dict[str, int]],
+    data_files_changed: int,
+    proven: dict[int, dict[str, int]],
+) -> dict[str, Any]:
+    gone = {reason: counts.get(str(work.partition), 0) for reason, counts in deleted.items()}
+    none = dict.fromkeys((*RULES, *WARNINGS, "records_in", "records_out", *COUNTS), 0)
+    measure = none | by_log.get(work.partition, {})
+    measure["duplicate_keys"] += proven.get(work.partition, {}).get("duplicate_keys", 0)
+    balance = measure["records_in"] - sum(gone.values()) - measure["records_out"]
+    own = {"data_files_changed": data_files_changed, "imbalance": balance, "deleted": gone}
+    return measure | own | {PARTITION: work.partition}

@@ -1,0 +1,53 @@
+"""The database of one task: DuckDB in a folder of its own, which opens nothing that it is not handed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+MEMORY = "1GB"
+"""Of one task's map; DuckDB goes to disk beyond it."""
+
+
+CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
+"""Set to false, in this order, as nothing of it can be changed after the last. The database reads what it is handed,
+and opens no file and no address but what it spills into its own folder."""
+
+
+@contextmanager
+def task_database(threads: int) -> Iterator[Any]:
+    with tempfile.TemporaryDirectory(prefix="cleantail-") as place:
+        settings: dict[str, Any] = {"threads": threads, "memory_limit": MEMORY, "temp_directory": place}
+        with duckdb.connect(config=settings) as database:
+            # a stream's length is not known: the map is the small side, whatever is guessed
+            for name in CLOSED:
+                database.execute(f"SET {name} = false")
+            database.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+            database.execute("SET preserve_insertion_order = false")
+            yield database
+
+
+@contextmanager
+def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
+    """The batches as a table that can be read once. What they raise is raised, not what DuckDB makes of it."""
+    failed: list[Exception] = []
+
+    def watched() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except Exception as e:
+            failed.append(e)
+            raise
+
+    database.register(name, pa.RecordBatchReader.from_batches(schema, watched()))
+    try:
+        yield
+    except duckdb.Error:
+        if failed:
+            raise failed[0] from None
+        raise

@@ -1,0 +1,112 @@
+"""What a round does to tombstones, and the ledger of their horizons once it is published (semantics.md 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cleantail.config.topic_table import OFFSET, PARTITION, VALUE
+from cleantail.log.partition_state import (
+    Horizon,
+    PartitionState,
+    spans_with_tombstones,
+    with_late_tombstones,
+    with_round,
+)
+from cleantail.log.round_state import as_due, spans_of, swept
+from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.sources.kcat import LONG_MAX
+from spark_jobs.engine.late_contradictions import LateFiles
+from spark_jobs.engine.transforms.audit import ENTRY, tombstone_words, tombstones_in
+from spark_jobs.engine.transforms.guards import GUARDS, with_guards
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.vectors import FilesOf
+
+LATE_LIMIT = 2_000
+"""So many late tombstones get a horizon of their own; beyond it all of the log's are set anew, never too early."""
+
+
+def tombstones_of(
+    table: TopicTable,
+    unit: WorkUnit,
+    files: FilesOf,
+    old: dict[int, PartitionState],
+    new: dict[int, tuple[Horizon, ...]],
+    expiring: bool,
+) -> DataFrame | None:
+    """Where live tombstones can be: in entries of the ledger that had some, and in what no round has seen. None where
+    the metadata tell that there is not one."""
+    logs = {w.partition for w in unit.partitions}
+    if not (expiring or files.may_have_null(VALUE, logs)):
+        return None
+    due = {w.partition: as_due(w, old[w.partition].horizons, unit.now_ms) for w in unit.partitions}
+    spans = {}
+    for work in unit.partitions:
+        horizons = old[work.partition].horizons
+        counted = spans_with_tombstones(horizons, work.first_dirty_offset)
+        swept = spans_of(work, horizons, unit.now_ms) if expiring else []
+        spans[work.partition] = [*counted, *swept, (work.first_dirty_offset, LONG_MAX)]
+    base, configs = table.at_snapshot(unit.base_snapshot_id), table.topic.config
+    found = tombstones_in(base, spans, configs)
+    if expiring:
+        found = with_guards(found, base, unit.partitions, configs, unit.now_ms)
+    else:
+        found = found.withColumn(GUARDS, F.lit(False))
+    return tombstone_words(found, unit.partitions, new, due, unit.now_ms)
+
+
+def tombstone_measures(
+    work: PartitionWork, state: PartitionState, ledger: tuple[Horizon, ...], by_entry: Sequence[Any]
+) -> dict[str, Any]:
+    rows = [row for row in by_entry if row[PARTITION] == work.partition]
+    alive = {row[ENTRY]: row["tombstones_out"] for row in rows}
+    guards = {row[ENTRY]: row["guard_from"] for row in rows if row["guards"]}
+    return {
+        "tombstones_in": sum(row["tombstones_in"] for row in rows),
+        "tombstones_out": sum(alive.values()),
+        "guards": sum(row["guards"] for row in rows),
+        "horizons": [
+            [
+                h.end_offset,
+                h.horizon_ms,
+                alive.get(h.end_offset, 0),
+                min(h.swept_to, guards.get(h.end_offset, LONG_MAX)),
+            ]
+            for h in ledger
+        ],
+        "head_tombstones": alive.get(None, 0),
+    }
+
+
+def next_ledger(
+    table: TopicTable,
+    unit: WorkUnit,
+    work: PartitionWork,
+    state: PartitionState,
+    came: Mapping[int, LateFiles],
+    expiring: bool,
+) -> tuple[Horizon, ...]:
+    """The ledger of horizons once this round is published; the clock of what it keeps for the first time starts now."""
+    if expiring:
+        return swept(work, state.horizons, unit.now_ms)
+    horizon_ms = min(unit.now_ms + table.topic.config.delete_retention_ms, LONG_MAX)
+    late = _late_tombstones(table, unit, work, came[work.partition])
+    if len(late) > LATE_LIMIT:
+        return (Horizon(max(work.end_offset, state.ledger_end_offset), horizon_ms),)
+    return with_late_tombstones(with_round(state.horizons, work.end_offset, horizon_ms), late, horizon_ms)
+
+
+def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, came: LateFiles) -> list[int]:
+    """Offsets of live tombstones that this round is the first to pass over, below the ledger's end: their clock starts
+    now."""
+    if not came:
+        return []
+    spans = [F.col(OFFSET).between(low, high - 1) & F.col("_file").isin(list(files)) for low, high, files in came]
+    late = table.at_branch(unit.branch).where((F.col(PARTITION) == work.partition) & F.col(VALUE).isNull())
+    rows = late.where(reduce(or_, spans)).select(OFFSET).limit(LATE_LIMIT + 1).collect()
+    return sorted(row[OFFSET] for row in rows)

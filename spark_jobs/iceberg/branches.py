@@ -1,0 +1,43 @@
+"""Branches of ours: their names, and changes of a table's branches while others commit."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from spark_jobs.iceberg.refusals import REF_ATTEMPTS, conflict, lost
+
+BRANCH_PREFIXES = ("ct_", "in_", "rw_")
+"""Branches of ours: a round, an ingestion, a rewrite."""
+
+
+def branch_name(stem: str) -> str:
+    """`stem` with the time of making, by which a branch that was left behind is known."""
+    return f"{stem}_{time.time_ns() // 1_000_000_000}"
+
+
+def made_at_s(branch: str) -> float:
+    """Unix seconds; never stale where the branch is not ours."""
+    made = branch.rpartition("_")[2]
+    return int(made) if branch.startswith(BRANCH_PREFIXES) and made.isdigit() else float("inf")
+
+
+def change_refs(load: Callable[[], Any], change: Callable[[Any], Any | None]) -> None:
+    """Commits what `change` makes of the table, if anything. Iceberg tries an append again that lost against
+    another commit, but not a change of branches. Raises ConflictError when it lost every time."""
+    for attempt in range(1, REF_ATTEMPTS + 1):
+        update = change(load())
+        if update is None:
+            return
+        try:
+            update.commit()
+        except Py4JJavaError as e:
+            if attempt == REF_ATTEMPTS or not lost(e):
+                raise conflict(e) from None
+        else:
+            return
+        time.sleep(random.uniform(0.02, 0.1) * attempt)

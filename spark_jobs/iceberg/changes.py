@@ -1,0 +1,124 @@
+"""Iceberg's files as a commit or a branch changed them: read from metadata through the JVM, nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cleantail.errors import ConflictError
+from cleantail.rounds.rollback import Commit
+
+
+@dataclass(frozen=True, slots=True)
+class BranchChange:
+    """Delete files a branch added and removed, and how many data files it added or removed (none, in a round)."""
+
+    added: tuple[Any, ...]
+    removed: tuple[Any, ...]
+    data_files_changed: int
+
+    def of_partitions(self, partitions: set[int]) -> BranchChange:
+        """The delete files of these logs only."""
+        added = tuple(f for f in self.added if partition_of(f) in partitions)
+        removed = tuple(f for f in self.removed if partition_of(f) in partitions)
+        return BranchChange(added, removed, self.data_files_changed)
+
+    def deleted_records(self) -> dict[int, int]:
+        """Records deleted, by partition."""
+        counts: dict[int, int] = {}
+        for files, sign in ((self.added, 1), (self.removed, -1)):
+            for file in files:
+                partition = partition_of(file)
+                counts[partition] = counts.get(partition, 0) + sign * int(file.recordCount())
+        return counts
+
+
+def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
+    """Walks the branch from the base on: a delete file replaced on the branch itself never shows."""
+    added: dict[tuple[str, int], Any] = {}
+    removed: dict[tuple[str, int], Any] = {}
+    data_files = 0
+    for snapshot in reversed(list(_snapshots_since(table, branch, base_snapshot_id))):
+        for file in each(snapshot.removedDeleteFiles(table.io())):
+            if added.pop(identity(file), None) is None:
+                removed[identity(file)] = file
+        for file in each(snapshot.addedDeleteFiles(table.io())):
+            added[identity(file)] = file
+        data_files += sum(1 for _ in each(snapshot.addedDataFiles(table.io())))
+        data_files += sum(1 for _ in each(snapshot.removedDataFiles(table.io())))
+    return BranchChange(tuple(added.values()), tuple(removed.values()), data_files)
+
+
+def _snapshots_since(table: Any, branch: str, base_snapshot_id: int) -> Iterator[Any]:
+    snapshot = table.snapshot(branch)
+    while snapshot is not None and snapshot.snapshotId() != base_snapshot_id:
+        yield snapshot
+        parent = snapshot.parentId()
+        snapshot = table.snapshot(parent) if parent is not None else None
+
+
+def identity(file: Any) -> tuple[str, int]:
+    """One Puffin file holds the deletion vectors of many data files."""
+    return str(file.location()), int(file.contentOffset() or 0)
+
+
+def partition_of(file: Any) -> int:
+    """The log that a data or delete file belongs to: `partition` is the table's one partition field."""
+    return int(file.partition().get(0))
+
+
+def added_data_files(table: Any, branch: str) -> list[Any]:
+    """The files of the branch's last commit, which is the one append that was staged there."""
+    return list(each(table.snapshot(branch).addedDataFiles(table.io())))
+
+
+def added_by(table: Any, snapshot_id: int) -> list[Any]:
+    """The data files that a snapshot's own commit added."""
+    return list(each(table.snapshot(snapshot_id).addedDataFiles(table.io())))
+
+
+def history(table: Any) -> Iterator[Commit]:
+    """The ancestry of `main`, newest first, as far as it is kept."""
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        parent = snapshot.parentId()
+        summary = texts(snapshot.summary())
+        at_ms, operation = int(snapshot.timestampMillis()), str(snapshot.operation())
+        yield Commit(int(snapshot.snapshotId()), None if parent is None else int(parent), at_ms, operation, summary)
+        snapshot = table.snapshot(parent) if parent is not None else None
+
+
+def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:
+    """With the metrics of their columns."""
+    tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
+    try:
+        return [(t.file(), list(each(t.deletes()))) for t in each(tasks)]
+    finally:
+        tasks.close()
+
+
+def require_own_deletes(jvm: Any, file: Any, deletes: Iterable[Any]) -> None:
+    """Raises ConflictError where a delete file is not of this data file alone: with it would go what it deletes of
+    others. Such as these were not there when the round was planned (cleantail.lake.table_metadata.deletes_of)."""
+    for delete in deletes:
+        if jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete) != file.location():
+            raise ConflictError(f"{delete.location()} came meanwhile, and deletes rows of more than one data file")
+
+
+def listed_by_io(table: Any) -> bool:
+    """Whether Iceberg's own file IO lists the table's folder: Hadoop lists local files, and knows no object store."""
+    return not str(table.location()).startswith("file:")
+
+
+def texts(java_map: Any) -> dict[str, str]:
+    """Properties or a summary."""
+    return {str(name): str(java_map.get(name)) for name in each(java_map.keySet())}
+
+
+def each(iterable: Any) -> Iterator[Any]:
+    """Of a Java collection. Python's own loop over one ends by an exception in the JVM, which costs tens of
+    milliseconds."""
+    iterator = iterable.iterator()
+    while iterator.hasNext():
+        yield iterator.next()

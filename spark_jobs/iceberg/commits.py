@@ -1,0 +1,226 @@
+"""The commits that readers see: appends, published deletes, rewrites and rollbacks, each all or nothing on `main`.
+
+All work the same way: the change is written to a branch, then its files are replayed onto `main` in one Iceberg
+transaction together with the table properties that go with it (docs/architecture.md, decision 4). A crash leaves all
+that was old or all that is new, and appends to `main` meanwhile neither block nor break it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
+
+from cleantail.errors import ConflictError
+from cleantail.rounds.rollback import Commit, own_entries
+from spark_jobs.iceberg.changes import (
+    BranchChange,
+    added_by,
+    added_data_files,
+    files_with_deletes,
+    history,
+    identity,
+    require_own_deletes,
+    texts,
+)
+from spark_jobs.iceberg.refusals import REF_ATTEMPTS, conflict, lost, void
+
+if TYPE_CHECKING:
+    from spark_jobs.iceberg.tables import TopicTable
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """What `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
+    again. `removed`: names of properties that go."""
+
+    to_snapshot_id: int | None
+    appends: tuple[int, ...]
+    properties: Mapping[str, str]
+    summary: Mapping[str, str]
+    removed: tuple[str, ...] = ()
+
+
+def append_files(table: TopicTable, branch: str, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
+    """Replays the data files that were appended to the branch onto `main`, with the properties, in one commit."""
+    iceberg = table.load()
+    transaction = iceberg.newTransaction()
+    append = transaction.newAppend()
+    for file in added_data_files(iceberg, branch):
+        append.appendFile(file)
+    _with_summary(append, summary).commit()
+    _commit(transaction, properties)
+
+
+def publish_deletes(
+    table: TopicTable,
+    changes: Sequence[BranchChange],
+    partitions: set[int],
+    base_snapshot_id: int,
+    properties: Mapping[str, str],
+    summary: Mapping[str, str],
+) -> int:
+    """Replays the delete files of the given partitions onto `main`; returns the new snapshot's id.
+
+    A delete file of an adopted table may be of several logs: there the partitions are all or none.
+
+    A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
+    a data file in which it deletes was rewritten, or got other deletes, since the base snapshot, or when that is gone.
+    """
+    if table.topic.columns is None:
+        changes = [change.of_partitions(partitions) for change in changes]
+    by_position = bool(partitions) and any(str(f.format()) == "PARQUET" for change in changes for f in change.added)
+    for attempt in range(1, REF_ATTEMPTS + 1):
+        iceberg = table.load()
+        since = _same_deletes_since(table, iceberg, base_snapshot_id, changes) if by_position else base_snapshot_id
+        transaction = iceberg.newTransaction()
+        try:
+            if partitions:
+                delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
+                _replay(table, delta, changes, by_position)
+                _with_summary(delta, summary).commit()
+            _commit(transaction, properties)
+            break
+        except Py4JJavaError as e:
+            refused = conflict(e)
+            again = by_position and isinstance(refused, ConflictError) and not lost(e)
+            if not again or attempt == REF_ATTEMPTS:
+                raise refused from None
+        except IllegalArgumentException as e:
+            raise void(e) from None
+    return int(table.load().currentSnapshot().snapshotId())
+
+
+def _same_deletes_since(table: TopicTable, iceberg: Any, base_snapshot_id: int, changes: Sequence[BranchChange]) -> int:
+    """The snapshot that the table is at; the data files that the changes are of have the deletes of the base there.
+
+    Iceberg sees to that by itself with deletion vectors. Of position deletes it knows only whether any came at all,
+    which is right from this snapshot on and too much from the base on. Raises ConflictError.
+    """
+    now = int(iceberg.currentSnapshot().snapshotId())
+    if now == base_snapshot_id:
+        return now
+    if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
+        raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
+    place = table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
+    touched = {str(place(file)) for change in changes for file in change.added}
+    before, after = (_deletes_by_file(iceberg, snapshot_id) for snapshot_id in (base_snapshot_id, now))
+    for path in sorted(touched):
+        if after.get(path) != before.get(path):
+            raise ConflictError(f"{path} was rewritten, or got other deletes, after the round had read it")
+    return now
+
+
+def _deletes_by_file(iceberg: Any, snapshot_id: int) -> dict[str, set[tuple[str, int]]]:
+    files = files_with_deletes(iceberg, snapshot_id)
+    return {str(file.location()): {identity(delete) for delete in deletes} for file, deletes in files}
+
+
+def _replay(table: TopicTable, delta: Any, changes: Sequence[BranchChange], by_position: bool) -> None:
+    """A data file that a round changes has one delete file then: it takes the place of those that the base had."""
+    referenced = table.jvm.java.util.ArrayList()
+    for change in changes:
+        for file in change.removed:
+            delta.removeDeletes(file)
+        for file in change.added:
+            delta.addDeletes(file)
+            referenced.add(table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(file))
+    delta.validateDataFilesExist(referenced)
+    if by_position:
+        delta.validateNoConflictingDeleteFiles()
+
+
+def replace_files(
+    table: TopicTable,
+    branch: str,
+    paths: set[str],
+    base_snapshot_id: int,
+    sequence_number: int,
+    summary: Mapping[str, str],
+) -> int:
+    """Replaces data files by those on the branch; the new ones keep the sequence number by which a round knew
+    the old. Returns how many files are new. Raises ConflictError when an old file has changed meanwhile."""
+    iceberg = table.load()
+    added = added_data_files(iceberg, branch)
+    rewrite = iceberg.newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
+    old = [pair for pair in files_with_deletes(iceberg, base_snapshot_id) if str(pair[0].location()) in paths]
+    for file, deletes in old:
+        rewrite.deleteFile(file)
+        require_own_deletes(table.jvm, file, deletes)
+        for delete in deletes:
+            rewrite.deleteFile(delete)
+    for file in added:
+        rewrite.addFile(file)
+    try:
+        _with_summary(rewrite, summary).commit()
+    except Py4JJavaError as e:
+        raise conflict(e) from None
+    return len(added)
+
+
+def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
+    """Makes `main` the snapshot that `plan` names, with the appends that it keeps; returns the new snapshot's id.
+
+    `plan` gets main's history, newest first, and the table's properties. One commit, and only onto the metadata
+    that was planned on: with whatever another writer commits meanwhile it is planned anew. Raises ConflictError
+    when others were faster every time.
+    """
+    for attempt in range(1, REF_ATTEMPTS + 1):
+        transaction = table.load().newTransaction()
+        iceberg = transaction.table()
+        wanted = plan(list(history(iceberg)), texts(iceberg.properties()))
+        appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in wanted.appends]
+        _go_back(table, transaction, wanted.to_snapshot_id)
+        _with_summary(transaction.newFastAppend(), wanted.summary).commit()
+        for snapshot, files in appends:
+            append = transaction.newFastAppend()
+            for file in files:
+                append.appendFile(file)
+            _with_summary(append, own_entries(texts(snapshot.summary()))).commit()
+        _set(transaction, wanted.properties, wanted.removed)
+        try:
+            # not commitTransaction: that would lay the change onto whatever came in between
+            transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
+        except Py4JJavaError as e:
+            if attempt == REF_ATTEMPTS or not lost(e):
+                raise conflict(e) from None
+        else:
+            return int(transaction.currentMetadata().currentSnapshot().snapshotId())
+        time.sleep(random.uniform(0.02, 0.1) * attempt)
+    raise AssertionError("unreachable: the last attempt raises")
+
+
+def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> None:
+    """`main` at the snapshot, or at none, as it was before its first commit: there Iceberg has no call for that."""
+    if snapshot_id is not None:
+        transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
+        return
+    operations = transaction.table().operations()
+    now = operations.current()
+    before = table.jvm.org.apache.iceberg.TableMetadata.buildFrom(now).removeRef("main").build()
+    operations.commit(now, before)
+
+
+def _commit(transaction: Any, properties: Mapping[str, str]) -> None:
+    _set(transaction, properties)
+    transaction.commitTransaction()
+
+
+def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str] = ()) -> None:
+    update = transaction.updateProperties()
+    for key, value in properties.items():
+        update.set(key, value)
+    for key in removed:
+        update.remove(key)
+    update.commit()
+
+
+def _with_summary(update: Any, summary: Mapping[str, str]) -> Any:
+    for key, value in summary.items():
+        update.set(key, value)
+    return update

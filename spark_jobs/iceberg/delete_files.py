@@ -1,0 +1,156 @@
+"""Delete files of one data file each, read and written through the table's own IO: all positions that it has lost.
+
+Of format version 3 they are deletion vectors, those of a round in one Puffin file. Of version 2, where a sink knows no
+other, they are position deletes in Parquet, one small file for a data file.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from cleantail.adopt.adoption import VECTORS_VERSION
+from cleantail.errors import TableError
+from cleantail.lake.delete_entries import REWRITE
+from cleantail.lake.position_deletes import PATH_ID, positions_of_file
+from spark_jobs.iceberg.log_files import FIELD_ID, Deletes
+from spark_jobs.iceberg.positions import positions_of, vector_blob
+
+POS_ID = 2_147_483_545
+"""With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""
+WRITERS = 8
+"""Small files of version 2 that are written at a time."""
+
+Lost = tuple[Any, BitMap64]
+"""A data file, and everything that it has lost."""
+
+
+def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
+    """One Iceberg `DeleteFile` for each, in the same order; nothing is committed."""
+    if format_version(table) >= VECTORS_VERSION:
+        return _write_vectors(jvm, table, lost)
+    files = jvm.org.apache.iceberg.FileFormat.PARQUET
+    places = jvm.org.apache.iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(files).suffix("deletes").build()
+    with ThreadPoolExecutor(WRITERS) as threads:
+        return list(threads.map(lambda one: _write_positions(jvm, table, places, *one), lost))
+
+
+def read_deletes(table: Any, delete_file: Any, data_file: Any) -> BitMap64:
+    """The positions of the data file that the delete file names. Raises TableError where it cannot be read."""
+    if delete_file.contentOffset() is None:
+        location = str(delete_file.location())
+        content = _content(table, location, 0, int(delete_file.fileSizeInBytes()))
+        return positions_in(content, str(data_file.location()), location)
+    place = vector_place(delete_file)
+    return positions_of(_content(table, place.path, place.start, place.length), place.path)
+
+
+def vector_place(delete_file: Any) -> Deletes:
+    """Raises TableError where it is no deletion vector."""
+    path = str(delete_file.location())
+    if delete_file.contentOffset() is None:
+        raise TableError(f"{path} is no deletion vector. {REWRITE}")
+    start, length = int(delete_file.contentOffset()), int(delete_file.contentSizeInBytes())
+    return Deletes(path, start, length, int(delete_file.recordCount()))
+
+
+def format_version(table: Any) -> int:
+    return int(table.operations().current().formatVersion())
+
+
+def position_file(data_file: str, positions: BitMap64) -> bytes:
+    """A position delete file: (file_path, pos), ascending, as the specification asks."""
+    pos = np.fromiter(positions, dtype=np.int64, count=len(positions))
+    path = pa.DictionaryArray.from_arrays(np.zeros(len(pos), dtype=np.int32), [data_file])
+    schema = pa.schema([_field("file_path", pa.string(), PATH_ID), _field("pos", pa.int64(), POS_ID)])
+    written = io.BytesIO()
+    rows = pa.Table.from_arrays([path.cast(pa.string()), pa.array(pos)], schema=schema)
+    pq.write_table(
+        rows, written, compression="zstd", use_dictionary=["file_path"], column_encoding={"pos": "DELTA_BINARY_PACKED"}
+    )
+    return written.getvalue()
+
+
+def _field(name: str, kind: pa.DataType, number: int) -> pa.Field:
+    return pa.field(name, kind, nullable=False, metadata={FIELD_ID: str(number).encode()})
+
+
+def positions_in(content: bytes, data_file: str, where: str) -> BitMap64:
+    """The positions of a data file in a position delete file. Raises TableError, naming `where`, when it is damaged."""
+    return BitMap64(positions_of_file(io.BytesIO(content), data_file, where).astype(np.uint64))
+
+
+def _content(table: Any, path: str, start: int, length: int) -> bytes:
+    stream = table.io().newInputFile(path).newStream()
+    try:
+        stream.seek(start)
+        return bytes(stream.readNBytes(length))
+    finally:
+        stream.close()
+
+
+def _write_positions(jvm: Any, table: Any, places: Any, file: Any, positions: BitMap64) -> Any:
+    """A small file of its own, with bounds, by which readers of every age know that it is of one data file."""
+    data_file = str(file.location())
+    content = position_file(data_file, positions)
+    place = places.newOutputFile().encryptingOutputFile()
+    stream = place.create()
+    try:
+        stream.write(content)
+    finally:
+        stream.close()
+    low, high = (_bounds(jvm, data_file, pos) for pos in (positions.min(), positions.max()))
+    metrics = jvm.org.apache.iceberg.Metrics(len(positions), None, None, None, None, low, high)
+    builder = _builder(jvm, table, file).withFormat(jvm.org.apache.iceberg.FileFormat.PARQUET)
+    builder = builder.withPath(place.location()).withFileSizeInBytes(len(content))
+    return builder.withMetrics(metrics).build()
+
+
+def _bounds(jvm: Any, data_file: str, pos: int) -> Any:
+    """Field id -> value, serialized as Iceberg's specification has it."""
+    made, wrap = jvm.java.util.HashMap(), jvm.java.nio.ByteBuffer.wrap
+    made.put(PATH_ID, wrap(data_file.encode()))
+    made.put(POS_ID, wrap(struct.pack("<q", pos)))
+    return made
+
+
+def _write_vectors(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
+    iceberg = jvm.org.apache.iceberg
+    factory = iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(iceberg.FileFormat.PUFFIN).build()
+    place = factory.newOutputFile().encryptingOutputFile()
+    writer = iceberg.puffin.Puffin.write(place).createdBy("Cleantail").build()
+    blobs = [writer.write(_blob(jvm, file, positions)) for file, positions in lost]
+    writer.close()
+    size, path = writer.fileSize(), place.location()
+    added = []
+    for (file, positions), blob in zip(lost, blobs, strict=True):
+        builder = _builder(jvm, table, file).withFormat(iceberg.FileFormat.PUFFIN).withPath(path)
+        builder = builder.withFileSizeInBytes(size).withRecordCount(len(positions))
+        added.append(builder.withContentOffset(blob.offset()).withContentSizeInBytes(blob.length()).build())
+    return added
+
+
+def _builder(jvm: Any, table: Any, file: Any) -> Any:
+    """Of a delete file of this data file."""
+    spec = table.specs().get(file.specId())
+    builder = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(spec).ofPositionDeletes()
+    return builder.withPartition(file.partition()).withReferencedDataFile(file.location())
+
+
+def _blob(jvm: Any, file: Any, positions: BitMap64) -> Any:
+    java = jvm.java
+    fields, properties = java.util.ArrayList(), java.util.HashMap()
+    fields.add(jvm.org.apache.iceberg.MetadataColumns.ROW_POSITION.fieldId())
+    properties.put("referenced-data-file", str(file.location()))
+    properties.put("cardinality", str(len(positions)))
+    data = java.nio.ByteBuffer.wrap(vector_blob(positions))
+    kind = jvm.org.apache.iceberg.puffin.StandardBlobTypes.DV_V1
+    return jvm.org.apache.iceberg.puffin.Blob(kind, fields, -1, -1, data, None, properties)

@@ -1,0 +1,52 @@
+"""What Iceberg's refusals mean: another commit came first, or made a result void."""
+
+from __future__ import annotations
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
+
+from cleantail.errors import ConflictError
+
+REF_ATTEMPTS = 20
+"""How often a change of `main` or of a branch is tried while others commit."""
+NOT_ANCESTOR = "is not an ancestor"
+"""What Iceberg says of a commit whose base is not in main's history any more."""
+MUST_BE_VECTORS = "Must use DVs"
+"""What it says of position deletes for a table of format version 3."""
+
+
+def java_message(error: Py4JJavaError) -> str:
+    """What the JVM said, without its stack."""
+    exception = error.java_exception
+    return f"{exception.getClass().getSimpleName()}: {str(exception.getMessage()).splitlines()[0]}"
+
+
+def lost(error: Py4JJavaError) -> bool:
+    """Another commit came first; the same change can be tried again on the table as it is now."""
+    return "CommitFailedException" in _kinds(error)
+
+
+def conflict(error: Py4JJavaError) -> Exception:
+    """A ConflictError where Iceberg refused the commit because of what others committed, else the error itself."""
+    same: Exception = error
+    if "ValidationException" in _kinds(error) or lost(error):
+        return ConflictError(f"the table changed in a way that makes this result void: {java_message(error)}")
+    return same
+
+
+def void(error: IllegalArgumentException) -> Exception:
+    """The same of what Iceberg calls an illegal argument; PySpark's class of Java's."""
+    if NOT_ANCESTOR in str(error):
+        return ConflictError(f"what the round read was rolled back, which makes its result void: {error}")
+    if MUST_BE_VECTORS in str(error):
+        return ConflictError(f"the table was upgraded after the round had begun, which makes its result void: {error}")
+    return error
+
+
+def _kinds(error: Py4JJavaError) -> set[str]:
+    """Names of the exception and its causes: Iceberg's actions wrap what a commit raises."""
+    kinds, cause = set(), error.java_exception
+    while cause is not None:
+        kinds.add(str(cause.getClass().getSimpleName()))
+        cause = cause.getCause()
+    return kinds

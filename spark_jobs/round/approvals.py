@@ -1,0 +1,118 @@
+"""What a checked round needs where it waits for a person: why, a sample of what would go, and what a "no" leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic_table import KEY, OFFSET, PARTITION
+from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.log.work_units import WorkUnit
+from cleantail.rounds.approval import Rejection, after_rejection, holds_of
+from cleantail.rounds.failed_branches import replaced
+from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
+from cleantail.rounds.record_places import Going
+from spark_jobs.engine.transforms.winners import below_end
+from spark_jobs.iceberg.changes import texts
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.vectors import FILE, POS, with_place
+from spark_jobs.round.evidence import append_answer, has_answer
+from spark_jobs.round.failed_logs import keep_failed, kind_of, quarantined
+
+SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
+KEPT = "kept_offset"
+
+
+def with_holds(table: TopicTable, checked: dict[str, Any]) -> dict[str, Any]:
+    """The checked round with `holds`: empty where it may be published at once."""
+    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
+    return checked | {"holds": [asdict(hold) for hold in holds_of(table.topic, checked["measures"], passed)]}
+
+
+def with_sample(table: TopicTable, checked: dict[str, Any], units: Sequence[WorkUnit]) -> dict[str, Any]:
+    """The checked round with `sample`: empty where nobody is asked."""
+    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
+    return checked | {"sample": sample_of(table, units, passed) if checked["holds"] else []}
+
+
+def sample_of(table: TopicTable, units: Sequence[WorkUnit], partitions: set[int]) -> list[dict[str, Any]]:
+    """Which records the branches remove: the lowest offsets of each log. Keys never leave Spark: who has to see what
+    goes reads it from the table (`cleantail.lake.records.shown_records`)."""
+    rows: list[dict[str, Any]] = []
+    for unit in units:
+        logs = [w.partition for w in unit.partitions if w.partition in partitions]
+        if logs and len(rows) < SAMPLE_RECORDS:
+            sampled = _removed(table, unit, logs).limit(SAMPLE_RECORDS - len(rows))
+            found = _with_kept(table, unit, logs, sampled).collect()
+            rows += [Going(row[PARTITION], row[OFFSET], row[KEPT]).as_json() for row in found]
+    return sorted(rows, key=lambda r: (r["partition"], r["offset"]))
+
+
+def _with_kept(table: TopicTable, unit: WorkUnit, logs: list[int], sampled: DataFrame) -> DataFrame:
+    """The sample with the offset of the record of the same key that the round leaves in its log: null where none is,
+    of a tombstone that has expired, say. One more scan of keys, in a round that waits for a person anyway."""
+    works = [w for w in unit.partitions if w.partition in logs]
+    left = below_end(table.at_branch(unit.branch), works)
+    kept = left.select(F.col(PARTITION).alias("kept_partition"), F.col(KEY).alias("kept_key"), OFFSET)
+    of_key = kept.groupBy("kept_partition", "kept_key").agg(F.max(OFFSET).alias(KEPT))
+    few = F.broadcast(sampled.select(PARTITION, KEY).distinct())
+    same = (F.col(PARTITION) == F.col("kept_partition")) & (F.col(KEY) == F.col("kept_key"))
+    winners = of_key.join(few, same, "left_semi")
+    return sampled.join(F.broadcast(winners), same, "left").select(PARTITION, OFFSET, KEPT)
+
+
+def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
+    """(partition, offset, key) of the sample: which they are is found first, without keys."""
+    base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
+    inside = F.col(PARTITION).isin(logs)
+    left = with_place(branch.where(inside))
+    gone = with_place(base.where(inside), PARTITION, OFFSET).join(left, [FILE, POS], "left_anti")
+    rank = F.row_number().over(Window.partitionBy(PARTITION).orderBy(OFFSET, FILE, POS))
+    found = gone.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank").collect()
+    places = [(F.xxhash64("_file") == r[FILE]) & (F.col(POS) == r[POS]) for r in found[:SAMPLE_RECORDS]]
+    offsets = sorted({r[OFFSET] for r in found})
+    sampled = base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, places, F.lit(False)))
+    return sampled.select(PARTITION, OFFSET, KEY)
+
+
+def set_aside(
+    table: TopicTable, platform: Platform, checked: dict[str, Any], rejection: Rejection | None, why: str = ""
+) -> dict[str, Any]:
+    """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
+    where a person said no. Nothing else of any log's state changes. A task that died and is tried again does it
+    once. `why` is told where it is not a person's answer."""
+    before = states_of_properties(texts(table.load().properties()), table.name)
+    units = [WorkUnit.from_json(unit) for unit in checked["units"]]
+    kept = keep_failed(table, checked, units)
+    new = quarantined(checked, units, before, kept, platform.cleaner.log_cleaner_backoff_ms)
+    green = sorted(v["partition"] for v in checked["verdicts"] if v["passed"])
+    if rejection:
+        pause_ms = table.topic.config.cleantail_approval_pause_ms
+        works = [w for unit in units for w in unit.partitions if w.partition in green]
+        for work in works:
+            state, kind = before.get(work.partition, PartitionState()), kind_of(work, checked)
+            new[work.partition] = after_rejection(state, kind, rejection, pause_ms)
+    outcome = REJECTED if rejection else WITHDRAWN
+    if has_answer(table, platform, checked, outcome):
+        new = {}
+    else:
+        table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
+        append_answer(table, platform, checked, outcome, rejection.reason if rejection else why)
+    table.drop_branches([*(unit.branch for unit in units), *replaced(before, new)])
+    return {
+        "ok": len(green) == len(checked["verdicts"]),
+        "round": checked["round"],
+        "kind": checked["kind"],
+        "published": [],
+        "held_back": sorted(v["partition"] for v in checked["verdicts"] if not v["passed"]),
+        "rejected": green if rejection else [],
+        "reason": rejection.reason if rejection else "",
+        "verdicts": checked["verdicts"],
+    }

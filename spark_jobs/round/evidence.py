@@ -1,0 +1,219 @@
+"""The evidence: what checks found and what became of the rounds, in an Iceberg table of its own beside the topics.
+
+Written through PyIceberg: a Spark job for a row a log took longer than all its checks. Meaning of the outcomes:
+cleantail.rounds.past_rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.lake.catalogs import open_catalog
+from cleantail.rounds.approval import heads_of
+from cleantail.rounds.checked_rounds import CHECKED_ROUND, parts_of
+from cleantail.rounds.history import OPERATION
+from cleantail.rounds.past_rounds import CHECKED, CHECKS, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.rounds.record_places import sample_column
+from cleantail.rounds.rollback import ROUND
+from cleantail.rounds.task_runs import columns_of
+from spark_jobs.iceberg.changes import history
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.quality.findings import Finding
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+logger = logging.getLogger("cleantail.evidence")
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("round", pa.string()),
+        ("kind", pa.string()),
+        ("outcome", pa.string()),
+        ("note", pa.string()),
+        ("now_ms", pa.int64()),
+        ("checked_at_ms", pa.int64()),
+        ("base_snapshot_id", pa.int64()),
+        ("head_snapshot_id", pa.int64()),
+        ("first_dirty_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("records_in", pa.int64()),
+        ("records_out", pa.int64()),
+        ("tombstones_in", pa.int64()),
+        ("tombstones_out", pa.int64()),
+        ("deleted", pa.string()),
+        ("freed_bytes", pa.int64()),
+        ("passed", pa.bool_()),
+        ("checks", pa.string()),
+        ("dag_id", pa.string()),
+        ("run_id", pa.string()),
+        ("task_id", pa.string()),
+        ("began_ms", pa.int64()),
+        ("saved_bytes", pa.int64()),
+        (CHECKED_ROUND, pa.string()),
+        ("sample", pa.string()),
+    ]
+)
+PROPERTIES = {
+    "format-version": "2",
+    "commit.retry.num-retries": "20",  # rounds of many topics append at the same time
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+SNAPSHOTS_KEPT = 20
+DEAD_AFTER_MS = 5_000
+"""A live publisher tells what became of its round within a fraction of this after its commit."""
+MAY_BE_UNKNOWN = ("began_ms", "saved_bytes")
+"""Numbers that are null where nobody knows them: 0 would be a statement."""
+EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not in MAY_BE_UNKNOWN} | {
+    "note": "",
+    "deleted": "{}",
+    "passed": True,
+    "checks": "[]",
+    "sample": "[]",
+}
+"""What a row says of itself where it says nothing else."""
+
+
+def append_evidence(
+    table: TopicTable, platform: Platform, result: Mapping[str, Any], findings: Sequence[Finding]
+) -> None:
+    """One row a log of the checked round, which publish goes by. `deleted` (by reason), `checks` and `sample` are JSON;
+    none of them says what a record holds."""
+    evidence = evidence_table(platform)
+    append_rows(evidence, table, [*_untold(evidence, table), *checked_rows(result, findings)])
+
+
+def checked_rows(result: Mapping[str, Any], findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """What a check has found, a row for each log."""
+    verdicts = {v["partition"]: v for v in result["verdicts"]}
+    parts, rows = parts_of(result), []
+    for row in _measured(result):
+        passed = verdicts[row["partition"]]["passed"]
+        checks = [asdict(f) for f in findings if f.partition == row["partition"]]
+        row |= {"outcome": CHECKED if passed else HELD_BACK, "passed": passed, "checks": json.dumps(checks)}
+        row["sample"] = sample_column(result["sample"], row["partition"])
+        rows.append(row | {CHECKED_ROUND: parts[row["partition"]]})
+    return rows
+
+
+def append_answer(
+    table: TopicTable, platform: Platform, checked: Mapping[str, Any], outcome: str, note: str = ""
+) -> None:
+    """What became of the logs that passed, one row each. Of one that was not published every record is still there."""
+    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
+    rows = [row | {"outcome": outcome, "note": note} for row in _measured(checked) if row["partition"] in passed]
+    if outcome != PUBLISHED:
+        rows = [row | {"records_out": row["records_in"], "tombstones_out": row["tombstones_in"]} for row in rows]
+    append_rows(evidence_table(platform), table, rows)
+
+
+def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_ms: int) -> None:
+    """One row for the topic, so that what was freed is still known when the snapshots that tell it have expired."""
+    row = {"partition": None, "round": "", "kind": RECLAIM, "outcome": PUBLISHED}
+    append_rows(evidence_table(platform), table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
+
+
+def _untold(evidence: Table, table: TopicTable) -> list[dict[str, Any]]:
+    """What became of the newest round on `main`, where the process that published it died before it could tell."""
+    commit = next((c for c in history(table.load()) if c.is_round), None)
+    if commit is None or time.time() * 1000 - commit.at_ms < DEAD_AFTER_MS:
+        return []
+    wanted = {"topic": table.topic.topic, "round": commit.summary.get(ROUND), "kind": commit.summary[OPERATION]}
+    rows = rows_of(evidence, wanted)
+    if any(row["outcome"] not in CHECKS for row in rows):
+        return []
+    last = {row["partition"]: row for row in sorted(rows, key=lambda r: r["checked_at_ms"])}
+    told = {"outcome": PUBLISHED, "checks": "[]", CHECKED_ROUND: None, "checked_at_ms": int(time.time() * 1000)}
+    return [row | told for row in last.values() if row["outcome"] == CHECKED]
+
+
+def rows_of(evidence: Table, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows that have all these values."""
+    from pyiceberg.expressions import And, EqualTo
+
+    condition = And(*(EqualTo(name, value) for name, value in wanted.items()))
+    rows: list[dict[str, Any]] = evidence.scan(row_filter=condition).to_arrow().to_pylist()
+    return rows
+
+
+def has_answer(table: TopicTable, platform: Platform, checked: Mapping[str, Any], outcome: str) -> bool:
+    """Whether append_answer has told this of the round before. A round that was made anew may have the same name, but
+    its branches have snapshots of their own."""
+    wanted = {"topic": table.topic.topic, "round": checked["round"], "kind": checked["kind"], "outcome": outcome}
+    told = {row["head_snapshot_id"] for row in rows_of(evidence_table(platform), wanted)}
+    return not told.isdisjoint(heads_of(checked))
+
+
+def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A row for each log of a checked round, without what is said of it."""
+    works = {w["partition"]: (unit, w) for unit in result["units"] for w in unit["partitions"]}
+    for measure in result["measures"]:
+        unit, work = works[measure["partition"]]
+        yield {
+            "partition": measure["partition"],
+            "round": result["round"],
+            "kind": result["kind"],
+            "now_ms": unit["now_ms"],
+            "base_snapshot_id": unit["base_snapshot_id"],
+            "head_snapshot_id": unit["head_snapshot_id"],
+            "first_dirty_offset": work["first_dirty_offset"],
+            "end_offset": work["end_offset"],
+            **{name: measure[name] for name in ("records_in", "records_out", "tombstones_in", "tombstones_out")},
+            "deleted": json.dumps(measure["deleted"]),
+            "began_ms": unit.get("began_ms"),
+            "saved_bytes": unit["counts"].get("saved_bytes", {}).get(str(measure["partition"])),
+        }
+
+
+def append_rows(evidence: Table, table: TopicTable, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Rows about the topic in one commit, with who writes and when; what a row does not say is empty."""
+    common = EMPTY | columns_of(os.environ) | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
+    made = pa.Table.from_pylist([{**common, **row} for row in rows], SCHEMA)
+    if made.num_rows:
+        evidence.append(made)
+        _forget_old_snapshots(evidence)
+
+
+def _forget_old_snapshots(evidence: Table) -> None:
+    """Every commit costs time for each snapshot in the metadata; nobody asks for an older state of a table to which
+    rows are only added. The rows stay, and the files that only old snapshots have go with evidence_upkeep."""
+    oldest_first = sorted(evidence.metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    if len(oldest_first) <= 2 * SNAPSHOTS_KEPT:
+        return
+    old = [snapshot.snapshot_id for snapshot in oldest_first[:-SNAPSHOTS_KEPT]]
+    try:
+        evidence.maintenance.expire_snapshots().by_ids(old).commit()
+    except Exception as e:  # PyIceberg raises a ValueError where another round was faster; the rows are there anyway
+        logger.info("old snapshots of the evidence are left for a later round: %s", e)
+
+
+def evidence_table(platform: Platform) -> Table:
+    """The evidence table, made where there is none, with all columns of this version."""
+    from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+
+    catalog, namespace = open_catalog(platform, os.environ), platform.catalog.namespace
+    try:
+        table = catalog.load_table(f"{namespace}.{EVIDENCE}")
+    except NoSuchTableError:
+        catalog.create_namespace_if_not_exists(namespace)
+        table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)
+    while set(SCHEMA.names) - set(table.schema().column_names):  # made by an earlier version
+        try:
+            with table.update_schema() as update:
+                update.union_by_name(SCHEMA)
+        except CommitFailedException:  # another round was faster
+            table.refresh()
+    return table

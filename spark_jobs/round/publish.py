@@ -1,0 +1,195 @@
+"""Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`.
+
+What passed, what was measured and where the branches were is read from the evidence that the check wrote, and who
+approved it from what was answered: `--told`, which came through Airflow's database, only says which round is meant,
+and where it says something else than the evidence nothing is published (exit code 5).
+
+A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
+branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
+unit touches. Appends to `main` meanwhile do not matter. Where another writer rewrote or deleted what the round had
+read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever
+half published.
+
+A round that waits for approval is published once one of the topic's approvers has said yes to exactly what was
+checked (cleantail.rounds.answers), as it was checked or not at all (exit code 5), and dropped where the answer is no.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from cleantail.config.platform import Platform
+from cleantail.errors import ConflictError, HeldError
+from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.log.round_state import EXPIRE, after_expiry, after_round
+from cleantail.log.work_units import WorkUnit
+from cleantail.rounds.approval import held_message
+from cleantail.rounds.failed_branches import replaced
+from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
+from cleantail.rounds.past_rounds import PUBLISHED
+from cleantail.rounds.rollback import APPROVED_BY, BEFORE, packed
+from spark_jobs.engine.deleted_versions import remember
+from spark_jobs.iceberg.changes import texts
+from spark_jobs.iceberg.commits import publish_deletes
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.approvals import set_aside
+from spark_jobs.round.evidence import append_answer, has_answer
+from spark_jobs.round.failed_logs import drop_unnamed, keep_failed, quarantined
+from spark_jobs.round.keyless import move_keyless
+from spark_jobs.round.latest_view import ensure_latest_view
+from spark_jobs.round.published_rounds import identity_of, published_as, result_of
+
+logger = logging.getLogger("cleantail.publish")
+
+
+def publish_round(
+    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None = None
+) -> dict[str, Any]:
+    """Commits the green logs of a checked round, once: a try that died after the commit is taken up. Raises
+    ConflictError, with nothing published, when the table changed under the round, and HeldError when it waits for
+    approval and nobody has given it."""
+    if before := published_before(table, platform, checked):
+        return before
+    if checked["holds"] and approved_by is None:
+        raise HeldError(held_message(checked["topic"], checked["holds"]))
+    try:
+        return _publish(table, platform, checked, approved_by)
+    except ConflictError:
+        if meanwhile := published_before(table, platform, checked):
+            return meanwhile
+        raise
+
+
+def _publish(table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None) -> dict[str, Any]:
+    green = {v["partition"] for v in checked["verdicts"] if v["passed"]}
+    red = {v["partition"]: v for v in checked["verdicts"] if not v["passed"]}
+    for waiting in (v for v in red.values() if "waits_for" in v):
+        logger.warning(
+            "partition %s waits: logs %s failed, and share files", waiting["partition"], waiting["waits_for"]
+        )
+    units = [WorkUnit.from_json(unit) for unit in checked["units"]]
+    if table.topic.config.cleantail_keyless_policy == "quarantine" and checked["kind"] == "compact":
+        move_keyless(table, units, green)
+    if checked["kind"] == EXPIRE:
+        remember(table, units, green)
+    _require_as_checked(table, checked)
+    kept = keep_failed(table, checked, units)
+    before = states_of_properties(texts(table.load().properties()), table.name)
+    after = _next_states(table, checked, units, green, before)
+    after |= quarantined(checked, units, before, kept, platform.cleaner.log_cleaner_backoff_ms)
+    properties = _as_properties(checked, after)
+    try:
+        snapshot_id = _commit(table, checked, units, green, before, properties, approved_by)
+    except ConflictError:
+        drop_unnamed(table, kept.values())
+        raise
+    append_answer(table, platform, checked, PUBLISHED)
+    _tidy(table, [*(unit.branch for unit in units), *replaced(before, after)])
+    ensure_latest_view(table)
+    return result_of(table, checked, snapshot_id)
+
+
+def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
+    """Raises ConflictError where a branch is gone or changed, or a later round has published meanwhile: a checkpoint
+    without its deletes, or an older one over a newer, would leave superseded records for good."""
+    iceberg = table.load()
+    states = states_of_properties(texts(iceberg.properties()), table.name)
+    for unit in checked["units"]:
+        table.require_head(unit["branch"], unit["head_snapshot_id"])
+        base = iceberg.snapshot(unit["base_snapshot_id"])
+        if base is None:
+            raise ConflictError(f"snapshot {unit['base_snapshot_id']} that round {checked['round']} read has expired")
+        for work in unit["partitions"]:
+            state = states.get(work["partition"], PartitionState())
+            if state.known_sequence_number > int(base.sequenceNumber()):
+                raise ConflictError(f"partition {work['partition']} had a later round than {checked['round']}")
+
+
+def _next_states(
+    table: TopicTable,
+    checked: dict[str, Any],
+    units: list[WorkUnit],
+    green: set[int],
+    states: dict[int, PartitionState],
+) -> dict[int, PartitionState]:
+    """The states of the published logs after the round."""
+    iceberg = table.load()
+    measures = {m["partition"]: m for m in checked["measures"]}
+    after: dict[int, PartitionState] = {}
+    for unit in units:
+        sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())
+        for work in unit.partitions:
+            if work.partition not in green:
+                continue
+            state, measure = states.get(work.partition, PartitionState()), measures[work.partition]
+            if checked["kind"] == EXPIRE:
+                after[work.partition] = after_expiry(state, work, measure, unit.now_ms)
+            else:
+                after[work.partition] = after_round(state, work, measure, sequence_number, unit.now_ms)
+    return after
+
+
+def _as_properties(checked: dict[str, Any], states: dict[int, PartitionState]) -> dict[str, str]:
+    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
+    if checked["kind"] != EXPIRE and (last := LastCompaction.of_round(checked["units"], checked["measures"])):
+        properties[PROPERTY_COMPACTION] = last.as_json()
+    return properties
+
+
+def _commit(
+    table: TopicTable,
+    checked: dict[str, Any],
+    units: list[WorkUnit],
+    green: set[int],
+    states: dict[int, PartitionState],
+    properties: dict[str, str],
+    approved_by: str | None,
+) -> int:
+    """One transaction: delete files of all green logs, their new state, the quarantine of the red ones."""
+    changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
+    before = {p: states.get(p) for p in sorted(green)}
+    summary = identity_of(checked) | {BEFORE: packed(before)}
+    summary |= {APPROVED_BY: approved_by} if approved_by and checked["holds"] else {}
+    return publish_deletes(table, changes, green, units[0].base_snapshot_id, properties, summary)
+
+
+def publish_approved(
+    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str
+) -> dict[str, Any]:
+    """Exactly what the person saw, or nothing: a round that started over would be another one. Raises HeldError."""
+    known = {name: checked[name] for name in ("verdicts", "measures")}
+    try:
+        return publish_round(table, platform, checked, approved_by) | known
+    except ConflictError as e:
+        set_aside(table, platform, checked, None, str(e))
+        raise HeldError(
+            f"{checked['topic']}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
+            f"{e}. The next run makes the round anew and asks again"
+        ) from None
+
+
+def published_before(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any] | None:
+    """Finishes what an earlier try of this task left undone when it died after its commit; returns its result.
+
+    Returns None where no try has published the round. A failed branch that the round has replaced goes when its own
+    time has passed.
+    """
+    snapshot_id = published_as(table, checked)
+    if snapshot_id is None:
+        return None
+    if not has_answer(table, platform, checked, PUBLISHED):
+        append_answer(table, platform, checked, PUBLISHED)
+    _tidy(table, [unit["branch"] for unit in checked["units"]])
+    ensure_latest_view(table)
+    return result_of(table, checked, snapshot_id)
+
+
+def _tidy(table: TopicTable, branches: Sequence[str]) -> None:
+    """After the commit: what is still there is dropped when it is stale, and no reason to say that nothing was
+    published."""
+    try:
+        table.drop_branches(branches)
+    except ConflictError as e:
+        logger.warning("branches of the round are left for later: %s", e)

@@ -1,0 +1,116 @@
+"""The floors of the house (docs/architecture.md): what may import what, how large a folder and a file may be.
+
+Read from the source, imports inside of functions included. There is no list of exceptions.
+"""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FLOORS = (
+    ("cleantail.errors", "cleantail.human"),
+    ("cleantail.home", "cleantail.config"),
+    ("cleantail.sources", "cleantail.log"),
+    ("cleantail.rounds",),
+    ("cleantail.lake",),
+    ("cleantail.watch", "cleantail.whatif", "cleantail.adopt", "cleantail.kafka", "cleantail.api"),
+    ("spark_jobs.iceberg", "spark_jobs.quality"),
+    ("spark_jobs.engine",),
+    ("spark_jobs.round",),
+    ("spark_jobs",),
+    ("cleantail.cli",),
+    ("cleantail_airflow",),
+    ("topic_dag", "embedded_airflow"),
+    ("cleantail_topics", "cleantail_broken_topics"),
+)
+"""From the ground up. What stands beside each other does not import each other."""
+MOST_MODULES, MOST_LINES = 16, 250
+TABLES = ("cleantail.config.settings.kafka_configs",)
+"""Tables of configuration may be as long as what they list."""
+
+
+def _files():
+    for folder, base in (
+        ("cleantail", ROOT),
+        ("spark_jobs", ROOT),
+        ("cleantail_airflow", ROOT / "plugins"),
+        ("embedded_airflow", ROOT),
+    ):
+        yield from ((base, file) for file in sorted((base / folder).rglob("*.py")))
+    yield from ((ROOT / "dags", file) for file in sorted((ROOT / "dags").glob("*.py")))
+
+
+@cache
+def modules():
+    """Module -> the syntax tree of its file."""
+    trees = {}
+    for base, file in _files():
+        parts = file.relative_to(base).with_suffix("").parts
+        trees[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(file.read_text())
+    return trees
+
+
+@cache
+def imports():
+    """Module -> the modules of ours that it imports, anywhere in its file."""
+    known = modules()
+    graph = {name: set() for name in known}
+    for name, tree in known.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                assert node.level == 0, f"{name} imports relatively"
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    graph[name] |= {whole} & known.keys() or {node.module} & known.keys()
+            elif isinstance(node, ast.Import):
+                graph[name] |= {alias.name for alias in node.names} & known.keys()
+    return graph
+
+
+def floor(module):
+    """The number of its floor, and the name of its room there."""
+    rooms = ((number, room) for number, floor in enumerate(FLOORS) for room in floor)
+    inside = [(number, room) for number, room in rooms if module == room or module.startswith(f"{room}.")]
+    assert inside, f"{module} stands on no floor"
+    return max(inside, key=lambda place: len(place[1]))
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if name != "cleantail"])
+def test_a_module_imports_only_what_is_in_its_room_or_below(module):
+    number, room = floor(module)
+    above = {other for other in imports()[module] if floor(other)[1] != room and floor(other)[0] >= number}
+    assert not above
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {name: set(others) for name, others in imports().items()}
+    while free := [name for name, others in graph.items() if not others]:
+        for name in free:
+            del graph[name]
+        for others in graph.values():
+            others -= set(free)
+    assert graph == {}
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({file.parent for _, file in _files()}), ids=lambda f: str(f.relative_to(ROOT))
+)
+def test_a_folder_has_few_modules(folder):
+    assert len([file for file in folder.glob("*.py") if file.name != "__init__.py"]) <= MOST_MODULES
+
+
+def lines(module):
+    return len((next(file for base, file in _files() if _named(base, file) == module)).read_text().splitlines())
+
+
+def _named(base, file):
+    parts = file.relative_to(base).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if name not in TABLES])
+def test_a_module_has_one_thing_in_it(module):
+    assert lines(module) <= MOST_LINES
