@@ -50,7 +50,9 @@ def test_the_way_of_a_newcomer(office, visit):
     text = page_of(office, page, "payments").inner_text("body")
     assert "In quarantine" in text
     assert "expect_column_values_to_match_regex" in text
-    assert "9 is no letter" in text
+    assert "9 is no letter" not in text  # what records hold is shown to whoever asks for it
+    page.get_by_role("link", name="Show the records").first.click()
+    page.get_by_text("9 is no letter").first.wait_for(timeout=SLOW_MS)
     on_tab(office, page, "payments")
     shoot(page, "topic-page")
     shows_where_and_what(page_of(office, page, "payments"))
@@ -85,7 +87,12 @@ def test_a_held_round_is_approved_and_undone(office, visit):
     approve = page.get_by_role("button", name="Approve", exact=True)
     approve.wait_for(timeout=SLOW_MS)
     shoot(page, "approval")
-    assert "order-1" in page.inner_text("body")
+    assert "of the same key stays" in page.inner_text("body")
+    assert "order-1" not in page.inner_text("body")
+    records = page.context.new_page()
+    records.goto(page.get_by_role("link", name="look at the records").get_attribute("href"))
+    records.get_by_text("order-1").first.wait_for(timeout=SLOW_MS)
+    shoot(records, "records-of-a-round")
     approve.click()
     assert office.wait("orders", ended) == "success"
     assert "clean 0–300" in words(page_of(office, page, "orders").inner_text("section.log"))
