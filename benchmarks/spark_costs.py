@@ -1,6 +1,6 @@
 """What a round read, shuffled and spilled, how much memory it had, and which files are new on disk.
 
-The JVM and this process are looked at together: keys that are matched by columns are read here (spark_jobs.columnar).
+The JVM and this process are looked at together: keys that are matched by columns are read here (spark_jobs.engine).
 """
 
 from __future__ import annotations

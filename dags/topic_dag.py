@@ -110,7 +110,7 @@ from cleantail_airflow.tasks.dag_docs import settings_table
 from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
 from cleantail_airflow.tasks.pool import POOL
 from cleantail_airflow.tasks.spark_operator import OutcomeOperator
-from cleantail_airflow.tasks.stations import (
+from cleantail_airflow.tasks.spark_tasks import (
     CHECK_QUALITY,
     COMPACT,
     PUBLISH_EXPIRY,

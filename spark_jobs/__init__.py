@@ -1,1 +1,1 @@
-"""One file per job: argv in, a small JSON result out. Table reads and writes are all in `tables`."""
+"""One file per job: argv in, a small JSON result out. The work is in `round`, and beneath it `engine` and `iceberg`."""

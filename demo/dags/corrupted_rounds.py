@@ -15,7 +15,7 @@ from cleantail.config.loading import find_topic
 from cleantail_airflow.places import config_dir
 from cleantail_airflow.tasks.pool import POOL
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator
-from cleantail_airflow.tasks.stations import CHECK_QUALITY, COMPACT
+from cleantail_airflow.tasks.spark_tasks import CHECK_QUALITY, COMPACT
 from topic_dag import topic_dag
 
 TOPIC = "sensor-readings"

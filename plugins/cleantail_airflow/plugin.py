@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from cleantail_airflow.page import mount as page
+from cleantail_airflow.page import mount
 from cleantail_airflow.tasks import idle, pool
 
 
@@ -14,5 +14,5 @@ class CleantailPlugin(AirflowPlugin):
 
     name = "cleantail"
     listeners = [pool, idle]
-    fastapi_apps = page.FASTAPI_APPS
-    external_views = page.EXTERNAL_VIEWS
+    fastapi_apps = mount.FASTAPI_APPS
+    external_views = mount.EXTERNAL_VIEWS

@@ -2,8 +2,8 @@
 
 PySpark would start it by itself, with all settings of the session as arguments, which any user of the machine can list.
 Here those that are no secret go there; the rest is set inside. Nor does it get, or the workers that it starts, what a
-shell in Airflow's container has of Airflow's (cleantail.driver_environment). What the JVM writes to stderr is passed on
-but for the lines of NOISE, which say nothing about this run.
+shell in Airflow's container has of Airflow's (cleantail.home.driver_environment). What the JVM writes to stderr is
+passed on but for the lines of NOISE, which say nothing about this run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run's stations one after another in one Spark application: compact, check, publish, expire.
+"""A whole run in one Spark application: compact, check, publish, expire, one after another.
 
 The command line runs a whole topic this way; publish and expire_tombstones use it to start over after a conflict.
 """

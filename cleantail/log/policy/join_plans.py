@@ -23,7 +23,7 @@ DEFAULT_CORES = 2
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
     """`grouped`: the files of a log are read by one task, so that its keys meet without a shuffle. `columnar`: that
-    task matches the keys itself, column by column (spark_jobs.columnar); `hint` is for where it cannot."""
+    task matches the keys itself, column by column (spark_jobs.engine); `hint` is for where it cannot."""
 
     hint: str
     grouped: bool

@@ -20,6 +20,7 @@ from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import parts_of
 from cleantail.config.topic import Topic
+from cleantail.lake.outside_errors import stack_of
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState
@@ -126,8 +127,9 @@ def tell_now(topic: Topic, platform: Platform, context: Context, sight: Sight) -
             look = Look(conditions, sight.is_over, sight.now_ms, began_ms(context), run_id)
             shelf.save(observed(shelf.load(), look))
             return tell(topic, platform, shelf, sight.failures, context)
-    except Exception:
-        logger.exception("what is wrong could not be told now; the task alert does it")
+    except Exception as error:
+        # by its frames: what a library says may quote what it has read
+        logger.error("what is wrong could not be told now; the task alert does it\n%s", stack_of(error))
         return [channel(alert) for alert in topic.alerts]
 
 

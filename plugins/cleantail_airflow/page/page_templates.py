@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from cleantail import human as words
+from cleantail import human
 from cleantail.config.run_schedule import schedule_words
 from cleantail.rounds.round_work import clocks_differ
 
@@ -23,11 +23,11 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "size": words.size,
-        "instant": words.instant,
-        "duration": words.duration,
-        "ago": words.ago,
-        "in_words": words.in_words,
+        "size": human.size,
+        "instant": human.instant,
+        "duration": human.duration,
+        "ago": human.ago,
+        "in_words": human.in_words,
         "schedule_words": schedule_words,
         "count": "{:,}".format,
         "ratio": "{:.2f}".format,

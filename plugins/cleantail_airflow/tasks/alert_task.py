@@ -29,7 +29,7 @@ from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, OUTCOME
 from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, checked_of
 from cleantail_airflow.tasks.failure_notes import NOTE, at_ms_in, reason_in, red_in
 from cleantail_airflow.tasks.spark_operator import plan_of, topic_and_platform
-from cleantail_airflow.tasks.stations import CHECK_QUALITY, PUBLISH_EXPIRY
+from cleantail_airflow.tasks.spark_tasks import CHECK_QUALITY, PUBLISH_EXPIRY
 
 
 @dataclass(frozen=True, slots=True)

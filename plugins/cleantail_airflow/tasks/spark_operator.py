@@ -31,7 +31,7 @@ from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, w
 from cleantail_airflow.places import job_file, spark_environment
 from cleantail_airflow.task_ids import EVALUATE, PLAN
 from cleantail_airflow.tasks.crashes import cause_of_crash
-from cleantail_airflow.tasks.driver_environment import DriverHook
+from cleantail_airflow.tasks.driver_hook import DriverHook
 from cleantail_airflow.tasks.failure_notes import noted
 
 NUMBERS = ("now_ms", "records")
