@@ -194,7 +194,7 @@ def _topic_or_error(file: Path, defaults: _Defaults) -> Topic | ConfigError:
     except Exception as error:  # a defect of Cleantail's, which is to hide no other topic
         logger.debug("%s", file, exc_info=True)
         fact = f"cannot be understood: {type(error).__name__}"
-        return ConfigError(file, [Problem("", fact, "what the README says; this is a defect, please report it")])
+        return ConfigError(file, [Problem("", fact, "what the documentation says; this is a defect, please report it")])
     problem = name_problem(file, topic, defaults.file.platform.dag_prefix)
     return topic if problem is None else ConfigError(file, [problem])
 
