@@ -1,4 +1,4 @@
-"""The one codec of what Cleantail writes as JSON: table properties, snapshot summaries, evidence, XComs, results of jobs.
+"""The one codec of what Cleantail writes as JSON: table properties, snapshot summaries, evidence, XComs, results.
 
 1. A value is written as compact JSON with sorted keys, so that equal values are equal texts.
 2. It is parsed once, where it comes in, by the dataclass that says what it is. Numbers are numbers and texts are texts:
@@ -50,7 +50,7 @@ class Codec(Generic[T]):
             raise TableError(f"{where} cannot be read: {_problems(e)}") from None
 
     def of_plain(self, plain: Any, where: str) -> T:
-        """Parses what `plain` gave, as it comes back from JSON. Raises TableError, naming `where`, for anything else."""
+        """Parses what `plain` gave, as it comes back from JSON. Raises TableError, naming `where`, for another value."""
         return self.value(json.dumps(plain), where)
 
     def packed(self, value: T) -> str:
