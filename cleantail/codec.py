@@ -50,7 +50,7 @@ class Codec(Generic[T]):
             raise TableError(f"{where} cannot be read: {_problems(e)}") from None
 
     def of_plain(self, plain: Any, where: str) -> T:
-        """Parses what `plain` gave, as it comes back from JSON. Raises TableError, naming `where`, for another value."""
+        """Parses what `plain` gave, as it comes from JSON. Raises TableError, naming `where`, for another value."""
         return self.value(json.dumps(plain), where)
 
     def packed(self, value: T) -> str:
