@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from cleantail.config.topic_table import OFFSET
-from cleantail.rounds.staged_units import UNIT
+from cleantail.rounds.checked.staged_units import UNIT
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, run_job

@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any
 
-from cleantail.rounds.staged_units import UNIT, require_one_round, staged_unit
+from cleantail.rounds.checked.staged_units import UNIT, require_one_round, staged_unit
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, run_job

@@ -13,7 +13,7 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
 from cleantail.rounds.answers import decided, read_answer
 from cleantail.rounds.approval import Rejection
-from cleantail.rounds.checked_rounds import CHECKED_ROUND, recorded, require_as_told
+from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, recorded, require_as_told
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cleantail.rounds.check_results import CheckResult, checks_of
-from cleantail.rounds.record_places import NOWHERE, Places, places_of
+from cleantail.rounds.checked.check_results import CheckResult, checks_of
+from cleantail.rounds.checked.sample import NOWHERE, Places, places_of
 from cleantail.rounds.rollback import ROLLBACK
 from cleantail.rounds.round_work import Work, together, work_of
 

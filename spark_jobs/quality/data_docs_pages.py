@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from cleantail.human import counted
-from cleantail.rounds.check_results import kept_result, observed_words
+from cleantail.rounds.checked.check_results import kept_result, observed_words
 from spark_jobs.quality import data_docs_html
 from spark_jobs.quality.data_docs_html import GENERATOR
 from spark_jobs.quality.evaluation_errors import error_in

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cleantail.config.topic_table import OFFSET, PARTITION
-from cleantail.rounds.check_results import EXAMPLES
+from cleantail.rounds.checked.check_results import EXAMPLES
 
 Format = Mapping[str, Any]
 BY_LOG: Format = {"result_format": "COMPLETE", "unexpected_index_column_names": [PARTITION]}

@@ -10,7 +10,7 @@ from typing import Any
 
 from great_expectations.data_context.store import ValidationResultsStore
 
-from cleantail.rounds.check_results import kept_result
+from cleantail.rounds.checked.check_results import kept_result
 from spark_jobs.quality.evaluation_errors import own_info
 
 MEASURES = "round"

@@ -16,9 +16,9 @@ from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.approval import Rejection, after_rejection, holds_of
+from cleantail.rounds.checked.sample import Going
 from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
-from cleantail.rounds.record_places import Going
 from spark_jobs.engine.transforms.winners import below_end
 from spark_jobs.iceberg.changes import texts
 from spark_jobs.iceberg.tables import TopicTable

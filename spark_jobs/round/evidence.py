@@ -20,10 +20,10 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
 from cleantail.rounds.approval import heads_of
-from cleantail.rounds.checked_rounds import CHECKED_ROUND, parts_of
+from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, parts_of
+from cleantail.rounds.checked.sample import sample_column
 from cleantail.rounds.history import OPERATION
 from cleantail.rounds.past_rounds import CHECKED, CHECKS, HELD_BACK, PUBLISHED, RECLAIM
-from cleantail.rounds.record_places import sample_column
 from cleantail.rounds.rollback import ROUND
 from cleantail.rounds.task_runs import columns_of
 from spark_jobs.iceberg.changes import history

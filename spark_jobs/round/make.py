@@ -23,7 +23,7 @@ from cleantail.log.keyless import KEYLESS
 from cleantail.log.policy.budget import keys_in_budget, map_slots, round_end
 from cleantail.log.policy.join_plans import JoinPlan, resolve_join
 from cleantail.log.work_units import WorkUnit
-from cleantail.rounds.staged_units import UNIT, packed_unit
+from cleantail.rounds.checked.staged_units import UNIT, packed_unit
 from spark_jobs.engine.deleted_versions import remembered
 from spark_jobs.engine.log_round import Outcome, find_removals
 from spark_jobs.engine.tasks import answers

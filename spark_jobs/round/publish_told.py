@@ -8,7 +8,7 @@ from cleantail.config.platform import Platform
 from cleantail.lake.recorded_rounds import ToldRound
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.rounds.approval import Rejection
-from cleantail.rounds.checked_rounds import require_open
+from cleantail.rounds.checked.recorded_checks import require_open
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.publish import publish_approved

@@ -16,6 +16,7 @@ from cleantail.errors import ConflictError, HeldError
 from cleantail.human import counted
 from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION
+from cleantail.rounds.checked.round_results import NOTHING, joined
 from cleantail.rounds.past_rounds import WITHDRAWN
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.approvals import set_aside
@@ -24,7 +25,6 @@ from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.expire import NONE_FRESH, expire_unit, plan_expiry
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round
-from spark_jobs.round.results import NOTHING, joined
 
 logger = logging.getLogger("cleantail.rounds")
 

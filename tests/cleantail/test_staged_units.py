@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleantail.errors import HeldError, TableError
-from cleantail.rounds.staged_units import packed_unit, require_one_round, staged_unit
+from cleantail.rounds.checked.staged_units import packed_unit, require_one_round, staged_unit
 
 UNIT = {"round": "r1", "branch": "ct_r1_u0_9", "partitions": [{"partition": 0}], "counts": {"deleted": {"a": {"0": 1}}}}
 

@@ -12,7 +12,7 @@ from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.rounds.answers import answered, question, read_answer, write_answer
-from cleantail.rounds.checked_rounds import CHECKED_ROUND, recorded, told_by
+from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, recorded, told_by
 from demo.sabotage import delete_where
 from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
 from spark_jobs.round.evidence import evidence_table

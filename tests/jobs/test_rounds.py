@@ -13,7 +13,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
 from cleantail.log.policy.join_plans import BROADCAST, HASH, MERGE, JoinPlan
-from cleantail.rounds.checked_rounds import told_by
+from cleantail.rounds.checked.recorded_checks import told_by
 from cleantail.rounds.failed_branches import kept_branch, kept_until_ms
 from demo.sabotage import delete_where
 from spark_jobs import publish as publish_job

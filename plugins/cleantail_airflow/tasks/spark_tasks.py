@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from cleantail.errors import HeldError
 from cleantail.human import counted
 from cleantail.rounds.approval import require_approver
-from cleantail.rounds.checked_rounds import told_by
+from cleantail.rounds.checked.recorded_checks import told_by
 from cleantail_airflow.alerts.red_check import failures_of
 from cleantail_airflow.tasks.approvals import ROLLBACK_TO, checked_of, kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of

@@ -15,8 +15,8 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.log.keyless import KEYLESS_RULE
 from cleantail.rounds.approval import heads_of, holds_of
+from cleantail.rounds.checked.sample import places_of
 from cleantail.rounds.past_rounds import CHECKS, PUBLISHED, WITHDRAWN
-from cleantail.rounds.record_places import places_of
 
 CHECKED_ROUND = "checked_round"
 """The column of the evidence; null in rows that no check wrote, and in those of earlier versions."""
