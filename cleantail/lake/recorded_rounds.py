@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,8 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
 from cleantail.rounds.answers import decided, read_answer
 from cleantail.rounds.approval import Rejection
-from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, recorded, require_as_told
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, RoundReference, recorded, require_as_told
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -37,26 +37,25 @@ def rows_of_round(catalog: Catalog, platform: Platform, topic: str, round_id: st
     return rows
 
 
-def recorded_round(catalog: Catalog, platform: Platform, topic: Topic, told: Mapping[str, Any], kind: str) -> Any:
-    """The last check of the round that a task names. Raises HeldError as `recorded` does."""
-    round_id = str(told.get("round"))
+def recorded_round(catalog: Catalog, platform: Platform, topic: Topic, round_id: str, kind: str) -> CheckedRound:
+    """Returns the last check of the round that a task names. Raises HeldError as `recorded` does."""
     return recorded(topic, round_id, kind, rows_of_round(catalog, platform, topic.topic, round_id, kind))
 
 
 @dataclass(frozen=True, slots=True)
-class ToldRound:
-    """A round that a task names, as the evidence has it. `answer`: who approved it, that it was rejected, or None where
-    nobody was asked."""
+class AnsweredRound:
+    """A round that a task names, as the evidence has it, with its rows there. `answer`: who approved it, that it was
+    rejected, or None where nobody was asked."""
 
-    checked: dict[str, Any]
+    checked: CheckedRound
     rows: list[dict[str, Any]]
     answer: str | Rejection | None
 
 
-def recorded_as_told(topic: Topic, platform: Platform, told: Mapping[str, Any], kind: str) -> ToldRound:
-    """The round with its answer. Raises HeldError where it is not as the task was told, or waits for an answer."""
-    catalog, round_id = open_catalog(platform, os.environ), str(told["round"])
-    rows = rows_of_round(catalog, platform, topic.topic, round_id, kind)
-    checked = recorded(topic, round_id, kind, rows)
-    require_as_told(told, checked, kind, rows)
-    return ToldRound(checked, rows, decided(topic, checked, read_answer(catalog, topic, kind)))
+def answered_round(topic: Topic, platform: Platform, reference: RoundReference, kind: str) -> AnsweredRound:
+    """Returns the round with its answer. Raises HeldError where it is not as the task says, or waits for an answer."""
+    catalog = open_catalog(platform, os.environ)
+    rows = rows_of_round(catalog, platform, topic.topic, reference.round, kind)
+    checked = recorded(topic, reference.round, kind, rows)
+    require_as_told(reference, checked, rows)
+    return AnsweredRound(checked, rows, decided(topic, checked, read_answer(catalog, topic, kind)))

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
+
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 from cleantail.human import counted
 
 COMPARED = (KEY, VALUE, TIMESTAMP, HEADERS)
 """In what a copy is equal to its record. The type of the timestamp is the topic's, not the record's."""
 MEASURE = "contradicting_offsets"
-FIRST = "first_contradiction"
-"""Measures of a log: the number of such offsets, and the lowest of them in words."""
+"""The rule (cleantail.log.rules) that such offsets break."""
 
 ASKED, HIDDEN, THERE = 0, 1, 2
 """A record's part: it is to be compared with what else its offset has; it is only compared with, being deleted or not.
@@ -63,13 +64,9 @@ class Contradiction:
         number = "1 offset has" if self.offsets == 1 else f"{self.offsets} offsets have"
         return f"{number} two different records, the lowest is {self.first_offset}: {self.difference}"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, JsonValue]:
         """For `cleantail check`: numbers and texts of our own making."""
         return {PARTITION: self.partition, "offsets": self.offsets, "text": self.text}
-
-    def as_measures(self) -> dict[str, Any]:
-        """What a round's measures of the log say of it."""
-        return {MEASURE: self.offsets, FIRST: self.text}
 
 
 def refusal(found: Sequence[Contradiction], files: Iterable[Path]) -> str:

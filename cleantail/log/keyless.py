@@ -6,15 +6,12 @@ a key below the end of a round is held back alone, with nothing of it changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.segments import DataFile
 
-KEYLESS = "keyless"
-"""Of a work unit's counts: partition -> (records without a key, offset of the first) of each log that is held back."""
 KEYLESS_RULE = "invalid_left"
 """The rule of cleantail.log.rules that such a log breaks."""
 POLICY = "cleantail.keyless.policy"
@@ -55,15 +52,6 @@ def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaCon
     if not (found.at_most and configs.compacts):
         return ""
     return f"{which} {'will' if found.at_least else 'may'} {_WILL[policy]}: {found} ({POLICY}: {policy})"
-
-
-def held_logs(units: Iterable[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
-    """Partition -> (records without a key, offset of the first) of the logs that compact left alone for them.
-
-    `units` are compact's results. An expiry has none, nor has a round that an earlier version has begun.
-    """
-    counted = (unit["counts"].get(KEYLESS, {}) for unit in units)
-    return {int(p): (count, first) for logs in counted for p, (count, first) in logs.items()}
 
 
 def held_words(count: int, first_offset: int) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import CHECK_FAILED, Horizon, PartitionState, Quarantine, without_swept
 from cleantail.log.work_units import PartitionWork
 
@@ -18,26 +18,25 @@ RETAIN = "retain"
 
 
 def after_round(
-    state: PartitionState, work: PartitionWork, measure: Mapping[str, Any], sequence_number: int, now_ms: int
+    state: PartitionState, work: PartitionWork, measure: LogMeasure, sequence_number: int, now_ms: int
 ) -> PartitionState:
     """The state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
 
-    `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to], `head_tombstones`, `proven_ms`,
-    and may have `deleted`: records by reason, of which `retention` says that the log start was moved for good;
-    `sequence_number` is that of the snapshot which the round read. A round that only drops what is past retention
-    says nothing about the records that a check held back: it does not lift their quarantine.
+    Where the round removed records for `retention`, the log start was moved for good. `sequence_number` is that of the
+    snapshot which the round read. A round that only drops what is past retention says nothing about the records that a
+    check held back: it does not lift their quarantine.
     """
     return PartitionState(
         checkpoint=work.end_offset,
         log_start_offset=work.log_start_offset,
         log_end_offset=max(state.log_end_offset or 0, work.log_end_offset),
-        horizons=without_swept(tuple(Horizon(*h) for h in measure["horizons"])),
+        horizons=without_swept(measure.horizons),
         known_sequence_number=sequence_number,
         earlier_rounds=tuple(r for r in _rounds_before(state) if r[0] > work.end_offset),
-        head_tombstones=measure["head_tombstones"],
+        head_tombstones=measure.head_tombstones,
         last_round_ms=now_ms,
-        proven_ms=measure["proven_ms"],
-        retained_from=work.log_start_offset if measure.get("deleted", {}).get("retention") else state.retained_from,
+        proven_ms=measure.proven_ms,
+        retained_from=work.log_start_offset if measure.deleted.get("retention") else state.retained_from,
         quarantine=_outlasting(state.quarantine) if work.only_retention else None,
     )
 
@@ -139,16 +138,14 @@ def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tupl
     )
 
 
-def after_expiry(state: PartitionState, work: PartitionWork, measure: Mapping[str, Any], now_ms: int) -> PartitionState:
-    """Only the ledger changes, and how many due tombstones are still needed; the checkpoint stays the last round's.
-
-    `measure["horizons"]` as in after_round. A quarantine that a red round left is not an expiry's to lift.
-    """
+def after_expiry(state: PartitionState, work: PartitionWork, measure: LogMeasure, now_ms: int) -> PartitionState:
+    """Only the ledger changes, and how many due tombstones are still needed; the checkpoint stays the last round's. A
+    quarantine that a red round left is not an expiry's to lift."""
     lifted = state.quarantine is not None and state.quarantine.kind == EXPIRE
     return replace(
         state,
-        horizons=without_swept(tuple(Horizon(*h) for h in measure["horizons"])),
-        guards=measure["guards"],
+        horizons=without_swept(measure.horizons),
+        guards=measure.guards,
         last_round_ms=now_ms,
         quarantine=None if lifted else state.quarantine,
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+
+from cleantail.codec import Codec
 
 UNIT_BYTES = 8 << 30
 """A partition of this many live bytes fills a Spark application of its own: below it, since no value is read, a JVM's
@@ -59,18 +60,8 @@ class WorkUnit:
     branch: str
     partitions: tuple[PartitionWork, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> WorkUnit:
-        fields = {name: data[name] for name in ("round", "unit", "now_ms", "base_snapshot_id", "branch")}
-        works = tuple(
-            # a round that waits for approval may be of an earlier version, which knew fewer numbers
-            PartitionWork(**{k: w[k] for k in PartitionWork.__dataclass_fields__ if k in w})
-            for w in data["partitions"]
-        )
-        return cls(**fields, partitions=works)
+WORK_UNIT: Codec[WorkUnit] = Codec(WorkUnit)
 
 
 def pack(

@@ -11,12 +11,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.log.reader_positions import namespace_of
-from cleantail.rounds.approval import Rejection, heads_of
+from cleantail.rounds.approval import Rejection
+from cleantail.rounds.checked.checked_round import CheckedRound
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -44,15 +45,14 @@ class Answer:
     at_ms: int | None = None
 
 
-def question(checked: Mapping[str, Any], task: Sequence[str], now_ms: int) -> Answer:
-    """What a task asks of a checked round; `task` is what Airflow knows its instance by."""
-    return Answer(checked["topic"], checked["kind"], checked["round"], shown_of(checked), digest_of(task), now_ms)
+def question(checked: CheckedRound, task: Sequence[str], now_ms: int) -> Answer:
+    """Returns what a task asks of a checked round; `task` is what Airflow knows its instance by."""
+    return Answer(checked.topic, checked.kind, checked.round, shown_of(checked), digest_of(task), now_ms)
 
 
-def shown_of(checked: Mapping[str, Any]) -> str:
-    """Digest of what an answer is for: the heads of the branches, and the logs that passed there."""
-    passed = sorted(v["partition"] for v in checked["verdicts"] if v["passed"])
-    return digest_of([*heads_of(checked), "passed", *passed])
+def shown_of(checked: CheckedRound) -> str:
+    """Returns a digest of what an answer is for: the heads of the branches, and the logs that passed there."""
+    return digest_of([*checked.heads, "passed", *checked.green])
 
 
 def answered(
@@ -68,14 +68,14 @@ def answered(
     return replace(asked, approved=approved, user=user["id"] if user else None, by=by, at_ms=at_ms)
 
 
-def decided(topic: Topic, checked: Mapping[str, Any], answer: Answer | None) -> str | Rejection | None:
+def decided(topic: Topic, checked: CheckedRound, answer: Answer | None) -> str | Rejection | None:
     """What the answer means for a checked round: the name of who has approved it, or that it was rejected; None where
     it need not wait and nobody was asked. Raises HeldError where it waits, with the reason why it still does."""
-    ours = answer is not None and (answer.kind, answer.round) == (checked["kind"], checked["round"])
+    ours = answer is not None and (answer.kind, answer.round) == (checked.kind, checked.round)
     same = answer is not None and ours and answer.shown == shown_of(checked)
     if answer is not None and same and answer.approved is False:
         return Rejection(answer.by, answer.at_ms or answer.asked_at_ms)
-    if not checked["holds"]:
+    if not checked.holds:
         return None
     if answer is None or not ours:
         raise _nobody(checked, "nobody was asked about it, whatever an XCom or the state of a task says")
@@ -92,10 +92,10 @@ def decided(topic: Topic, checked: Mapping[str, Any], answer: Answer | None) -> 
     return answer.by or answer.user
 
 
-def _nobody(checked: Mapping[str, Any], why: str) -> HeldError:
+def _nobody(checked: CheckedRound, why: str) -> HeldError:
     return HeldError(
-        f"{checked['topic']}: nothing was published: nobody who may has approved round {checked['round']} "
-        f"({checked['kind']}): {why}. Clear the task that asks, and answer it; or let the next run make the round anew"
+        f"{checked.topic}: nothing was published: nobody who may has approved round {checked.round} "
+        f"({checked.kind}): {why}. Clear the task that asks, and answer it; or let the next run make the round anew"
     )
 
 

@@ -7,14 +7,14 @@ One answer is for the whole round, since what passed its checks is published in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cleantail.config.settings.row import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.human import counted
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.round_state import EXPIRE, RETAIN
 
@@ -42,26 +42,18 @@ class Rejection:
         return f"rejected by {self.by}" if self.by else "not approved in time"
 
 
-def holds_of(topic: Topic, measures: Iterable[Mapping[str, Any]], passed: Iterable[int]) -> tuple[Hold, ...]:
-    """The logs for which a checked round waits, of those that passed; none where it may be published at once.
-
-    `measures` have partition, records_in (all records of the log, the head too) and deleted (count by reason).
-    """
+def holds_of(topic: Topic, measures: Iterable[LogMeasure], passed: Iterable[int]) -> tuple[Hold, ...]:
+    """Returns the logs for which a checked round waits, of those that passed; none where it need not wait."""
     green = set(passed)
-    reasons = ((m["partition"], _hold_reason(topic, m)) for m in measures if m["partition"] in green)
+    reasons = ((m.partition, _hold_reason(topic, m)) for m in measures if m.partition in green)
     return tuple(Hold(partition, reason) for partition, reason in sorted(reasons) if reason)
 
 
-def _hold_reason(topic: Topic, measure: Mapping[str, Any]) -> str:
-    gone, records, limit = removed(measure), measure["records_in"], topic.config.cleantail_max_drop_ratio
-    if records and gone / records > limit:  # strict, as Kafka's ratios: 1.0 switches it off
-        return f"{gone} of {counted(records, 'record')} would go, above cleantail.max.drop.ratio {limit}"
+def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
+    records, limit = measure.records_in, topic.config.cleantail_max_drop_ratio
+    if records and measure.removed / records > limit:  # strict, as Kafka's ratios: 1.0 switches it off
+        return f"{measure.removed} of {counted(records, 'record')} would go, above cleantail.max.drop.ratio {limit}"
     return "publish: approve" if topic.publish == APPROVE else ""
-
-
-def removed(measure: Mapping[str, Any]) -> int:
-    """Records that a round removes from a log, whatever the reason."""
-    return sum(measure["deleted"].values())
 
 
 def can_be_held(topic: Topic) -> bool:
@@ -87,11 +79,6 @@ def after_rejection(state: PartitionState, kind: str, rejection: Rejection, paus
     return replace(state, quarantine=Quarantine(since_ms, kind, rejection.reason, attempts, retry_at_ms))
 
 
-def heads_of(checked: Mapping[str, Any]) -> list[int]:
-    """The snapshots that were checked, and that an approval is for: nothing else may be published by it."""
-    return [unit["head_snapshot_id"] for unit in checked["units"]]
-
-
 def may_decide(topic: Topic, *users: str | None) -> bool:
     """Whether a user, by any of the names that Airflow knows it by, may undo a round of the topic, or release a log:
     with `publish: approve` only who may approve. With none named that is everybody who may edit the DAG."""
@@ -108,7 +95,7 @@ def require_approver(topic: Topic, what: str, *users: str | None) -> None:
         )
 
 
-def held_message(topic: str, holds: Sequence[Mapping[str, Any]]) -> str:
+def held_message(topic: str, holds: Sequence[Hold]) -> str:
     """Which logs a round waits for, and why, in one line."""
-    logs = "; ".join(f"partition {h['partition']}: {h['reason']}" for h in holds)
+    logs = "; ".join(f"partition {hold.partition}: {hold.reason}" for hold in holds)
     return f"{topic}: nothing was published, the round waits for approval: {logs}"

@@ -7,11 +7,12 @@ It is set in the commit that publishes the round, so it outlives every process.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.policy.budget import buffer_percent
+from cleantail.rounds.checked.staged_units import StagedUnit
 
 PROPERTY_COMPACTION = "cleantail.last.compaction"
 COUNTS = ("records_read", "records_kept", "map_records", "map_keys")
@@ -44,28 +45,26 @@ class LastCompaction:
         return 100 * self.bytes_written / self.bytes_read if self.bytes_read else 0.0
 
     @classmethod
-    def of_round(
-        cls, units: Iterable[Mapping[str, Any]], measures: Iterable[Mapping[str, Any]]
-    ) -> LastCompaction | None:
-        """From compact's results and check_quality's measures. None where only retention was due, which is not the
-        cleaner's work, and for a round that an earlier version has begun, which has not told everything."""
-        units = list(units)
-        works = {w["partition"]: w for u in units for w in u["partitions"] if w["first_dirty_offset"] < w["end_offset"]}
-        logs = [m for m in measures if m["partition"] in works]
-        if not logs or not _complete(units, logs):
+    def of_round(cls, units: Sequence[StagedUnit], measures: Iterable[LogMeasure]) -> LastCompaction | None:
+        """Returns what the units of a round and their measures say. None where only retention was due, which is not the
+        cleaner's work, and for a round that an earlier version has begun, which did not write everything down."""
+        works = {w.partition: w for unit in units for w in unit.partitions if w.first_dirty_offset < w.end_offset}
+        logs = [m for m in measures if m.partition in works]
+        slots = [unit.map_slots for unit in units if unit.map_slots is not None]
+        if not logs or len(slots) < len(units) or any(m.map_keys is None for m in logs):
             return None
-        read = sum(w["read_bytes"] for w in works.values())
-        hidden = sum(unit["counts"]["hidden_bytes"].get(str(p), 0) for unit in units for p in works)
+        read = sum(w.read_bytes for w in works.values())
+        hidden = sum(unit.counts.hidden_bytes.get(p, 0) for unit in units for p in works)
         return cls(
-            clean_ms=max(unit["clean_ms"] for unit in units),
-            buffer_percent=buffer_percent(max(m["map_keys"] for m in logs), max(unit["map_slots"] for unit in units)),
+            clean_ms=max(unit.clean_ms or 0 for unit in units),
+            buffer_percent=buffer_percent(max(m.map_keys or 0 for m in logs), max(slots)),
             bytes_read=read,
             bytes_written=max(read - hidden, 0),
-            messages_read=sum(m["records_read"] for m in logs),
-            messages_written=sum(m["records_kept"] for m in logs),
-            map_bytes_read=sum(w["dirty_bytes"] for w in works.values()),
-            map_messages_read=sum(m["map_records"] for m in logs),
-            invalid_messages_read=sum(m["deleted"].get("invalid", 0) for m in logs),
+            messages_read=sum(m.records_read or 0 for m in logs),
+            messages_written=sum(m.records_kept or 0 for m in logs),
+            map_bytes_read=sum(w.dirty_bytes for w in works.values()),
+            map_messages_read=sum(m.map_records or 0 for m in logs),
+            invalid_messages_read=sum(m.deleted.get("invalid", 0) for m in logs),
         )
 
     @classmethod
@@ -80,7 +79,3 @@ class LastCompaction:
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
-
-
-def _complete(units: Iterable[Mapping[str, Any]], logs: Iterable[Mapping[str, Any]]) -> bool:
-    return all("map_slots" in unit for unit in units) and all(name in log for log in logs for name in COUNTS)

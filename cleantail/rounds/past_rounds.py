@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
-from cleantail.rounds.checked.sample import NOWHERE, Places, places_of
+from cleantail.rounds.checked.sample import NOT_SAMPLED, SampledLog, sampled_log
 from cleantail.rounds.rollback import ROLLBACK
 from cleantail.rounds.round_work import Work, together, work_of
 
@@ -54,7 +54,7 @@ class LogRound:
     outcome: str = PUBLISHED
     note: str = ""
     work: Work = Work()
-    places: Places = NOWHERE
+    sampled: SampledLog = NOT_SAMPLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,5 +223,5 @@ def _log_round(row: Mapping[str, Any]) -> LogRound:
         outcome=outcome_of(row),
         note=row.get("note") or "",
         work=work_of(row),
-        places=places_of(row),
+        sampled=sampled_log(row),
     )

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cleantail.human import counted, instant
 from cleantail.lake.records.shown_records import ShownRecord
-from cleantail.rounds.approval import removed
+from cleantail.log.log_measure import LogMeasure
+from cleantail.log.round_state import EXPIRE
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.sample import RemovedRecord
 
 LINE_CHARS = 72
 """So wide is a line of the sample at most."""
 FENCE = "```"
 
 
-def subject(checked: Mapping[str, Any]) -> str:
-    """One line: what would go, of which topic."""
-    gone = sum(removed(m) for m in _green(checked))
-    what = "tombstones" if checked["kind"] == "expire" else "records"
-    logs = len(_green(checked))
-    return f"{checked['topic']}: {gone} {what} would go from {logs} {'partition' if logs == 1 else 'partitions'}"
+def subject(checked: CheckedRound) -> str:
+    """Returns one line: what would go, of which topic."""
+    removed = sum(m.removed for m in _green(checked))
+    what = "tombstones" if checked.kind == EXPIRE else "records"
+    return f"{checked.topic}: {removed} {what} would go from {counted(len(checked.green), 'partition')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +40,23 @@ class Question:
     shown: str = ""
 
 
-def body(checked: Mapping[str, Any], question: Question | None = None) -> str:
+def body(checked: CheckedRound, question: Question | None = None) -> str:
     """Markdown: why the round waits, counts, sample, until when, and what each answer does."""
-    now_ms = checked["units"][0]["now_ms"]
-    red = [str(v["partition"]) for v in checked["verdicts"] if not v["passed"]]
-    held_back = [f"Held back whatever is answered, since a check is red: partition {', '.join(red)}."] if red else []
+    red = ", ".join(map(str, checked.red))
+    held_back = [f"Held back whatever is answered, since a check is red: partition {red}."] if red else []
     return "\n\n".join(
         [
-            f"Round `{checked['round']}` ({checked['kind']}), its clock {instant(now_ms)} UTC: "
-            f"{checked['checks_passed']} of {checked['checks_total']} checks passed.",
+            f"Round `{checked.round}` ({checked.kind}), its clock {instant(checked.now_ms)} UTC: "
+            f"{checked.checks_passed} of {checked.checks_total} checks passed.",
             *([_deadline(question), _links(question)] if question else []),
             *held_back,
             "**Why it waits**",
-            _fenced([f"partition {h['partition']}: {h['reason']}" for h in checked["holds"]]),
+            _fenced([f"partition {hold.partition}: {hold.reason}" for hold in checked.holds]),
             "**What would go**",
             _fenced(count_lines(checked)),
-            f"**A sample of it, and what stays in its place** ({counted(len(checked['sample']), 'record')}"
-            + (f": [look at the records]({question.records}))" if question and checked["sample"] else ")"),
-            _fenced(sample_lines(checked["sample"]) or ["nothing would go"]),
+            f"**A sample of it, and what stays in its place** ({counted(len(checked.sample), 'record')}"
+            + (f": [look at the records]({question.records}))" if question and checked.sample else ")"),
+            _fenced(sample_lines(checked.sample) or ["nothing would go"]),
             "Approve publishes exactly this. Reject drops it, and the partitions rest for cleantail.approval.pause.ms "
             "or until they are released.",
         ]
@@ -81,23 +81,22 @@ def _fenced(lines: Sequence[str]) -> str:
     return "\n".join([f"{FENCE}text", *lines, FENCE])
 
 
-def _green(checked: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
-    return sorted((m for m in checked["measures"] if m["partition"] in passed), key=lambda m: int(m["partition"]))
+def _green(checked: CheckedRound) -> list[LogMeasure]:
+    return [checked.measure_of(partition) for partition in checked.green]
 
 
-def count_lines(checked: Mapping[str, Any]) -> list[str]:
+def count_lines(checked: CheckedRound) -> list[str]:
     """A table, one line a log that would be published: records in, dropped by reason, share, tombstones kept."""
     logs = _green(checked)
-    reasons = sorted({reason for m in logs for reason, n in m["deleted"].items() if n} | {"superseded", "expired"})
+    reasons = sorted({reason for m in logs for reason, n in m.deleted.items() if n} | {"superseded", "expired"})
     head = ["partition", "records in", *reasons, "share", "tombstones kept"]
     rows = [
         [
-            str(m["partition"]),
-            str(m["records_in"]),
-            *(str(m["deleted"].get(reason, 0)) for reason in reasons),
-            f"{100 * removed(m) / m['records_in']:.1f} %" if m["records_in"] else "-",
-            str(m["tombstones_out"]),
+            str(m.partition),
+            str(m.records_in),
+            *(str(m.deleted.get(reason, 0)) for reason in reasons),
+            f"{100 * m.removed / m.records_in:.1f} %" if m.records_in else "-",
+            str(m.tombstones_out),
         ]
         for m in logs
     ]
@@ -109,20 +108,19 @@ Records = Mapping[tuple[int, int], ShownRecord]
 NO_RECORDS: Records = {}
 
 
-def sample_lines(sample: Sequence[Mapping[str, Any]], records: Records = NO_RECORDS) -> list[str]:
+def sample_lines(sample: Sequence[RemovedRecord], records: Records = NO_RECORDS) -> list[str]:
     """Of each record its place and what stays instead; where `records` (by partition and offset) has it, its key and
     value too, in short lines, which no narrow box cuts."""
-    return [line for going in sample for line in _record_lines(going, records)]
+    return [line for removed in sample for line in _record_lines(removed, records)]
 
 
-def _record_lines(going: Mapping[str, Any], records: Records) -> list[str]:
-    place = f"partition {going['partition']}, offset {going['offset']} goes"
-    if "kept_offset" in going:  # a round that waits since an earlier version does not say it
-        kept = going["kept_offset"]
-        place += f"; offset {kept} of the same key stays" if kept is not None else "; nothing of its key stays"
-    record = records.get((going["partition"], going["offset"]))
+def _record_lines(removed: RemovedRecord, records: Records) -> list[str]:
+    kept = removed.kept_offset
+    instead = f"offset {kept} of the same key stays" if kept is not None else "nothing of its key stays"
+    head = f"partition {removed.partition}, offset {removed.offset} goes; {instead}"
+    record = records.get((removed.partition, removed.offset))
     pieces = [f"key   {record.key}", f"value {record.value}"] if record else []
-    return [place, *(f"{indent}{line}" for piece in pieces for indent, line in _wrapped(piece))]
+    return [head, *(f"{indent}{line}" for piece in pieces for indent, line in _wrapped(piece))]
 
 
 def _wrapped(text: str) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,20 +14,19 @@ from pyspark.sql import functions as F
 from cleantail.config.platform import Platform
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import OFFSET, PARTITION
-from cleantail.log.partition_state import (
-    PartitionState,
-    states_of_properties,
-)
+from cleantail.log.contradictions import Contradiction
+from cleantail.log.log_measure import LogMeasure
+from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.policy.join_plans import resolve_join
 from cleantail.log.round_state import proof_due
-from cleantail.log.rules import RULES, WARNINGS
 from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.rounds.checked.staged_units import StagedUnit
 from cleantail.rounds.last_compaction import COUNTS
 from spark_jobs.engine.deleted_versions import remembered
 from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round
 from spark_jobs.engine.log_round import judge
 from spark_jobs.engine.tasks import answers
-from spark_jobs.engine.tombstones import next_ledger, tombstone_measures, tombstones_of
+from spark_jobs.engine.tombstones import next_ledger, tombstones_of, with_tombstones
 from spark_jobs.engine.transforms.audit import (
     base_words,
     expiry_measures,
@@ -43,9 +44,9 @@ from spark_jobs.iceberg.vectors import FilesOf, with_place
 
 
 def measure_unit(
-    table: TopicTable, platform: Platform, unit: WorkUnit, counts: dict[str, Any], expiring: bool
-) -> list[dict[str, Any]]:
-    """One mapping a log: violations of each rule, and the numbers that publish puts into the log's state."""
+    table: TopicTable, platform: Platform, unit: StagedUnit, expiring: bool
+) -> list[LogMeasure]:
+    """Returns the measures of each log of the unit: violations of each rule, and what publish puts into its state."""
     states = states_of_properties(texts(table.load().properties()), table.name)
     old = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
     plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
@@ -65,13 +66,13 @@ def measure_unit(
             by_log, by_entry = _measured(words, tombstones, table.topic.config, expiring)
         proven = rows_by_log(full_proof(table.at_branch(unit.branch), proofs)) if proofs else {}
         contradictions = of_expiry(table, unit, old) if expiring else of_round(table, unit, late, has_copies)
-    return [
-        _measure(w, by_log, counts["deleted"], change.data_files_changed, proven)
-        | (contradictions[w.partition].as_measures() if w.partition in contradictions else {})
-        | tombstone_measures(w, old[w.partition], new[w.partition], by_entry)
-        | {"proven_ms": _proven_ms(w, old[w.partition], proofs, unit.now_ms)}
-        for w in unit.partitions
-    ]
+    measures = []
+    for work in unit.partitions:
+        p, state = work.partition, old[work.partition]
+        measure = _measure(work, by_log.get(p, {}), proven.get(p, {}), unit, change.data_files_changed)
+        measure = replace(measure, proven_ms=_proven_ms(work, state, proofs, unit.now_ms))
+        measures.append(with_tombstones(_with_contradiction(measure, contradictions.get(p)), new[p], by_entry))
+    return measures
 
 
 def _planned(table: TopicTable, unit: WorkUnit, by_columns: bool) -> tuple[BranchChange, FilesOf, FilesOf | None]:
@@ -155,15 +156,26 @@ def rows_by_log(frame: DataFrame) -> dict[int, dict[str, int]]:
 
 def _measure(
     work: PartitionWork,
-    by_log: dict[int, dict[str, int]],
-    deleted: dict[str, dict[str, int]],
+    counts: Mapping[str, int],
+    proof: Mapping[str, int],
+    unit: StagedUnit,
     data_files_changed: int,
-    proven: dict[int, dict[str, int]],
-) -> dict[str, Any]:
-    gone = {reason: counts.get(str(work.partition), 0) for reason, counts in deleted.items()}
-    none = dict.fromkeys((*RULES, *WARNINGS, "records_in", "records_out", *COUNTS), 0)
-    measure = none | by_log.get(work.partition, {})
-    measure["duplicate_keys"] += proven.get(work.partition, {}).get("duplicate_keys", 0)
-    balance = measure["records_in"] - sum(gone.values()) - measure["records_out"]
-    own = {"data_files_changed": data_files_changed, "imbalance": balance, "deleted": gone}
-    return measure | own | {PARTITION: work.partition}
+) -> LogMeasure:
+    """The measures of one log: `counts` by measure, where a record was looked at, and what a proof of all keys adds."""
+    measure = LogMeasure(**{**dict.fromkeys(COUNTS, 0), **counts, PARTITION: work.partition})
+    deleted = {reason: by_log.get(work.partition, 0) for reason, by_log in unit.counts.deleted.items()}
+    return replace(
+        measure,
+        duplicate_keys=measure.duplicate_keys + proof.get("duplicate_keys", 0),
+        data_files_changed=data_files_changed,
+        imbalance=measure.records_in - sum(deleted.values()) - measure.records_out,
+        deleted=deleted,
+    )
+
+
+def _with_contradiction(measure: LogMeasure, contradiction: Contradiction | None) -> LogMeasure:
+    if contradiction is None:
+        return measure
+    return replace(
+        measure, contradicting_offsets=contradiction.offsets, first_contradiction=contradiction.text
+    )

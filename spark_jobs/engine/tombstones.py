@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import or_
-from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import OFFSET, PARTITION, VALUE
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import (
     Horizon,
     PartitionState,
@@ -60,27 +61,29 @@ def tombstones_of(
     return tombstone_words(found, unit.partitions, new, due, unit.now_ms)
 
 
-def tombstone_measures(
-    work: PartitionWork, state: PartitionState, ledger: tuple[Horizon, ...], by_entry: Sequence[Any]
-) -> dict[str, Any]:
-    rows = [row for row in by_entry if row[PARTITION] == work.partition]
+def with_tombstones(measure: LogMeasure, ledger: tuple[Horizon, ...], by_entry: Sequence[Row]) -> LogMeasure:
+    """Returns the measures of a log with those of its tombstones: `by_entry` are counted for each entry of the ledger.
+
+    An entry is swept no further than to its first guard, a due tombstone that a record below it still needs.
+    """
+    rows = [row for row in by_entry if row[PARTITION] == measure.partition]
     alive = {row[ENTRY]: row["tombstones_out"] for row in rows}
     guards = {row[ENTRY]: row["guard_from"] for row in rows if row["guards"]}
-    return {
-        "tombstones_in": sum(row["tombstones_in"] for row in rows),
-        "tombstones_out": sum(alive.values()),
-        "guards": sum(row["guards"] for row in rows),
-        "horizons": [
-            [
-                h.end_offset,
-                h.horizon_ms,
-                alive.get(h.end_offset, 0),
-                min(h.swept_to, guards.get(h.end_offset, LONG_MAX)),
-            ]
-            for h in ledger
-        ],
-        "head_tombstones": alive.get(None, 0),
-    }
+    return replace(
+        measure,
+        tombstones_in=sum(row["tombstones_in"] for row in rows),
+        tombstones_out=sum(alive.values()),
+        guards=sum(row["guards"] for row in rows),
+        horizons=tuple(
+            replace(
+                horizon,
+                tombstones=alive.get(horizon.end_offset, 0),
+                swept_to=min(horizon.swept_to, guards.get(horizon.end_offset, LONG_MAX)),
+            )
+            for horizon in ledger
+        ),
+        head_tombstones=alive.get(None, 0),
+    )
 
 
 def next_ledger(

@@ -28,7 +28,8 @@ from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import rule_text, severity_of
 from spark_jobs.quality.data_docs_pages import SITE, apart, build, subject
 from spark_jobs.quality.evaluation_errors import error_text
-from spark_jobs.quality.findings import Finding, measure_findings, record_finding, unevaluated
+from cleantail.rounds.checked.check_results import CheckResult
+from spark_jobs.quality.findings import measure_findings, record_finding, unevaluated
 from spark_jobs.quality.gx_settings import BY_LOG, COUNTED, LOCATED, RECORDS, STORE, Format
 from spark_jobs.quality.time_limit import TimeLimit, TooLongError
 
@@ -94,7 +95,7 @@ class Auditor:
     def data_docs(self) -> str:
         return str(self._root / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html")
 
-    def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[Finding]:
+    def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
         """The rules of a round on its measures, one mapping a log with `partition` and the counts of violations."""
         import pandas as pd
 
@@ -119,7 +120,7 @@ class Auditor:
             "ExpectColumnValuesToBeBetween", column=measure, min_value=0, max_value=0, meta=meta, severity=severity
         )
 
-    def check_records(self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit) -> list[Finding]:
+    def check_records(self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit) -> list[CheckResult]:
         """The topic's own expectations on the records that a round would publish; per log only where one fails. Those
         that take too long could not be evaluated."""
         if not self._topic.checks:
@@ -133,14 +134,14 @@ class Auditor:
         self._forget_all_after(before)
         return [f for p in logs for f in self._of_log(round_id, records.where(f"`{PARTITION}` = {p:d}"), p, limit)]
 
-    def _of_log(self, round_id: str, records: DataFrame, log: int, limit: TimeLimit) -> list[Finding]:
+    def _of_log(self, round_id: str, records: DataFrame, log: int, limit: TimeLimit) -> list[CheckResult]:
         before = len(self._results)
         found = self._record_findings(round_id, records, self._topic.checks, [log], limit)
         return self._located(round_id, records, found, before, limit)
 
     def _located(
-        self, round_id: str, records: DataFrame, found: list[Finding], before: int, limit: TimeLimit
-    ) -> list[Finding]:
+        self, round_id: str, records: DataFrame, found: list[CheckResult], before: int, limit: TimeLimit
+    ) -> list[CheckResult]:
         """The findings of one log with the offsets of some records that failed. Validations after `before` are those
         that found them; where Great Expectations fails at the offsets they stay as they are."""
         if all(f.passed or f.error for f in found):
@@ -161,7 +162,7 @@ class Auditor:
         logs: Sequence[int],
         limit: TimeLimit,
         result_format: Format = COUNTED,
-    ) -> list[Finding]:
+    ) -> list[CheckResult]:
         """What the checks say of the logs together. One that Great Expectations fails at is no reason to stop the
         topic: the others are asked alone."""
         try:

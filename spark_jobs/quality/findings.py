@@ -1,42 +1,26 @@
-"""Results of Great Expectations as findings: one expectation's verdict on one log."""
+"""Results of Great Expectations as check results: what one expectation says of one log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cleantail.config.checks.topic_check import Check
 from cleantail.config.topic_table import PARTITION
 from cleantail.log.rules import rule_text, severity_of
-from cleantail.rounds.checked.check_results import OFFSETS, kept_result, observed_words
+from cleantail.rounds.checked.check_results import OFFSETS, CheckResult, kept_result, observed_words
 from spark_jobs.quality.evaluation_errors import error_in, error_text
 
 OBSERVED_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One expectation's result in one log. `observed` is text for people, and `offsets` are of records that failed:
-    neither holds what is in a record."""
-
-    partition: int
-    expectation: str
-    rule: str
-    severity: str
-    passed: bool
-    observed: str
-    error: bool = False
-    offsets: tuple[int, ...] = ()
-
-
-def measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:
+def measure_findings(result: Any, logs: Sequence[int]) -> list[CheckResult]:
     """One finding a log."""
     config = result.expectation_config
     column, error = config.kwargs["column"], error_in(result)
     wrong = {row[PARTITION]: row[column] for row in (result.result or {}).get("unexpected_index_list") or []}
     return [
-        Finding(
+        CheckResult(
             partition=p,
             expectation=column,
             rule=rule_text(column),
@@ -49,13 +33,13 @@ def measure_findings(result: Any, logs: Sequence[int]) -> list[Finding]:
     ]
 
 
-def record_finding(result: Any, partition: int) -> Finding:
+def record_finding(result: Any, partition: int) -> CheckResult:
     """Of one of the topic's own checks."""
     config = result.expectation_config
     error = error_in(result)
     kwargs = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
     kept = kept_result(config.type, kwargs, result.result or {})
-    return Finding(
+    return CheckResult(
         partition=partition,
         expectation=config.type,
         rule=_arguments(kwargs),
@@ -67,9 +51,9 @@ def record_finding(result: Any, partition: int) -> Finding:
     )
 
 
-def unevaluated(check: Check, partition: int, error: Exception) -> Finding:
+def unevaluated(check: Check, partition: int, error: Exception) -> CheckResult:
     """Of a check that Great Expectations raised an exception for."""
-    return Finding(
+    return CheckResult(
         partition=partition,
         expectation=check.expectation,
         rule=_arguments(check.kwargs),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import or_
-from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -15,8 +14,10 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.log.work_units import WorkUnit
-from cleantail.rounds.approval import Rejection, after_rejection, holds_of
-from cleantail.rounds.checked.sample import Going
+from cleantail.rounds.approval import Rejection, after_rejection
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
 from spark_jobs.engine.transforms.winners import below_end
@@ -24,35 +25,28 @@ from spark_jobs.iceberg.changes import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.iceberg.vectors import FILE, POS, with_place
 from spark_jobs.round.evidence import append_answer, has_answer
-from spark_jobs.round.failed_logs import keep_failed, kind_of, quarantined
+from spark_jobs.round.failed_logs import keep_failed, quarantined
 
 SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
 KEPT = "kept_offset"
 
 
-def with_holds(table: TopicTable, checked: dict[str, Any]) -> dict[str, Any]:
-    """The checked round with `holds`: empty where it may be published at once."""
-    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
-    return checked | {"holds": [asdict(hold) for hold in holds_of(table.topic, checked["measures"], passed)]}
+def with_sample(table: TopicTable, checked: CheckedRound) -> CheckedRound:
+    """Returns the checked round with a sample of what it removes; with none where nobody is asked."""
+    return replace(checked, sample=tuple(sample_of(table, checked.units, checked.green))) if checked.holds else checked
 
 
-def with_sample(table: TopicTable, checked: dict[str, Any], units: Sequence[WorkUnit]) -> dict[str, Any]:
-    """The checked round with `sample`: empty where nobody is asked."""
-    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
-    return checked | {"sample": sample_of(table, units, passed) if checked["holds"] else []}
-
-
-def sample_of(table: TopicTable, units: Sequence[WorkUnit], partitions: set[int]) -> list[dict[str, Any]]:
-    """Which records the branches remove: the lowest offsets of each log. Keys never leave Spark: who has to see what
-    goes reads it from the table (`cleantail.lake.records.shown_records`)."""
-    rows: list[dict[str, Any]] = []
+def sample_of(table: TopicTable, units: Sequence[WorkUnit], partitions: Collection[int]) -> list[RemovedRecord]:
+    """Returns some of the records that the branches remove: the lowest offsets of each log. Keys never leave Spark: who
+    has to see what goes reads it from the table (`cleantail.lake.records.shown_records`)."""
+    sample: list[RemovedRecord] = []
     for unit in units:
         logs = [w.partition for w in unit.partitions if w.partition in partitions]
-        if logs and len(rows) < SAMPLE_RECORDS:
-            sampled = _removed(table, unit, logs).limit(SAMPLE_RECORDS - len(rows))
-            found = _with_kept(table, unit, logs, sampled).collect()
-            rows += [Going(row[PARTITION], row[OFFSET], row[KEPT]).as_json() for row in found]
-    return sorted(rows, key=lambda r: (r["partition"], r["offset"]))
+        if logs and len(sample) < SAMPLE_RECORDS:
+            sampled = _removed(table, unit, logs).limit(SAMPLE_RECORDS - len(sample))
+            rows = _with_kept(table, unit, logs, sampled).collect()
+            sample += [RemovedRecord(row[PARTITION], row[OFFSET], row[KEPT]) for row in rows]
+    return sorted(sample, key=lambda record: (record.partition, record.offset))
 
 
 def _with_kept(table: TopicTable, unit: WorkUnit, logs: list[int], sampled: DataFrame) -> DataFrame:
@@ -83,21 +77,18 @@ def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
 
 
 def set_aside(
-    table: TopicTable, platform: Platform, checked: dict[str, Any], rejection: Rejection | None, why: str = ""
-) -> dict[str, Any]:
+    table: TopicTable, platform: Platform, checked: CheckedRound, rejection: Rejection | None, why: str = ""
+) -> RoundResult:
     """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
     where a person said no. Nothing else of any log's state changes. A task that died and is tried again does it
     once. `why` is told where it is not a person's answer."""
     before = states_of_properties(texts(table.load().properties()), table.name)
-    units = [WorkUnit.from_json(unit) for unit in checked["units"]]
-    kept = keep_failed(table, checked, units)
-    new = quarantined(checked, units, before, kept, platform.cleaner.log_cleaner_backoff_ms)
-    green = sorted(v["partition"] for v in checked["verdicts"] if v["passed"])
+    kept = keep_failed(table, checked)
+    new = quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     if rejection:
         pause_ms = table.topic.config.cleantail_approval_pause_ms
-        works = [w for unit in units for w in unit.partitions if w.partition in green]
-        for work in works:
-            state, kind = before.get(work.partition, PartitionState()), kind_of(work, checked)
+        for work in (work for _, work in checked.works() if work.partition in checked.green):
+            state, kind = before.get(work.partition, PartitionState()), checked.kind_of(work)
             new[work.partition] = after_rejection(state, kind, rejection, pause_ms)
     outcome = REJECTED if rejection else WITHDRAWN
     if has_answer(table, platform, checked, outcome):
@@ -105,14 +96,7 @@ def set_aside(
     else:
         table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
         append_answer(table, platform, checked, outcome, rejection.reason if rejection else why)
-    table.drop_branches([*(unit.branch for unit in units), *replaced(before, new)])
-    return {
-        "ok": len(green) == len(checked["verdicts"]),
-        "round": checked["round"],
-        "kind": checked["kind"],
-        "published": [],
-        "held_back": sorted(v["partition"] for v in checked["verdicts"] if not v["passed"]),
-        "rejected": green if rejection else [],
-        "reason": rejection.reason if rejection else "",
-        "verdicts": checked["verdicts"],
-    }
+    table.drop_branches([*(unit.branch for unit in checked.units), *replaced(before, new)])
+    if rejection is None:
+        return RoundResult.of_check(checked)
+    return RoundResult.of_check(checked, rejected=tuple(checked.green), reason=rejection.reason)

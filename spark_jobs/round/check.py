@@ -10,20 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.config.topic_table import KEY, PARTITION, VALUE
 from cleantail.lake.runs.evaluate import log_states, read_facts
-from cleantail.log.contradictions import FIRST, MEASURE, Contradiction
-from cleantail.log.keyless import KEYLESS_RULE, held_logs, held_words
+from cleantail.log.contradictions import MEASURE, Contradiction
+from cleantail.log.keyless import KEYLESS_RULE, held_words
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.log.rules import RULES
-from cleantail.log.work_units import WorkUnit
+from cleantail.log.work_units import PartitionWork
+from cleantail.rounds.approval import holds_of
+from cleantail.rounds.checked.check_results import CheckResult
+from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
+from cleantail.rounds.checked.proof import Proof, ProvenLog
+from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyless_logs
 from spark_jobs.engine.late_contradictions import of_topic
 from spark_jobs.engine.measures import measure_unit, rows_by_log
 from spark_jobs.engine.transforms.audit import full_proof
@@ -31,9 +37,8 @@ from spark_jobs.engine.transforms.winners import below_end, span_condition
 from spark_jobs.iceberg.session import grouped_by_log
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.expectations import Auditor
-from spark_jobs.quality.findings import Finding
 from spark_jobs.quality.time_limit import TimeLimit
-from spark_jobs.round.approvals import with_holds, with_sample
+from spark_jobs.round.approvals import with_sample
 from spark_jobs.round.evidence import append_evidence
 
 COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
@@ -42,63 +47,71 @@ STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header":
 
 
 def check_round(
-    table: TopicTable, platform: Platform, round_id: str, units: Sequence[dict[str, Any]], expiring: bool = False
-) -> dict[str, Any]:
-    """The units with verdicts and measures, and with the heads of their branches: what was checked, and nothing
-    else, is published. `units` are compact's (or expire's) results. Raises ConflictError when a branch is gone."""
-    units = [unit | {"head_snapshot_id": table.head_of(unit["branch"])} for unit in units]
-    works = [WorkUnit.from_json(unit) for unit in units]
-    warnings = STRATEGY_WARNINGS[table.topic.config.compaction_strategy]
-    rules = EXPIRE_RULES if expiring else [*COMPACT_RULES, *warnings]
+    table: TopicTable, platform: Platform, round_id: str, units: Sequence[StagedUnit], kind: str = COMPACT
+) -> CheckedRound:
+    """Returns the round with measures and verdicts, and with the heads of its branches: what was checked, and nothing
+    else, is published. Raises ConflictError when a branch is gone.
+
+    1. Every log is measured on what the round has read and on its branch.
+    2. Great Expectations judges the measures by the rules, and the records of the branch by the topic's own checks.
+    3. Where the round then waits for a person, a sample of what it removes is taken.
+    4. The evidence gets a row for each log.
+    """
+    units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch)) for unit in units)
+    rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as beside:
-        made = beside.submit(Auditor, platform.home, table.topic, rules, EXPIRE if expiring else COMPACT)
-        measures = [
-            measure
-            for unit, work in zip(units, works, strict=True)
-            for measure in measure_unit(table, platform, work, unit["counts"], expiring)
-        ]
-        auditor = made.result()
-    held = held_logs(units)
-    measures = [m | _keyless(held, m[PARTITION]) for m in measures]
-    findings = for_keyless(auditor.check_round(round_id, [_violations(m, rules) for m in measures]), held)
-    findings = [_with_offset(finding, measures) for finding in findings]
+        opening = beside.submit(Auditor, platform.home, table.topic, rules, kind)
+        measures = [m for unit in units for m in measure_unit(table, platform, unit, kind == EXPIRE)]
+        auditor = opening.result()
+    keyless = keyless_logs(units)
+    measures = [_with_keyless(m, keyless.get(m.partition)) for m in measures]
+    of_rules = auditor.check_round(round_id, [m.violations((PARTITION, *rules)) for m in measures])
+    results = [_with_offset(result, measures) for result in for_keyless(of_rules, keyless)]
     limit = TimeLimit(platform.limits.checks_max_ms)
-    for work in works:
-        judged = [w for w in work.partitions if (expiring or not w.only_retention) and w.partition not in held]
-        if judged:
-            records = as_text(below_end(table.at_branch(work.branch), judged))
-            findings += auditor.check_records(round_id, records, [w.partition for w in judged], limit)
-    verdicts = [_verdict(m[PARTITION], findings) for m in measures]
+    for unit in units:
+        if judged := judged_logs(unit, kind, keyless):
+            records = as_text(below_end(table.at_branch(unit.branch), judged))
+            results += auditor.check_records(round_id, records, [w.partition for w in judged], limit)
+    verdicts = [_verdict(m.partition, results) for m in measures]
     if table.topic.columns is not None:
-        verdicts = all_or_none(verdicts, held)
-    result = {
-        "ok": all(v["passed"] for v in verdicts),
-        "topic": table.topic.topic,
-        "round": round_id,
-        "kind": EXPIRE if expiring else COMPACT,
-        "units": list(units),
-        "measures": measures,
-        "verdicts": verdicts,
-        "checks_passed": sum(f.passed for f in findings),
-        "checks_total": len(findings),
-        "data_docs": auditor.data_docs,
-    }
+        verdicts = all_or_none(verdicts, keyless)
+    checked = CheckedRound(
+        topic=table.topic.topic,
+        round=round_id,
+        kind=kind,
+        units=units,
+        measures=tuple(measures),
+        verdicts=tuple(verdicts),
+        checks_passed=sum(result.passed for result in results),
+        checks_total=len(results),
+        data_docs=auditor.data_docs,
+    )
     auditor.begin_data_docs()
-    result = with_sample(table, with_holds(table, result), works)
-    append_evidence(table, platform, result, findings)
-    return result
+    checked = with_sample(table, replace(checked, holds=holds_of(table.topic, measures, checked.green)))
+    append_evidence(table, platform, checked, results)
+    return checked
 
 
-def _violations(measure: dict[str, Any], rules: Sequence[str]) -> dict[str, int]:
-    return {name: measure[name] for name in (PARTITION, *rules)}
+def rules_of(topic: Topic, kind: str) -> list[str]:
+    """Returns the rules of cleantail.log.rules that a round of this kind can break."""
+    if kind == EXPIRE:
+        return EXPIRE_RULES
+    return [*COMPACT_RULES, *STRATEGY_WARNINGS[topic.config.compaction_strategy]]
 
 
-def _with_offset(finding: Finding, measures: Sequence[dict[str, Any]]) -> Finding:
+def judged_logs(unit: StagedUnit, kind: str, keyless: Collection[int]) -> list[PartitionWork]:
+    """Returns the logs of a unit whose records the topic's own checks look at. Where a compaction only has retention to
+    do, or has removed nothing since the log has records without a key, no record is newly published."""
+    works = [w for w in unit.partitions if w.partition not in keyless]
+    return works if kind == EXPIRE else [w for w in works if not w.only_retention]
+
+
+def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckResult:
     """Where a contradiction is: it takes a person to find out which record is right."""
-    if finding.expectation != MEASURE or finding.passed:
-        return finding
-    where = [m[FIRST] for m in measures if m[PARTITION] == finding.partition and FIRST in m]
-    return replace(finding, observed="; ".join([finding.observed, *where]))
+    if result.expectation != MEASURE or result.passed:
+        return result
+    where = [m.first_contradiction for m in measures if m.partition == result.partition and m.first_contradiction]
+    return replace(result, observed="; ".join([result.observed, *where]))
 
 
 def as_text(records: DataFrame) -> DataFrame:
@@ -106,8 +119,8 @@ def as_text(records: DataFrame) -> DataFrame:
     return records.withColumns({KEY: F.col(KEY).cast("string"), VALUE: F.col(VALUE).cast("string")})
 
 
-def prove_topic(table: TopicTable, platform: Platform) -> dict[str, Any]:
-    """Every key below the clean point of every log, counted anew on `main`, and every offset that readers see.
+def prove_topic(table: TopicTable, platform: Platform) -> Proof:
+    """Counts every key below the clean point of every log anew on `main`, and compares every offset that readers see.
 
     The clean point is the one that evaluate derives: below the checkpoint where a late record waits (3.5).
     """
@@ -116,53 +129,50 @@ def prove_topic(table: TopicTable, platform: Platform) -> dict[str, Any]:
     logs = [log for log in states if log.checkpoint is not None]
     spans = {log.partition: (log.log_start_offset, log.first_dirty_offset) for log in logs}
     ends = {p: end for p, (_, end) in spans.items()}
-    found: dict[int, dict[str, int]] = {}
+    keys: dict[int, dict[str, int]] = {}
     contradictions: list[Contradiction] = []
     if facts is not None and facts.snapshot_id is not None:
         inside = table.at_snapshot(facts.snapshot_id).where(span_condition(spans))
         with grouped_by_log(table.spark, True):
-            found = rows_by_log(full_proof(inside, ends)) if ends else {}
+            keys = rows_by_log(full_proof(inside, ends)) if ends else {}
             starts = {log.partition: log.log_start_offset for log in states}
             contradictions = of_topic(table, facts.snapshot_id, starts)
-    none = {"keys": 0, "duplicate_keys": 0}
-    proven = [{PARTITION: p, "end_offset": end} | none | found.get(p, {}) for p, end in ends.items()]
-    ok = not contradictions and not any(log["duplicate_keys"] for log in proven)
-    return {"ok": ok, "partitions": proven, "contradictions": [c.as_json() for c in contradictions]}
+    logs = (
+        ProvenLog(p, end, keys.get(p, {}).get("keys", 0), keys.get(p, {}).get("duplicate_keys", 0))
+        for p, end in ends.items()
+    )
+    return Proof(tuple(logs), tuple(contradictions))
 
 
-def _verdict(partition: int, findings: Sequence[Finding]) -> dict[str, Any]:
+def _verdict(partition: int, results: Sequence[CheckResult]) -> Verdict:
     """A log passes when no critical expectation failed; one that could not be evaluated fails whatever its severity."""
-    failed = [f for f in findings if f.partition == partition and not f.passed]
-    red = [f for f in failed if f.severity == "critical" or f.error]
-    return {
-        "partition": partition,
-        "passed": not red,
-        "failures": [asdict(f) for f in red],
-        "warnings": [asdict(f) for f in failed if f not in red],
-    }
+    failed = [r for r in results if r.partition == partition and not r.passed]
+    red = [r for r in failed if r.severity == "critical" or r.error]
+    return Verdict(partition, not red, tuple(red), tuple(r for r in failed if r not in red))
 
 
-def all_or_none(verdicts: Sequence[dict[str, Any]], untouched: Collection[int]) -> list[dict[str, Any]]:
+def all_or_none(verdicts: Sequence[Verdict], untouched: Collection[int]) -> list[Verdict]:
     """Where one log fails the others wait: a file of an adopted table may hold several, and has one delete file.
 
     The failed one is quarantined, so the next round is without it. Nobody waits for an `untouched` log, from which the
     round has removed nothing.
     """
-    red = [v["partition"] for v in verdicts if not v["passed"] and v["partition"] not in untouched]
-    waiting = {v["partition"] for v in verdicts if red and v["passed"]}
-    return [v | {"passed": False, "waits_for": red} if v["partition"] in waiting else v for v in verdicts]
+    red = tuple(v.partition for v in verdicts if not v.passed and v.partition not in untouched)
+    return [replace(v, passed=False, waits_for=red) if red and v.passed else v for v in verdicts]
 
 
-def _keyless(held: Mapping[int, tuple[int, int]], partition: int) -> dict[str, int]:
-    """The measure of a log that is held back for records without a key: of all below the end that was planned."""
-    return {KEYLESS_RULE: held[partition][0]} if partition in held else {}
+def _with_keyless(measure: LogMeasure, keyless: KeylessLog | None) -> LogMeasure:
+    """The measures of a log that is held back for records without a key: of all below the end that was planned."""
+    return measure if keyless is None else replace(measure, invalid_left=keyless.records)
 
 
-def for_keyless(findings: Sequence[Finding], held: Mapping[int, tuple[int, int]]) -> list[Finding]:
+def for_keyless(results: Sequence[CheckResult], keyless: Mapping[int, KeylessLog]) -> list[CheckResult]:
     """Of a log that is held back for records without a key the one rule that says so: from it nothing was removed, so
     the other rules have nothing to judge."""
     return [
-        replace(f, observed=held_words(*held[f.partition])) if f.partition in held else f
-        for f in findings
-        if f.partition not in held or f.expectation == KEYLESS_RULE
+        replace(r, observed=held_words(keyless[r.partition].records, keyless[r.partition].first_offset))
+        if r.partition in keyless
+        else r
+        for r in results
+        if r.partition not in keyless or r.expectation == KEYLESS_RULE
     ]

@@ -10,8 +10,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +18,9 @@ import pyarrow as pa
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
-from cleantail.rounds.approval import heads_of
+from cleantail.log.log_measure import LogMeasure
+from cleantail.rounds.checked.check_results import CHECK_RESULTS, CheckResult
+from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, parts_of
 from cleantail.rounds.checked.sample import sample_column
 from cleantail.rounds.history import OPERATION
@@ -28,12 +29,13 @@ from cleantail.rounds.rollback import ROUND
 from cleantail.rounds.task_runs import columns_of
 from spark_jobs.iceberg.changes import history
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.findings import Finding
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 logger = logging.getLogger("cleantail.evidence")
+Row = dict[str, Any]
+"""A row of the evidence by column, as PyArrow takes and gives it."""
 
 SCHEMA = pa.schema(
     [
@@ -88,33 +90,36 @@ EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not
 
 
 def append_evidence(
-    table: TopicTable, platform: Platform, result: Mapping[str, Any], findings: Sequence[Finding]
+    table: TopicTable, platform: Platform, checked: CheckedRound, results: Sequence[CheckResult]
 ) -> None:
-    """One row a log of the checked round, which publish goes by. `deleted` (by reason), `checks` and `sample` are JSON;
-    none of them says what a record holds."""
+    """Appends one row a log of the checked round, which publish goes by. `deleted` (by reason), `checks` and `sample`
+    are JSON; none of them says what a record holds."""
     evidence = evidence_table(platform)
-    append_rows(evidence, table, [*_untold(evidence, table), *checked_rows(result, findings)])
+    append_rows(evidence, table, [*_untold(evidence, table), *checked_rows(checked, results)])
 
 
-def checked_rows(result: Mapping[str, Any], findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """What a check has found, a row for each log."""
-    verdicts = {v["partition"]: v for v in result["verdicts"]}
-    parts, rows = parts_of(result), []
-    for row in _measured(result):
-        passed = verdicts[row["partition"]]["passed"]
-        checks = [asdict(f) for f in findings if f.partition == row["partition"]]
-        row |= {"outcome": CHECKED if passed else HELD_BACK, "passed": passed, "checks": json.dumps(checks)}
-        row["sample"] = sample_column(result["sample"], row["partition"])
-        rows.append(row | {CHECKED_ROUND: parts[row["partition"]]})
+def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[Row]:
+    """Returns what a check has found, a row for each log."""
+    parts, rows = parts_of(checked), []
+    for measure in checked.measures:
+        log, passed = measure.partition, measure.partition in checked.green
+        own_results = tuple(result for result in results if result.partition == log)
+        rows.append(
+            _measured(checked, measure)
+            | {"outcome": CHECKED if passed else HELD_BACK, "passed": passed}
+            | {"checks": CHECK_RESULTS.text(own_results), "sample": sample_column(checked.sample, log)}
+            | {CHECKED_ROUND: parts[log]}
+        )
     return rows
 
 
 def append_answer(
-    table: TopicTable, platform: Platform, checked: Mapping[str, Any], outcome: str, note: str = ""
+    table: TopicTable, platform: Platform, checked: CheckedRound, outcome: str, note: str = ""
 ) -> None:
-    """What became of the logs that passed, one row each. Of one that was not published every record is still there."""
-    passed = {v["partition"] for v in checked["verdicts"] if v["passed"]}
-    rows = [row | {"outcome": outcome, "note": note} for row in _measured(checked) if row["partition"] in passed]
+    """Appends what became of the logs that passed, one row each. Of one that was not published every record is still
+    there."""
+    passed = (m for m in checked.measures if m.partition in checked.green)
+    rows = [_measured(checked, measure) | {"outcome": outcome, "note": note} for measure in passed]
     if outcome != PUBLISHED:
         rows = [row | {"records_out": row["records_in"], "tombstones_out": row["tombstones_in"]} for row in rows]
     append_rows(evidence_table(platform), table, rows)
@@ -126,64 +131,65 @@ def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_
     append_rows(evidence_table(platform), table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
 
 
-def _untold(evidence: Table, table: TopicTable) -> list[dict[str, Any]]:
+def _untold(evidence: Table, table: TopicTable) -> list[Row]:
     """What became of the newest round on `main`, where the process that published it died before it could tell."""
     commit = next((c for c in history(table.load()) if c.is_round), None)
     if commit is None or time.time() * 1000 - commit.at_ms < DEAD_AFTER_MS:
         return []
-    wanted = {"topic": table.topic.topic, "round": commit.summary.get(ROUND), "kind": commit.summary[OPERATION]}
-    rows = rows_of(evidence, wanted)
+    values = {"topic": table.topic.topic, "round": commit.summary.get(ROUND), "kind": commit.summary[OPERATION]}
+    rows = rows_of(evidence, values)
     if any(row["outcome"] not in CHECKS for row in rows):
         return []
     last = {row["partition"]: row for row in sorted(rows, key=lambda r: r["checked_at_ms"])}
-    told = {"outcome": PUBLISHED, "checks": "[]", CHECKED_ROUND: None, "checked_at_ms": int(time.time() * 1000)}
-    return [row | told for row in last.values() if row["outcome"] == CHECKED]
+    published = {"outcome": PUBLISHED, "checks": "[]", CHECKED_ROUND: None, "checked_at_ms": int(time.time() * 1000)}
+    return [row | published for row in last.values() if row["outcome"] == CHECKED]
 
 
-def rows_of(evidence: Table, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows that have all these values."""
+def rows_of(evidence: Table, values: Mapping[str, str | None]) -> list[Row]:
+    """Returns the rows that have all these values."""
     from pyiceberg.expressions import And, EqualTo
 
-    condition = And(*(EqualTo(name, value) for name, value in wanted.items()))
-    rows: list[dict[str, Any]] = evidence.scan(row_filter=condition).to_arrow().to_pylist()
+    condition = And(*(EqualTo(name, value) for name, value in values.items()))
+    rows: list[Row] = evidence.scan(row_filter=condition).to_arrow().to_pylist()
     return rows
 
 
-def has_answer(table: TopicTable, platform: Platform, checked: Mapping[str, Any], outcome: str) -> bool:
+def has_answer(table: TopicTable, platform: Platform, checked: CheckedRound, outcome: str) -> bool:
     """Whether append_answer has told this of the round before. A round that was made anew may have the same name, but
     its branches have snapshots of their own."""
-    wanted = {"topic": table.topic.topic, "round": checked["round"], "kind": checked["kind"], "outcome": outcome}
-    told = {row["head_snapshot_id"] for row in rows_of(evidence_table(platform), wanted)}
-    return not told.isdisjoint(heads_of(checked))
+    values = {"topic": table.topic.topic, "round": checked.round, "kind": checked.kind, "outcome": outcome}
+    heads = {row["head_snapshot_id"] for row in rows_of(evidence_table(platform), values)}
+    return not heads.isdisjoint(checked.heads)
 
 
-def _measured(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for each log of a checked round, without what is said of it."""
-    works = {w["partition"]: (unit, w) for unit in result["units"] for w in unit["partitions"]}
-    for measure in result["measures"]:
-        unit, work = works[measure["partition"]]
-        yield {
-            "partition": measure["partition"],
-            "round": result["round"],
-            "kind": result["kind"],
-            "now_ms": unit["now_ms"],
-            "base_snapshot_id": unit["base_snapshot_id"],
-            "head_snapshot_id": unit["head_snapshot_id"],
-            "first_dirty_offset": work["first_dirty_offset"],
-            "end_offset": work["end_offset"],
-            **{name: measure[name] for name in ("records_in", "records_out", "tombstones_in", "tombstones_out")},
-            "deleted": json.dumps(measure["deleted"]),
-            "began_ms": unit.get("began_ms"),
-            "saved_bytes": unit["counts"].get("saved_bytes", {}).get(str(measure["partition"])),
-        }
+def _measured(checked: CheckedRound, measure: LogMeasure) -> Row:
+    """The row of one log of a checked round, without what is said of it."""
+    unit, work = next((u, w) for u, w in checked.works() if w.partition == measure.partition)
+    return {
+        "partition": measure.partition,
+        "round": checked.round,
+        "kind": checked.kind,
+        "now_ms": unit.now_ms,
+        "base_snapshot_id": unit.base_snapshot_id,
+        "head_snapshot_id": unit.head_snapshot_id,
+        "first_dirty_offset": work.first_dirty_offset,
+        "end_offset": work.end_offset,
+        "records_in": measure.records_in,
+        "records_out": measure.records_out,
+        "tombstones_in": measure.tombstones_in,
+        "tombstones_out": measure.tombstones_out,
+        "deleted": json.dumps(measure.deleted),
+        "began_ms": unit.began_ms,
+        "saved_bytes": unit.counts.saved_bytes.get(measure.partition),
+    }
 
 
 def append_rows(evidence: Table, table: TopicTable, rows: Iterable[Mapping[str, Any]]) -> None:
     """Rows about the topic in one commit, with who writes and when; what a row does not say is empty."""
     common = EMPTY | columns_of(os.environ) | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
-    made = pa.Table.from_pylist([{**common, **row} for row in rows], SCHEMA)
-    if made.num_rows:
-        evidence.append(made)
+    appended = pa.Table.from_pylist([{**common, **row} for row in rows], SCHEMA)
+    if appended.num_rows:
+        evidence.append(appended)
         _forget_old_snapshots(evidence)
 
 

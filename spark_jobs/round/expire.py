@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -18,6 +17,7 @@ from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
 from cleantail.log.reader_positions import hold_offset, left_behind
 from cleantail.log.round_state import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.rounds.checked.staged_units import EXPIRED, LeftBehind, StagedUnit, UnitCounts
 from spark_jobs.engine.transforms.guards import GUARDS, with_guards
 from spark_jobs.engine.transforms.winners import columns_of, span_condition
 from spark_jobs.iceberg.branches import branch_name
@@ -51,7 +51,7 @@ def expiry_unit(
     return WorkUnit(plan.round, 0, plan.now_ms, base_snapshot_id, branch_name(f"ct_{plan.round}_x0"), due)
 
 
-def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, Any]:
+def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> StagedUnit:
     """Deletes due tombstones on the unit's branch; returns the unit with its counts, as compact does, and with the
     readers whose hold was overrun."""
     began_ms = int(time.time() * 1000)
@@ -65,27 +65,25 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> dict[str, A
     flagged = with_guards(tombstones.select(*columns), base, unit.partitions, configs, unit.now_ms)
     found = files.positions_in(with_place(flagged.where(f"NOT {GUARDS}"), PARTITION))
     table.delete_positions(unit.branch, files, found)
-    counts = {
-        "deleted": {"expired": {str(p): n for p, n in count_by_log(found).items()}},
-        "saved_bytes": {str(p): n for p, n in files.bytes_by_log([found]).items()},
-    }
-    left = _left_behind(table, plan, unit, spans)
-    return unit.as_json() | {"counts": counts, "began_ms": began_ms, "left_behind": left}
+    counts = UnitCounts({EXPIRED: count_by_log(found)}, saved_bytes=files.bytes_by_log([found]))
+    return StagedUnit.of(unit, counts, began_ms=began_ms, left_behind=_left_behind(table, plan, unit, spans))
 
 
 def _left_behind(
     table: TopicTable, plan: RunPlan, unit: WorkUnit, spans: dict[int, list[tuple[int, int]]]
-) -> list[dict[str, Any]]:
+) -> tuple[LeftBehind, ...]:
     """Readers past whose position tombstones go, since the cap of their hold was reached; `gone_to` is the last."""
     holds = {w.partition: w.hold_offset for w in unit.partitions if w.hold_offset is not None}
     overrun = {p: [s for s in spans[p] if s[1] > hold] for p, hold in holds.items()}
     condition = " OR ".join(span_condition({p: span}) for p, found in overrun.items() for span in found)
     if not condition:
-        return []
+        return ()
     gone = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({condition})")
     rows = gone.groupBy(PARTITION).agg(F.max(OFFSET).alias("last")).collect()
     last = {row[PARTITION]: row["last"] for row in rows}
-    return [asdict(reader) | {"gone_to": last[reader.partition]} for reader in left_behind(plan.readers, last)]
+    return tuple(
+        LeftBehind(**asdict(reader), gone_to=last[reader.partition]) for reader in left_behind(plan.readers, last)
+    )
 
 
 def plan_expiry(

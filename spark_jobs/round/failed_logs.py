@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
-from cleantail.log.keyless import KEYLESS_RULE, held_logs
+from cleantail.log.keyless import KEYLESS_RULE
 from cleantail.log.partition_state import PartitionState, states_of_properties
-from cleantail.log.round_state import EXPIRE, RETAIN, after_failure
-from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.log.round_state import EXPIRE, after_failure
+from cleantail.rounds.checked.check_results import CheckResult
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.staged_units import keyless_logs
 from cleantail.rounds.failed_branches import failed_name
 from spark_jobs.iceberg.changes import texts
 from spark_jobs.iceberg.tables import TopicTable
 
 
-def failed_logs(checked: Mapping[str, Any]) -> dict[int, list[str]]:
-    """Partition -> its failed expectations, with the reason where it is none of the data's. A log that only waits for
-    others of its files has not failed."""
-    red = (v for v in checked["verdicts"] if not v["passed"] and "waits_for" not in v)
-    return {v["partition"]: [_named(f) for f in v["failures"]] for v in red}
+def failed_logs(checked: CheckedRound) -> dict[int, list[str]]:
+    """Returns partition -> its failed expectations, with what was observed where those are words of our own. A log that
+    only waits for others, with which it shares files, has not failed."""
+    return {v.partition: [_named(failure) for failure in v.failures] for v in checked.verdicts if v.failed}
 
 
-def _named(failure: Mapping[str, Any]) -> str:
-    """What was observed may hold data, but of an error and of records without a key: those words are our own."""
-    told = failure.get("error") or failure["expectation"] == KEYLESS_RULE
-    return f"{failure['expectation']} ({failure['observed']})" if told else str(failure["expectation"])
+def _named(failure: CheckResult) -> str:
+    """What was observed may hold data, but of an error and of records without a key."""
+    ours = failure.error or failure.expectation == KEYLESS_RULE
+    return f"{failure.expectation} ({failure.observed})" if ours else failure.expectation
 
 
-def kind_of(work: PartitionWork, checked: Mapping[str, Any]) -> str:
-    """What a checked round was to do to a log: compact, expire or retain."""
-    return RETAIN if work.only_retention and checked["kind"] != EXPIRE else str(checked["kind"])
-
-
-def keep_failed(table: TopicTable, checked: Mapping[str, Any], units: Sequence[WorkUnit]) -> dict[int, str]:
-    """Partition -> branch under which its failed try can be looked at; the branches are made. Empty: none is kept.
+def keep_failed(table: TopicTable, checked: CheckedRound) -> dict[int, str]:
+    """Keeps the branches of units in which a log failed under names of their own, where they can be looked at. Returns
+    partition -> that name; empty where none is kept.
 
     A log that is held back for records without a key has none: nothing of it was changed."""
     if not table.topic.config.cleantail_failed_branch_retention_ms:
         return {}
     kept: dict[int, str] = {}
-    red = failed_logs(checked).keys() - held_logs(checked["units"])
-    for unit in units:
+    red = failed_logs(checked).keys() - keyless_logs(checked.units).keys()
+    for unit in checked.units:
         failed = [w.partition for w in unit.partitions if w.partition in red]
         if failed and table.load().refs().containsKey(unit.branch):
-            name = failed_name(checked["round"], unit.unit, "x" if checked["kind"] == EXPIRE else "u", unit.now_ms)
+            name = failed_name(checked.round, unit.unit, "x" if checked.kind == EXPIRE else "u", unit.now_ms)
             table.create_branch(name, table.head_of(unit.branch))
             kept |= dict.fromkeys(failed, name)
     return kept
@@ -57,22 +53,22 @@ def drop_unnamed(table: TopicTable, branches: Iterable[str]) -> None:
 
 
 def quarantined(
-    checked: Mapping[str, Any],
-    units: Sequence[WorkUnit],
+    checked: CheckedRound,
     states: Mapping[int, PartitionState],
     kept: Mapping[int, str],
     backoff_ms: int,
 ) -> dict[int, PartitionState]:
-    """Puts each log whose check failed in quarantine, and returns the new states. A log that an earlier try of this
-    very round has put there, and died after, is left out: its branch has the round's name. `kept`: of keep_failed."""
+    """Puts each log whose check failed in quarantine, and returns the new states. `kept`: what keep_failed returned.
+
+    A try of this very round may have put it there before it died: then the branch of its quarantine has the round's
+    name, and the log is left out, so that no failure is counted twice.
+    """
     red, after = failed_logs(checked), {}
-    for unit in units:
-        for work in unit.partitions:
-            if (names := red.get(work.partition)) is not None:
-                state = states.get(work.partition, PartitionState())
-                kind = kind_of(work, checked)
-                branch = kept.get(work.partition, "")
-                if branch and state.quarantine and state.quarantine.branch == branch:
-                    continue
-                after[work.partition] = after_failure(state, kind, names, unit.now_ms, backoff_ms, branch)
+    for unit, work in checked.works():
+        if (expectations := red.get(work.partition)) is not None:
+            state, branch = states.get(work.partition, PartitionState()), kept.get(work.partition, "")
+            if branch and state.quarantine and state.quarantine.branch == branch:
+                continue
+            kind = checked.kind_of(work)
+            after[work.partition] = after_failure(state, kind, expectations, unit.now_ms, backoff_ms, branch)
     return after

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +20,7 @@ def side_table(table: TopicTable) -> str:
     return f"{table.name[:-1]}{KEYLESS_SUFFIX}`"
 
 
-def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> None:
+def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection[int]) -> None:
     """Copies the keyless records of the logs about to be published, of one that is there twice the first (3.5). They
     leave the topic table in the commit after it; a crash between the two copies nothing twice, since what is in the
     side table already is left out."""

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame
@@ -19,11 +18,10 @@ from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
-from cleantail.log.keyless import KEYLESS
 from cleantail.log.policy.budget import keys_in_budget, map_slots, round_end
 from cleantail.log.policy.join_plans import JoinPlan, resolve_join
 from cleantail.log.work_units import WorkUnit
-from cleantail.rounds.checked.staged_units import UNIT, packed_unit
+from cleantail.rounds.checked.staged_units import STAGED_UNIT, UNIT, StagedUnit, UnitCounts
 from spark_jobs.engine.deleted_versions import remembered
 from spark_jobs.engine.log_round import Outcome, find_removals
 from spark_jobs.engine.tasks import answers
@@ -45,9 +43,9 @@ from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.iceberg.vectors import FilesOf, RemovedPositions, count_by_log, together, with_place, without
 
 
-def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[str, Any]:
-    """The unit with its counts by partition. Nothing is removed from a log that `cleantail.keyless.policy` holds back:
-    the counts name it, and its check is red."""
+def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> StagedUnit:
+    """Writes what the unit removes onto a branch of its own, and returns the unit with its counts. Nothing is removed
+    from a log that `cleantail.keyless.policy` holds back: the counts name it, and its check is red."""
     began_s, began_ms = time.monotonic(), int(time.time() * 1000)
     files = table.files_at(unit.base_snapshot_id)
     logs = {w.partition for w in unit.partitions}
@@ -60,23 +58,22 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> dict[
     found: dict[str, RemovedPositions] = {"superseded": {}}
     if cleaned.partitions:
         found, plan = removed(table, platform, cleaned, files, bool(keyless), plan)
-    deleted = {reason: _as_text(count_by_log(gone)) for reason, gone in found.items()}
-    hidden_bytes = files.bytes_by_log(gone for reason, gone in found.items() if reason != "retention")
-    saved_bytes = files.bytes_by_log(found.values())
-    done = unit.as_json() | {
-        "counts": {
-            "deleted": deleted,
-            "hidden_bytes": _as_text(hidden_bytes),
-            "saved_bytes": _as_text(saved_bytes),
-            "plan": plan.reason,
-            KEYLESS: {str(p): list(counted) for p, counted in sorted(held.items())},
-        },
-        "began_ms": began_ms,
-        "clean_ms": int((time.monotonic() - began_s) * 1000),
-        "map_slots": map_slots(platform.cleaner, table.topic.config),
-    }
-    table.delete_positions(unit.branch, files, together(found.values()), {UNIT: packed_unit(done)})
-    return done
+    counts = UnitCounts(
+        deleted={reason: count_by_log(positions) for reason, positions in found.items()},
+        hidden_bytes=files.bytes_by_log(positions for reason, positions in found.items() if reason != "retention"),
+        saved_bytes=files.bytes_by_log(found.values()),
+        plan=plan.reason,
+        keyless=held,
+    )
+    staged = StagedUnit.of(
+        unit,
+        counts,
+        began_ms=began_ms,
+        clean_ms=int((time.monotonic() - began_s) * 1000),
+        map_slots=map_slots(platform.cleaner, table.topic.config),
+    )
+    table.delete_positions(unit.branch, files, together(found.values()), {UNIT: STAGED_UNIT.packed(staged)})
+    return staged
 
 
 def removed(
@@ -110,11 +107,6 @@ def removed_by_columns(logs: Sequence[Outcome]) -> dict[str, RemovedPositions]:
             of_log = {(log[PARTITION], file): BitMap64.deserialize(positions) for file, positions in by_file.items()}
             found.setdefault(reason, {}).update(of_log)
     return dict(found)
-
-
-def _as_text(by_log: dict[int, int]) -> dict[str, int]:
-    """JSON has no other keys than texts."""
-    return {str(p): n for p, n in sorted(by_log.items())}
 
 
 def removals(table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, hint: str) -> dict[str, DataFrame]:

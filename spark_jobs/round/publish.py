@@ -17,15 +17,15 @@ checked (cleantail.rounds.answers), as it was checked or not at all (exit code 5
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.log.round_state import EXPIRE, after_expiry, after_round
-from cleantail.log.work_units import WorkUnit
+from cleantail.log.round_state import COMPACT, EXPIRE, after_expiry, after_round
 from cleantail.rounds.approval import held_message
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.past_rounds import PUBLISHED
@@ -45,15 +45,15 @@ logger = logging.getLogger("cleantail.publish")
 
 
 def publish_round(
-    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None = None
-) -> dict[str, Any]:
+    table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str | None = None
+) -> RoundResult:
     """Commits the green logs of a checked round, once: a try that died after the commit is taken up. Raises
     ConflictError, with nothing published, when the table changed under the round, and HeldError when it waits for
     approval and nobody has given it."""
     if before := published_before(table, platform, checked):
         return before
-    if checked["holds"] and approved_by is None:
-        raise HeldError(held_message(checked["topic"], checked["holds"]))
+    if checked.holds and approved_by is None:
+        raise HeldError(held_message(checked.topic, checked.holds))
     try:
         return _publish(table, platform, checked, approved_by)
     except ConflictError:
@@ -62,115 +62,110 @@ def publish_round(
         raise
 
 
-def _publish(table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None) -> dict[str, Any]:
-    green = {v["partition"] for v in checked["verdicts"] if v["passed"]}
-    red = {v["partition"]: v for v in checked["verdicts"] if not v["passed"]}
-    for waiting in (v for v in red.values() if "waits_for" in v):
-        logger.warning(
-            "partition %s waits: logs %s failed, and share files", waiting["partition"], waiting["waits_for"]
-        )
-    units = [WorkUnit.from_json(unit) for unit in checked["units"]]
-    if table.topic.config.cleantail_keyless_policy == "quarantine" and checked["kind"] == "compact":
-        move_keyless(table, units, green)
-    if checked["kind"] == EXPIRE:
-        remember(table, units, green)
+def _publish(table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str | None) -> RoundResult:
+    """Publishes a round that was not published before.
+
+    1. What the commit takes from the table for good goes to the side tables first: records without a key, and the
+       versions of deleted keys. A crash after it adds nothing twice.
+    2. The branches have to be those that were checked.
+    3. What failed is kept on branches of its own.
+    4. One commit: delete files of the green logs, their next states, the quarantine of the red ones.
+    5. What became of the round is told, and its branches go.
+    """
+    green = set(checked.green)
+    for verdict in (v for v in checked.verdicts if v.waits_for):
+        logger.warning("partition %s waits: logs %s failed, and share files", verdict.partition, verdict.waits_for)
+    if table.topic.config.cleantail_keyless_policy == "quarantine" and checked.kind == COMPACT:
+        move_keyless(table, checked.units, green)
+    if checked.kind == EXPIRE:
+        remember(table, checked.units, green)
     _require_as_checked(table, checked)
-    kept = keep_failed(table, checked, units)
+    kept = keep_failed(table, checked)
     before = states_of_properties(texts(table.load().properties()), table.name)
-    after = _next_states(table, checked, units, green, before)
-    after |= quarantined(checked, units, before, kept, platform.cleaner.log_cleaner_backoff_ms)
-    properties = _as_properties(checked, after)
+    after = _next_states(table, checked, before)
+    after |= quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     try:
-        snapshot_id = _commit(table, checked, units, green, before, properties, approved_by)
+        snapshot_id = _commit(table, checked, before, _as_properties(checked, after), approved_by)
     except ConflictError:
         drop_unnamed(table, kept.values())
         raise
     append_answer(table, platform, checked, PUBLISHED)
-    _tidy(table, [*(unit.branch for unit in units), *replaced(before, after)])
+    _tidy(table, [*(unit.branch for unit in checked.units), *replaced(before, after)])
     ensure_latest_view(table)
     return result_of(table, checked, snapshot_id)
 
 
-def _require_as_checked(table: TopicTable, checked: dict[str, Any]) -> None:
+def _require_as_checked(table: TopicTable, checked: CheckedRound) -> None:
     """Raises ConflictError where a branch is gone or changed, or a later round has published meanwhile: a checkpoint
     without its deletes, or an older one over a newer, would leave superseded records for good."""
     iceberg = table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
-    for unit in checked["units"]:
-        table.require_head(unit["branch"], unit["head_snapshot_id"])
-        base = iceberg.snapshot(unit["base_snapshot_id"])
+    for unit in checked.units:
+        table.require_head(unit.branch, unit.head_snapshot_id)
+        base = iceberg.snapshot(unit.base_snapshot_id)
         if base is None:
-            raise ConflictError(f"snapshot {unit['base_snapshot_id']} that round {checked['round']} read has expired")
-        for work in unit["partitions"]:
-            state = states.get(work["partition"], PartitionState())
+            raise ConflictError(f"snapshot {unit.base_snapshot_id} that round {checked.round} read has expired")
+        for work in unit.partitions:
+            state = states.get(work.partition, PartitionState())
             if state.known_sequence_number > int(base.sequenceNumber()):
-                raise ConflictError(f"partition {work['partition']} had a later round than {checked['round']}")
+                raise ConflictError(f"partition {work.partition} had a later round than {checked.round}")
 
 
 def _next_states(
-    table: TopicTable,
-    checked: dict[str, Any],
-    units: list[WorkUnit],
-    green: set[int],
-    states: dict[int, PartitionState],
+    table: TopicTable, checked: CheckedRound, states: Mapping[int, PartitionState]
 ) -> dict[int, PartitionState]:
     """The states of the published logs after the round."""
-    iceberg = table.load()
-    measures = {m["partition"]: m for m in checked["measures"]}
+    iceberg, green = table.load(), checked.green
     after: dict[int, PartitionState] = {}
-    for unit in units:
+    for unit in checked.units:
         sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())
-        for work in unit.partitions:
-            if work.partition not in green:
-                continue
-            state, measure = states.get(work.partition, PartitionState()), measures[work.partition]
-            if checked["kind"] == EXPIRE:
+        for work in (w for w in unit.partitions if w.partition in green):
+            state, measure = states.get(work.partition, PartitionState()), checked.measure_of(work.partition)
+            if checked.kind == EXPIRE:
                 after[work.partition] = after_expiry(state, work, measure, unit.now_ms)
             else:
                 after[work.partition] = after_round(state, work, measure, sequence_number, unit.now_ms)
     return after
 
 
-def _as_properties(checked: dict[str, Any], states: dict[int, PartitionState]) -> dict[str, str]:
+def _as_properties(checked: CheckedRound, states: Mapping[int, PartitionState]) -> dict[str, str]:
     properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
-    if checked["kind"] != EXPIRE and (last := LastCompaction.of_round(checked["units"], checked["measures"])):
+    if checked.kind != EXPIRE and (last := LastCompaction.of_round(checked.units, checked.measures)):
         properties[PROPERTY_COMPACTION] = last.as_json()
     return properties
 
 
 def _commit(
     table: TopicTable,
-    checked: dict[str, Any],
-    units: list[WorkUnit],
-    green: set[int],
-    states: dict[int, PartitionState],
-    properties: dict[str, str],
+    checked: CheckedRound,
+    states: Mapping[int, PartitionState],
+    properties: Mapping[str, str],
     approved_by: str | None,
 ) -> int:
     """One transaction: delete files of all green logs, their new state, the quarantine of the red ones."""
-    changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in units]
-    before = {p: states.get(p) for p in sorted(green)}
+    changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in checked.units]
+    before = {p: states.get(p) for p in checked.green}
     summary = identity_of(checked) | {BEFORE: packed(before)}
-    summary |= {APPROVED_BY: approved_by} if approved_by and checked["holds"] else {}
-    return publish_deletes(table, changes, green, units[0].base_snapshot_id, properties, summary)
+    summary |= {APPROVED_BY: approved_by} if approved_by and checked.holds else {}
+    return publish_deletes(table, changes, set(checked.green), checked.units[0].base_snapshot_id, properties, summary)
 
 
 def publish_approved(
-    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str
-) -> dict[str, Any]:
-    """Exactly what the person saw, or nothing: a round that started over would be another one. Raises HeldError."""
-    known = {name: checked[name] for name in ("verdicts", "measures")}
+    table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str
+) -> RoundResult:
+    """Publishes exactly what the person saw, or nothing: a round that started over would be another one. Raises
+    HeldError."""
     try:
-        return publish_round(table, platform, checked, approved_by) | known
+        return publish_round(table, platform, checked, approved_by)
     except ConflictError as e:
         set_aside(table, platform, checked, None, str(e))
         raise HeldError(
-            f"{checked['topic']}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
+            f"{checked.topic}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
             f"{e}. The next run makes the round anew and asks again"
         ) from None
 
 
-def published_before(table: TopicTable, platform: Platform, checked: dict[str, Any]) -> dict[str, Any] | None:
+def published_before(table: TopicTable, platform: Platform, checked: CheckedRound) -> RoundResult | None:
     """Finishes what an earlier try of this task left undone when it died after its commit; returns its result.
 
     Returns None where no try has published the round. A failed branch that the round has replaced goes when its own
@@ -181,7 +176,7 @@ def published_before(table: TopicTable, platform: Platform, checked: dict[str, A
         return None
     if not has_answer(table, platform, checked, PUBLISHED):
         append_answer(table, platform, checked, PUBLISHED)
-    _tidy(table, [unit["branch"] for unit in checked["units"]])
+    _tidy(table, [unit.branch for unit in checked.units])
     ensure_latest_view(table)
     return result_of(table, checked, snapshot_id)
 

@@ -5,18 +5,16 @@ where everybody who may edit the DAG may write: which logs are meant is taken fr
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import HeldError
+from cleantail.errors import HeldError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.lake.runs.rolling_back import history_of
 from cleantail.lake.table_metadata import TableFacts, table_facts
-from cleantail.log.work_units import PartitionWork, WorkUnit, branch_stem
+from cleantail.log.work_units import WORK_UNIT, PartitionWork, WorkUnit, branch_stem
 from cleantail.rounds.rollback import Commit
 
 BOUNDS = ("first_dirty_offset", "end_offset", "log_start_offset", "log_end_offset")
@@ -25,17 +23,21 @@ BEHIND_MS = 3_600_000
 CLEAR = "Clear evaluate and what follows it, so that the run is planned anew"
 
 
-def planned_unit(topic: Topic, platform: Platform, told: Mapping[str, Any], clock_ms: int) -> WorkUnit:
-    """The unit that evaluate has planned, planned once more at the snapshot that it read; `clock_ms` reads the real
-    clock.
-
-    Raises HeldError where the one that was told has other bounds, another name, a snapshot that `main` never was at,
-    or a clock at which that was not there: the configuration has changed since, or somebody has changed the unit.
-    """
+def parsed_unit(text: str) -> WorkUnit:
+    """Parses the unit that compact was handed. Raises HeldError where it is none."""
     try:
-        unit = WorkUnit.from_json(dict(told))
-    except (KeyError, TypeError, ValueError) as e:
-        raise _refused(f"it is no unit: {e!r}") from None
+        return WORK_UNIT.value(text, "the work unit")
+    except TableError as e:
+        raise _refused(str(e)) from None
+
+
+def planned_unit(topic: Topic, platform: Platform, unit: WorkUnit, clock_ms: int) -> WorkUnit:
+    """Returns the unit that evaluate has planned, planned once more at the snapshot that it read; `clock_ms` reads the
+    real clock.
+
+    Raises HeldError where the one that was handed over has other bounds, another name, a snapshot that `main` never was
+    at, or a clock at which that was not there: the configuration has changed since, or somebody has changed the unit.
+    """
     base, facts = _base(topic, platform, unit.base_snapshot_id)
     if not platform.allow_clock:
         require_after(base, unit.now_ms, clock_ms)

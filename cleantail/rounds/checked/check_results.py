@@ -7,11 +7,11 @@ offsets, as long as the branch with them is there (`cleantail.lake.records.shown
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cleantail.codec import Codec
 from cleantail.config.topic_table import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
 from cleantail.human import counted
 
@@ -56,8 +56,12 @@ _OBSERVED = "observed_value"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One expectation in one log of one round, as the evidence has it. `observed` of a row that an earlier version has
-    written may hold data; `offsets` are of records that failed."""
+    """What Great Expectations says of one expectation in one log of one round.
+
+    `rule`: what the expectation asks for, in words; `severity`: `critical` holds the log back, `warning` does not.
+    `observed`: text for people; that of a row of the evidence that an earlier version has written may hold data.
+    `error`: whether it could not be evaluated, which `observed` then explains. `offsets`: of records that failed.
+    """
 
     partition: int
     expectation: str
@@ -65,24 +69,17 @@ class CheckResult:
     severity: str
     passed: bool
     observed: str
+    error: bool = False
     offsets: tuple[int, ...] = ()
 
 
+CHECK_RESULTS: Codec[tuple[CheckResult, ...]] = Codec(tuple[CheckResult, ...])
+"""The column `checks` of the evidence."""
+
+
 def checks_of(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
-    """The checks of a row of the evidence."""
-    return tuple(_check(found) for found in json.loads(row["checks"]))
-
-
-def _check(found: Mapping[str, Any]) -> CheckResult:
-    return CheckResult(
-        partition=found["partition"],
-        expectation=found["expectation"],
-        rule=found["rule"],
-        severity=found["severity"],
-        passed=found["passed"],
-        observed=found["observed"],
-        offsets=tuple(found.get("offsets", ())),
-    )
+    """Parses the checks of a row of the evidence."""
+    return CHECK_RESULTS.value(row["checks"], "column checks of the evidence")
 
 
 def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,48 +1,49 @@
-"""Where the records are that a person may want to see of a round: snapshots and offsets, out of the evidence. Pure.
+"""A sample of the records that a round removes, as the evidence keeps it: where they are, never what they hold.
 
-The evidence outlives the records, so it says where they are and never what they hold.
+The evidence outlives the records. Who has to see them reads them from the table's snapshots by their offsets
+(`cleantail.lake.records.shown_records`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cleantail.codec import Codec
+
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class RemovedRecord:
     """A record that a round removes, and the offset of the one of its key that stays in its log: None where none is."""
 
     partition: int
     offset: int
     kept_offset: int | None
 
-    def as_json(self) -> dict[str, int | None]:
-        return {"partition": self.partition, "offset": self.offset, "kept_offset": self.kept_offset}
-
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Of one log in one round. `base_snapshot_id`: what the round has read, with the records that it removes;
-    `head_snapshot_id`: what it would publish. 0 where nobody has written it down."""
+class SampledLog:
+    """The sample of one log in one round. `base_snapshot_id`: what the round has read, with the records that it
+    removes; `head_snapshot_id`: what it would publish. Both are 0 where nobody has written them down."""
 
     base_snapshot_id: int = 0
     head_snapshot_id: int = 0
-    sample: tuple[Going, ...] = ()
+    records: tuple[RemovedRecord, ...] = ()
 
 
-NOWHERE = Places()
+NOT_SAMPLED = SampledLog()
+_PAIRS: Codec[tuple[tuple[int, int | None], ...]] = Codec(tuple[tuple[int, int | None], ...])
+"""The column `sample` of the evidence: offset and kept offset of each sampled record of the row's log."""
 
 
-def places_of(row: Mapping[str, Any]) -> Places:
-    """Of a row of the evidence; earlier versions have written no sample."""
-    pairs = json.loads(row.get("sample") or "[]")
-    sample = tuple(Going(row["partition"], offset, kept_offset) for offset, kept_offset in pairs)
-    return Places(row.get("base_snapshot_id") or 0, row.get("head_snapshot_id") or 0, sample)
+def sampled_log(row: Mapping[str, Any]) -> SampledLog:
+    """Parses the sample of a row of the evidence; earlier versions have written none."""
+    pairs = _PAIRS.value(row.get("sample") or "[]", "column sample of the evidence")
+    records = tuple(RemovedRecord(row["partition"], offset, kept_offset) for offset, kept_offset in pairs)
+    return SampledLog(row.get("base_snapshot_id") or 0, row.get("head_snapshot_id") or 0, records)
 
 
-def sample_column(sample: list[dict[str, Any]], partition: int) -> str:
-    """What places_of reads: JSON, [offset, kept offset] of each sampled record of the log."""
-    return json.dumps([[s["offset"], s["kept_offset"]] for s in sample if s["partition"] == partition])
+def sample_column(sample: Iterable[RemovedRecord], partition: int) -> str:
+    """Returns what `sampled_log` parses, of one log."""
+    return _PAIRS.text(tuple((r.offset, r.kept_offset) for r in sample if r.partition == partition))
