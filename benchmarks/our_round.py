@@ -91,8 +91,8 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
     with watch(CHECK):
         checked = check_round(table, platform, plan.round, done)
     check_costs = meter.start()
-    if not checked["ok"]:
-        raise BenchmarkError(f"the check of {shape.text} is red: {checked['verdicts']}")
+    if not checked.ok:
+        raise BenchmarkError(f"the check of {shape.text} is red: {checked.verdicts}")
     with watch(PUBLISH):
         publish_round(table, platform, checked)
     return round_costs, check_costs

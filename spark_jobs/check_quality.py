@@ -8,27 +8,27 @@ The work itself is in spark_jobs/round/check.py.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from typing import Any
 
+from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
+from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON
 from cleantail.rounds.checked.staged_units import UNIT, require_one_round, staged_unit
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.job import Job, parser, run_job
+from spark_jobs.job import Document, Job, parser, run_job
 from spark_jobs.quality.expectations import preload
 from spark_jobs.round.check import check_round
 
 
-def _work(job: Job) -> dict[str, Any]:
+def _work(job: Job) -> Document:
     preload()
     spark = start_session(job.platform, f"cleantail check_quality {job.topic.topic}")
-    told = json.loads(job.arguments.round)
+    request = CHECK_REQUEST_JSON.value(job.arguments.round, "--round")
     table = TopicTable.of(spark, job.topic, job.platform)
-    branches = [str(branch) for branch in told["branches"]]
-    units = [staged_unit(table.summary_of(branch).get(UNIT), branch) for branch in branches]
-    require_one_round(units, told["round"])
-    return check_round(table, job.platform, told["round"], units)
+    units = [staged_unit(table.summary_of(branch).get(UNIT), branch) for branch in request.branches]
+    require_one_round(units, request.round)
+    checked = check_round(table, job.platform, request.round, units)
+    return {"ok": checked.ok, **CHECKED_ROUND_JSON.plain(checked)}
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

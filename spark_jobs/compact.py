@@ -8,24 +8,24 @@ The work itself is in spark_jobs/round/make.py.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from typing import Any
 
-from cleantail.lake.runs.planned_units import planned_unit
+from cleantail.lake.runs.planned_units import parsed_unit, planned_unit
+from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.job import Job, parser, require_clock, run_job
+from spark_jobs.job import Document, Job, parser, require_clock, run_job
 from spark_jobs.round.make import compact_unit
 
 
-def _work(job: Job) -> dict[str, Any]:
-    told = json.loads(job.arguments.unit)
-    require_clock(job.platform, int(told["now_ms"]))
-    unit = planned_unit(job.topic, job.platform, told, int(time.time() * 1000))
+def _work(job: Job) -> Document:
+    requested = parsed_unit(job.arguments.unit)
+    require_clock(job.platform, requested.now_ms)
+    unit = planned_unit(job.topic, job.platform, requested, int(time.time() * 1000))
     spark = start_session(job.platform, f"cleantail compact {job.topic.topic} unit {unit.unit}")
-    return {"ok": True, **compact_unit(TopicTable.of(spark, job.topic, job.platform), job.platform, unit)}
+    staged = compact_unit(TopicTable.of(spark, job.topic, job.platform), job.platform, unit)
+    return {"ok": True, **STAGED_UNIT_JSON.plain(staged)}
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

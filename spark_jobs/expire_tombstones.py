@@ -8,25 +8,25 @@ The work itself is in spark_jobs/round/expire.py.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from typing import Any
 
+from cleantail.rounds.checked.round_request import EXPIRY_REQUEST_JSON
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.job import Job, parser, require_clock, run_job
+from spark_jobs.job import Document, Job, parser, require_clock, run_job
 from spark_jobs.quality.expectations import preload
-from spark_jobs.round.run import expire_round
+from spark_jobs.round.run import Run, expire_round
 
 
-def _work(job: Job) -> dict[str, Any]:
-    given = json.loads(job.arguments.round)
-    require_clock(job.platform, given["now_ms"])
+def _work(job: Job) -> Document:
+    request = EXPIRY_REQUEST_JSON.value(job.arguments.round, "--round")
+    require_clock(job.platform, request.now_ms)
     preload()
     spark = start_session(job.platform, f"cleantail expire_tombstones {job.topic.topic}")
-    table = TopicTable.of(spark, job.topic, job.platform)
-    fresh_from = {int(p): offset for p, offset in given.get("fresh_from", {}).items()}
-    return expire_round(table, job.platform, given["now_ms"], given["partitions"], lambda _: None, fresh_from)
+    run = Run(TopicTable.of(spark, job.topic, job.platform), job.platform)
+    result = expire_round(run, request.now_ms, request.partitions, request.fresh_from)
+    return dict(ROUND_RESULT_JSON.plain(result))
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

@@ -22,6 +22,8 @@ from cleantail.lake.outside_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_past
 
 logger = logging.getLogger("cleantail.job")
+Document = dict[str, Any]
+"""A job's result as JSON, which its file and the task's XCom hold; codecs write and parse it."""
 
 RED = 1
 """Exit code of a job whose check failed or that held partitions back; errors have their own (2, 3)."""
@@ -55,7 +57,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def run_job(arguments: argparse.Namespace, work: Callable[[Job], dict[str, Any]]) -> int:
+def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> int:
     """Resolves the arguments, does the work, writes the result file also when it fails, and returns the exit code.
 
     A defect leaves no result, as a killed job. Of what it raised the log has the frames, and no message that may quote
@@ -64,7 +66,7 @@ def run_job(arguments: argparse.Namespace, work: Callable[[Job], dict[str, Any]]
     form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
     logging.getLogger("cleantail").setLevel(logging.INFO)
-    result: dict[str, Any]
+    result: Document
     try:
         result = work(_resolve(arguments))
         code = 0 if result.get("ok", True) else RED

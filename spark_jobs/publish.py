@@ -2,29 +2,31 @@
 
     spark-submit spark_jobs/publish.py --config config --topic orders --told '{"round": …, "heads": […], "passed": […]}'
 
-The work itself is in spark_jobs/round/publish_told.py.
+The work itself is in spark_jobs/round/answered_rounds.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from typing import Any
 
-from cleantail.lake.recorded_rounds import recorded_as_told
+from cleantail.lake.recorded_rounds import answered_round
 from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.job import Job, parser, run_job
-from spark_jobs.round.publish_told import publish_told
+from spark_jobs.job import Document, Job, parser, run_job
+from spark_jobs.round.answered_rounds import publish_answered
+from spark_jobs.round.run import Run
 
 
-def _work(job: Job) -> dict[str, Any]:
-    told, kind = json.loads(job.arguments.told), job.arguments.kind
-    told_round = recorded_as_told(job.topic, job.platform, told, kind)
+def _work(job: Job) -> Document:
+    reference = REFERENCE_JSON.value(job.arguments.told, "--told")
+    answered = answered_round(job.topic, job.platform, reference, job.arguments.kind)
     spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
-    return publish_told(TopicTable.of(spark, job.topic, job.platform), job.platform, told_round)
+    run = Run(TopicTable.of(spark, job.topic, job.platform), job.platform)
+    return dict(ROUND_RESULT_JSON.plain(publish_answered(run, answered)))
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

@@ -61,7 +61,7 @@ class WorkUnit:
     partitions: tuple[PartitionWork, ...]
 
 
-WORK_UNIT: Codec[WorkUnit] = Codec(WorkUnit)
+WORK_UNIT_JSON: Codec[WorkUnit] = Codec(WorkUnit)
 
 
 def pack(

@@ -11,6 +11,9 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.log_state import LogState, overdue_ms
 from cleantail.log.policy.triggers import due_tombstones, quarantine_pause
 from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.rounds.checked.check_results import CheckResult, checks_of
+from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON, Verdict
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
 from cleantail.rounds.history import Saved
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
@@ -96,7 +99,7 @@ def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
             totals += Counter({(m.RECLAIMED, (topic,)): row["freed_bytes"]})
             continue
         totals += _saved(topic, row, outcome)
-        totals += _failed(topic, partition, json.loads(row["checks"]))
+        totals += _failed(topic, partition, checks_of(row))
         totals += _rounds(topic, partition, row["kind"], outcome) if outcome != CHECKED else Counter()
         totals += _dropped(topic, partition, json.loads(row["deleted"])) if outcome == PUBLISHED else Counter()
     return totals
@@ -113,9 +116,9 @@ def _rounds(topic: str, partition: int, kind: str, outcome: str) -> Totals:
     return Counter({(m.ROUNDS, (topic, str(partition), kind, outcome)): 1})
 
 
-def _failed(topic: str, partition: int, checks: Iterable[Mapping[str, Any]]) -> Totals:
+def _failed(topic: str, partition: int, checks: Iterable[CheckResult]) -> Totals:
     log = (topic, str(partition))
-    return Counter((m.CHECKS_FAILED, (*log, check["severity"])) for check in checks if not check["passed"])
+    return Counter((m.CHECKS_FAILED, (*log, check.severity)) for check in checks if not check.passed)
 
 
 def _dropped(topic: str, partition: int, deleted: Mapping[str, int]) -> Totals:
@@ -143,22 +146,29 @@ def _nothing(topic: str, result: Mapping[str, Any]) -> list[Sample]:
 
 
 def _after_check(topic: str, result: Mapping[str, Any]) -> list[Sample]:
-    last = LastCompaction.of_round(result.get("units") or (), result.get("measures") or ())
-    return [*total_samples(_held_back(topic, COMPACT, result)), *compaction_samples(topic, last)]
+    if "verdicts" not in result:
+        return []
+    checked = CHECKED_ROUND_JSON.of_plain(result, "the result of check_quality")
+    last = LastCompaction.of_round(checked.units, checked.measures)
+    return [*total_samples(_held_back(topic, COMPACT, checked.verdicts)), *compaction_samples(topic, last)]
 
 
 def _after_publish(topic: str, result: Mapping[str, Any]) -> Totals:
-    kind = result.get("kind", COMPACT)
-    totals: Totals = Counter()
-    for outcome in (PUBLISHED, REJECTED):
-        totals += sum((_rounds(topic, p, kind, outcome) for p in result.get(outcome) or ()), Counter())
-    published = set(result.get(PUBLISHED) or ())
-    measures = [one for one in result.get("measures") or () if one["partition"] in published]
-    return sum((_dropped(topic, one["partition"], one["deleted"]) for one in measures), totals)
+    return _became(topic, ROUND_RESULT_JSON.of_plain(result, "the result of publish"))
 
 
 def _after_expiry(topic: str, result: Mapping[str, Any]) -> Totals:
-    return _held_back(topic, EXPIRE, result) + _after_publish(topic, {"kind": EXPIRE} | dict(result))
+    expired = ROUND_RESULT_JSON.of_plain(result, "the result of expire_tombstones")
+    return _held_back(topic, EXPIRE, expired.verdicts) + _became(topic, expired)
+
+
+def _became(topic: str, result: RoundResult) -> Totals:
+    """Of a checked round: what was published of it, with the records that it dropped, and what was rejected."""
+    totals: Totals = Counter()
+    for outcome, logs in ((PUBLISHED, result.published), (REJECTED, result.rejected)):
+        totals += sum((_rounds(topic, p, result.kind or COMPACT, outcome) for p in logs), Counter())
+    measures = (m for m in result.measures if m.partition in result.published)
+    return sum((_dropped(topic, m.partition, m.deleted) for m in measures), totals)
 
 
 def _after_rollback(topic: str, result: Mapping[str, Any]) -> Totals:
@@ -171,12 +181,12 @@ def _after_reclaim(topic: str, result: Mapping[str, Any]) -> list[Sample]:
     return [Sample(m.RECLAIMED, (topic,), freed)] if freed > 0 else []
 
 
-def _held_back(topic: str, kind: str, result: Mapping[str, Any]) -> Totals:
+def _held_back(topic: str, kind: str, verdicts: Iterable[Verdict]) -> Totals:
     """Of a check: the logs that failed, and every expectation that was not met. What passed counts when published."""
     totals: Totals = Counter()
-    for v in result.get("verdicts") or ():
-        totals += _failed(topic, v["partition"], [*v["failures"], *v["warnings"]])
-        totals += _rounds(topic, v["partition"], kind, HELD_BACK) if not v["passed"] else Counter()
+    for verdict in verdicts:
+        totals += _failed(topic, verdict.partition, (*verdict.failures, *verdict.warnings))
+        totals += _rounds(topic, verdict.partition, kind, HELD_BACK) if not verdict.passed else Counter()
     return totals
 
 

@@ -43,9 +43,7 @@ from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.iceberg.vectors import FilesOf, with_place
 
 
-def measure_unit(
-    table: TopicTable, platform: Platform, unit: StagedUnit, expiring: bool
-) -> list[LogMeasure]:
+def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiring: bool) -> list[LogMeasure]:
     """Returns the measures of each log of the unit: violations of each rule, and what publish puts into its state."""
     states = states_of_properties(texts(table.load().properties()), table.name)
     old = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
@@ -162,7 +160,8 @@ def _measure(
     data_files_changed: int,
 ) -> LogMeasure:
     """The measures of one log: `counts` by measure, where a record was looked at, and what a proof of all keys adds."""
-    measure = LogMeasure(**{**dict.fromkeys(COUNTS, 0), **counts, PARTITION: work.partition})
+    fields: dict[str, Any] = {**dict.fromkeys(COUNTS, 0), **counts, PARTITION: work.partition}
+    measure = LogMeasure(**fields)
     deleted = {reason: by_log.get(work.partition, 0) for reason, by_log in unit.counts.deleted.items()}
     return replace(
         measure,
@@ -176,6 +175,4 @@ def _measure(
 def _with_contradiction(measure: LogMeasure, contradiction: Contradiction | None) -> LogMeasure:
     if contradiction is None:
         return measure
-    return replace(
-        measure, contradicting_offsets=contradiction.offsets, first_contradiction=contradiction.text
-    )
+    return replace(measure, contradicting_offsets=contradiction.offsets, first_contradiction=contradiction.text)

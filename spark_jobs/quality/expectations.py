@@ -26,9 +26,9 @@ from cleantail.config.topic_table import PARTITION
 from cleantail.home.private_files import make_folder
 from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import rule_text, severity_of
+from cleantail.rounds.checked.check_results import CheckResult
 from spark_jobs.quality.data_docs_pages import SITE, apart, build, subject
 from spark_jobs.quality.evaluation_errors import error_text
-from cleantail.rounds.checked.check_results import CheckResult
 from spark_jobs.quality.findings import measure_findings, record_finding, unevaluated
 from spark_jobs.quality.gx_settings import BY_LOG, COUNTED, LOCATED, RECORDS, STORE, Format
 from spark_jobs.quality.time_limit import TimeLimit, TooLongError
@@ -120,7 +120,9 @@ class Auditor:
             "ExpectColumnValuesToBeBetween", column=measure, min_value=0, max_value=0, meta=meta, severity=severity
         )
 
-    def check_records(self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit) -> list[CheckResult]:
+    def check_records(
+        self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit
+    ) -> list[CheckResult]:
         """The topic's own expectations on the records that a round would publish; per log only where one fails. Those
         that take too long could not be evaluated."""
         if not self._topic.checks:

@@ -137,11 +137,11 @@ def prove_topic(table: TopicTable, platform: Platform) -> Proof:
             keys = rows_by_log(full_proof(inside, ends)) if ends else {}
             starts = {log.partition: log.log_start_offset for log in states}
             contradictions = of_topic(table, facts.snapshot_id, starts)
-    logs = (
+    proven = (
         ProvenLog(p, end, keys.get(p, {}).get("keys", 0), keys.get(p, {}).get("duplicate_keys", 0))
         for p, end in ends.items()
     )
-    return Proof(tuple(logs), tuple(contradictions))
+    return Proof(tuple(proven), tuple(contradictions))
 
 
 def _verdict(partition: int, results: Sequence[CheckResult]) -> Verdict:

@@ -19,7 +19,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
 from cleantail.log.log_measure import LogMeasure
-from cleantail.rounds.checked.check_results import CHECK_RESULTS, CheckResult
+from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON, CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, parts_of
 from cleantail.rounds.checked.sample import sample_column
@@ -107,15 +107,13 @@ def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[
         rows.append(
             _measured(checked, measure)
             | {"outcome": CHECKED if passed else HELD_BACK, "passed": passed}
-            | {"checks": CHECK_RESULTS.text(own_results), "sample": sample_column(checked.sample, log)}
+            | {"checks": CHECK_RESULTS_JSON.text(own_results), "sample": sample_column(checked.sample, log)}
             | {CHECKED_ROUND: parts[log]}
         )
     return rows
 
 
-def append_answer(
-    table: TopicTable, platform: Platform, checked: CheckedRound, outcome: str, note: str = ""
-) -> None:
+def append_answer(table: TopicTable, platform: Platform, checked: CheckedRound, outcome: str, note: str = "") -> None:
     """Appends what became of the logs that passed, one row each. Of one that was not published every record is still
     there."""
     passed = (m for m in checked.measures if m.partition in checked.green)

@@ -11,9 +11,8 @@ from dataclasses import asdict
 
 from pyspark.sql import functions as F
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic_table import OFFSET, PARTITION, VALUE
-from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
+from cleantail.lake.runs.evaluate import RunPlan
 from cleantail.log.reader_positions import hold_offset, left_behind
 from cleantail.log.round_state import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
@@ -23,8 +22,6 @@ from spark_jobs.engine.transforms.winners import columns_of, span_condition
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.iceberg.vectors import count_by_log, with_place
-
-NONE_FRESH: Mapping[int, int] = {}
 
 
 def expiry_unit(
@@ -84,18 +81,3 @@ def _left_behind(
     return tuple(
         LeftBehind(**asdict(reader), gone_to=last[reader.partition]) for reader in left_behind(plan.readers, last)
     )
-
-
-def plan_expiry(
-    table: TopicTable,
-    platform: Platform,
-    now_ms: int,
-    partitions: Collection[int],
-    fresh_from: Mapping[int, int],
-    retry_quarantined: bool = False,
-) -> tuple[RunPlan, WorkUnit]:
-    """The ledgers as they are now, and the unit for those of the logs that have something due."""
-    plan = evaluate_topic(table.topic, platform, now_ms=now_ms, retry_quarantined=retry_quarantined)
-    base = int(table.load().currentSnapshot().snapshotId()) if plan.sweep else 0
-    cap_ms = table.topic.config.cleantail_readers_hold_cap_ms
-    return plan, expiry_unit(plan, partitions, base, cap_ms, fresh_from)

@@ -21,7 +21,7 @@ from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.log.policy.budget import keys_in_budget, map_slots, round_end
 from cleantail.log.policy.join_plans import JoinPlan, resolve_join
 from cleantail.log.work_units import WorkUnit
-from cleantail.rounds.checked.staged_units import STAGED_UNIT, UNIT, StagedUnit, UnitCounts
+from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from spark_jobs.engine.deleted_versions import remembered
 from spark_jobs.engine.log_round import Outcome, find_removals
 from spark_jobs.engine.tasks import answers
@@ -72,7 +72,7 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
         clean_ms=int((time.monotonic() - began_s) * 1000),
         map_slots=map_slots(platform.cleaner, table.topic.config),
     )
-    table.delete_positions(unit.branch, files, together(found.values()), {UNIT: STAGED_UNIT.packed(staged)})
+    table.delete_positions(unit.branch, files, together(found.values()), {UNIT: STAGED_UNIT_JSON.packed(staged)})
     return staged
 
 

@@ -150,9 +150,7 @@ def _commit(
     return publish_deletes(table, changes, set(checked.green), checked.units[0].base_snapshot_id, properties, summary)
 
 
-def publish_approved(
-    table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str
-) -> RoundResult:
+def publish_approved(table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str) -> RoundResult:
     """Publishes exactly what the person saw, or nothing: a round that started over would be another one. Raises
     HeldError."""
     try:

@@ -1,207 +1,194 @@
-"""A whole run in one Spark application: compact, check, publish, expire, one after another.
+"""The one loop of a round: make, check, publish, and start over where the table changed under it.
 
-The command line runs a whole topic this way; publish and expire_tombstones use it to start over after a conflict.
+1. The round is planned: which logs are due. Compaction and expiry are its two kinds (spark_jobs.round.round_kinds).
+2. Each work unit is staged on a branch of its own.
+3. The branches are checked before any reader sees them.
+4. Where the round waits for a person, it ends here with its branches: `checked` of the result is what may be published.
+5. What passed is published in one commit. Where another writer has changed what the round had read, the round is
+   withdrawn, and begins again at step 1 for the same logs.
+
+The command line runs a whole topic by it, and the tasks of a DAG come to it with a round that an earlier task checked.
 """
 
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from dataclasses import dataclass, replace
 
 from cleantail.config.platform import Platform
-from cleantail.errors import ConflictError, HeldError
+from cleantail.errors import ConflictError
 from cleantail.human import counted
 from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
-from cleantail.log.partition_state import PROPERTY_PARTITION
-from cleantail.rounds.checked.round_results import NOTHING, joined
+from cleantail.log.round_state import COMPACT
+from cleantail.retries import ROUNDS
+from cleantail.rounds.approval import held_message
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.round_results import RoundResult, RunResult
 from cleantail.rounds.past_rounds import WITHDRAWN
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
 from spark_jobs.round.evidence import append_answer, has_answer
-from spark_jobs.round.expire import NONE_FRESH, expire_unit, plan_expiry
-from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round
+from spark_jobs.round.round_kinds import (
+    NONE_FRESH,
+    PlannedRound,
+    RoundKind,
+    compaction,
+    expiry,
+    planned_compaction,
+    write_back,
+)
 
 logger = logging.getLogger("cleantail.rounds")
 
-ATTEMPTS = 8
-"""So often a round starts over after a conflict before it gives up with exit code 3."""
 Progress = Callable[[str], None]
+NOBODY_ASKED = "it waits for approval, and nobody could be asked: see --approve"
 
 
-def run_plan(
-    table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress, approved_by: str | None = None
-) -> dict[str, Any]:
-    """A whole run: the plan's units, then the tombstones that are due, also those of logs without new data.
+def silent(_: str) -> None:
+    """Shows no progress."""
 
-    A round that waits for approval is dropped, unless `approved_by` says who has given it for whatever this run finds.
-    A person calls it, so logs in quarantine are tried at once, but not one that this very run has held back.
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What all rounds of a run share. `approved_by`: who has approved whatever the run finds, None where nobody has."""
+
+    table: TopicTable
+    platform: Platform
+    progress: Progress = silent
+    approved_by: str | None = None
+
+
+def run_plan(run: Run, plan: RunPlan) -> RunResult:
+    """Does a whole run: the plan's units, then the tombstones that are due, also those of logs without new data.
+
+    A round that waits for approval is dropped. A person calls it, so logs in quarantine are tried at once, but not one
+    that this very run has held back.
     """
-    write_back(table, plan)
-    compacted = _dropped_if_held(table, platform, compact_round(table, platform, plan, progress, approved_by))
-    sweep = [p for p in plan.sweep if p not in compacted["held_back"]]
-    expired = expire_round(
-        table, platform, plan.now_ms, sweep, progress, plan.fresh_from, approved_by, retry_quarantined=True
-    )
-    expired = _dropped_if_held(table, platform, expired)
-    table.drop_stale_branches()
-    return {"ok": compacted["ok"] and expired["ok"], "compacted": compacted, "expired": expired}
+    write_back(run.table, plan)
+    compacted = _dropped_if_waiting(run, compact_round(run, plan))
+    sweep = [p for p in plan.sweep if p not in compacted.held_back]
+    expired = expire_round(run, plan.now_ms, sweep, plan.fresh_from, retry_quarantined=True)
+    expired = _dropped_if_waiting(run, expired)
+    run.table.drop_stale_branches()
+    return RunResult(compacted.ok and expired.ok, compacted, expired)
 
 
-def _dropped_if_held(table: TopicTable, platform: Platform, result: dict[str, Any]) -> dict[str, Any]:
-    if checked := result.pop("checked", None):
-        set_aside(table, platform, checked, None, "it waits for approval, and nobody could be asked: see --approve")
-    return result
-
-
-def _held(checked: dict[str, Any]) -> dict[str, Any]:
-    """The result of a round that waits for approval: its branches stay, and `checked` is what may be published."""
-    red = sorted(v["partition"] for v in checked["verdicts"] if not v["passed"])
-    return NOTHING | _numbers(checked) | {"ok": checked["ok"], "held_back": red, "checked": checked}
-
-
-def write_back(table: TopicTable, plan: RunPlan) -> None:
-    """Checkpoints that lay outside their log, of logs that no unit touches (semantics.md 1.2)."""
-    if plan.repairs:
-        table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in plan.repairs.items()})
-
-
-def compact_round(
-    table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress, approved_by: str | None = None
-) -> dict[str, Any]:
-    """Compacts, checks and publishes a plan's units. Returns publish's result with the check's numbers.
-
-    Where the memory budget ends a round early (1.4.1), further rounds follow up to the ends that were planned.
-    """
-    result = dict(NOTHING)
-    ends = {w.partition: w.end_offset for u in plan.units for w in u.partitions}
-    while plan.units:
-        checked = _compact_and_check(table, platform, plan, progress)
-        if checked["holds"] and approved_by is None:
-            return joined(result, _held(checked))
-        progress("publishing")
-        published = publish_or_start_over(table, platform, checked, approved_by)
-        result = joined(result, published)
-        unfinished = {p for p, end in published["ends"].items() if end < ends[p]}
+def compact_round(run: Run, plan: RunPlan) -> RoundResult:
+    """Compacts, checks and publishes a plan's units. Where the memory budget ends a round early (semantics.md 1.4.1),
+    further rounds follow up to the ends that were planned."""
+    result = RoundResult()
+    ends = {w.partition: w.end_offset for unit in plan.units for w in unit.partitions}
+    kind, planned = compaction(run.table, run.platform, plan.now_ms), planned_compaction(run.table, run.platform, plan)
+    while planned.units:
+        latest = run_round(run, kind, planned)
+        result = result.then(latest)
+        unfinished = {p for p, end in latest.ends.items() if end < ends[p]}
         if not unfinished:
             break
-        plan = _again(table, platform, plan.now_ms, unfinished)
+        planned = kind.plan(unfinished)
     return result
 
 
-def _compact_and_check(table: TopicTable, platform: Platform, plan: RunPlan, progress: Progress) -> dict[str, Any]:
-    done = []
-    for unit in plan.units:
-        progress(f"compacting {counted(len(unit.partitions), 'partition')} (unit {unit.unit + 1} of {len(plan.units)})")
-        done.append(compact_unit(table, platform, unit))
-    progress("checking")
-    return check_round(table, platform, plan.round, done)
+def expire_round(
+    run: Run,
+    now_ms: int,
+    partitions: Collection[int],
+    fresh_from: Mapping[int, int] = NONE_FRESH,
+    retry_quarantined: bool = False,
+) -> RoundResult:
+    """Removes, checks and publishes the due tombstones of these logs. The arguments are those of `expiry`."""
+    if not partitions:
+        return RoundResult()
+    kind = expiry(run.table, run.platform, now_ms, fresh_from, retry_quarantined)
+    return run_round(run, kind, kind.plan(partitions))
 
 
-def publish_or_start_over(
-    table: TopicTable, platform: Platform, checked: dict[str, Any], approved_by: str | None = None
-) -> dict[str, Any]:
-    """Publishes; where the table changed under the round, the same logs are compacted and checked anew. Raises
-    HeldError, with the round dropped, when it then waits for approval."""
-    partitions = {v["partition"] for v in checked["verdicts"]}
-    now_ms = checked["units"][0]["now_ms"]
-    for attempt in range(1, ATTEMPTS + 1):
+def run_round(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> RoundResult:
+    """Takes a round through the loop: from step 2 where it is planned, from step 4 where an earlier task checked it.
+
+    After a compaction retention goes on in the logs that were held back. Raises ConflictError when the table changed
+    under each of the tries.
+    """
+    result = _until_published(run, kind, start)
+    if kind.kind != COMPACT or result.checked:
+        return result
+    return replace(result, retained=retain_held_back(run, kind.now_ms, result.held_back))
+
+
+def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> RoundResult:
+    """Steps 2 to 5, and from step 1 again as often as the policy for rounds says."""
+    withdrawn: CheckedRound | None = None
+
+    def attempt() -> RoundResult:
+        nonlocal withdrawn
+        latest = kind.plan({v.partition for v in withdrawn.verdicts}) if withdrawn else start
+        checked = _made_and_checked(run, kind, latest) if isinstance(latest, PlannedRound) else latest
+        if checked is None:
+            return RoundResult()
+        if checked.holds and run.approved_by is None:
+            return RoundResult.of_check(checked, checked=checked)
+        run.progress("publishing")
         try:
-            published = publish_round(table, platform, checked, approved_by) | _numbers(checked)
-            break
-        except HeldError as e:
-            set_aside(table, platform, checked, None, str(e))
-            raise HeldError(f"{e}. It was dropped, and the next run asks") from None
-        except ConflictError as e:
-            withdraw(table, platform, checked, e)
-            if attempt == ATTEMPTS:
-                raise
-            logger.warning("round %s starts over (%d of %d): %s", checked["round"], attempt, ATTEMPTS, e)
-            time.sleep(random.uniform(0.1, 0.5) * attempt)
-        plan = _again(table, platform, now_ms, partitions)
-        if not plan.units:
-            return dict(NOTHING)
-        checked = _compact_and_check(table, platform, plan, lambda _: None)
-    return published | {"retained": retain_held_back(table, platform, now_ms, published["held_back"])}
+            return publish_round(run.table, run.platform, checked, run.approved_by)
+        except ConflictError as error:
+            withdrawn = checked
+            withdraw(run, checked, str(error))
+            raise
+
+    def note(failed: int, error: BaseException) -> None:
+        name = withdrawn.round if withdrawn else ""
+        logger.warning("round %s starts over (%d of %d): %s", name, failed, ROUNDS.tries, error)
+
+    return ROUNDS.run(attempt, note)
 
 
-def retain_held_back(table: TopicTable, platform: Platform, now_ms: int, held_back: Collection[int]) -> list[int]:
+def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> CheckedRound | None:
+    """Steps 2 and 3; None where nothing is due."""
+    if not planned.units:
+        return None
+    doing = "compacting" if kind.kind == COMPACT else "expiring tombstones of"
+    staged = []
+    for unit in planned.units:
+        of_all = f"unit {unit.unit + 1} of {len(planned.units)}"
+        run.progress(f"{doing} {counted(len(unit.partitions), 'partition')} ({of_all})")
+        staged.append(planned.stage(unit))
+    run.progress("checking" if kind.kind == COMPACT else "checking the expiry")
+    return check_round(run.table, run.platform, planned.name, staged, kind.kind)
+
+
+def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple[int, ...]:
     """A quarantine never stops retention: what is past it goes from logs that were held back, by a round of its own.
 
     Returns the logs whose start has moved. A conflict leaves it to the next run, and so does a wait for approval.
     """
-    if not (held_back and table.topic.deletes):
-        return []
-    plan = evaluate_topic(table.topic, platform, now_ms=now_ms)
+    if not (held_back and run.table.topic.deletes):
+        return ()
+    plan = evaluate_topic(run.table.topic, run.platform, now_ms=now_ms)
     due = {w.partition for u in plan.units for w in u.partitions if w.only_retention and w.partition in held_back}
-    plan = plan.restricted_to(due)
-    if not plan.units:
-        return []
-    checked = _compact_and_check(table, platform, plan, lambda _: None)
+    nobody = replace(run, progress=silent, approved_by=None)
     try:
-        retained: list[int] = publish_round(table, platform, checked)["published"]
-    except (ConflictError, HeldError) as e:
-        withdraw(table, platform, checked, e)
-        logger.warning("retention of %s is left to the next run: %s", sorted(due), e)
-        return []
-    return retained
+        planned = planned_compaction(run.table, run.platform, plan.restricted_to(due))
+        result = _until_published(nobody, compaction(run.table, run.platform, now_ms), planned)
+    except ConflictError as error:
+        logger.warning("retention of %s is left to the next run: %s", sorted(due), error)
+        return ()
+    if result.checked:
+        withdraw(run, result.checked, held_message(result.checked.topic, result.checked.holds))
+        logger.warning("retention of %s is left to the next run: it waits for approval", sorted(due))
+    return result.published
 
 
-def _again(table: TopicTable, platform: Platform, now_ms: int, partitions: Collection[int]) -> RunPlan:
-    """The plan for the same logs on the table as it is now: they were due, so the ratio is not asked again."""
-    plan = evaluate_topic(table.topic, platform, now_ms=now_ms, force=True)
-    return plan.restricted_to(partitions)
+def withdraw(run: Run, checked: CheckedRound, why: str) -> None:
+    """Gives a round up: nothing of it was published, and the state of no log changes."""
+    if not has_answer(run.table, run.platform, checked, WITHDRAWN):
+        append_answer(run.table, run.platform, checked, WITHDRAWN, why)
+    run.table.drop_branches(unit.branch for unit in checked.units)
 
 
-def expire_round(
-    table: TopicTable,
-    platform: Platform,
-    now_ms: int,
-    partitions: Collection[int],
-    progress: Progress,
-    fresh_from: Mapping[int, int] = NONE_FRESH,
-    approved_by: str | None = None,
-    retry_quarantined: bool = False,
-) -> dict[str, Any]:
-    """Expires, checks and publishes; starts over after a conflict. One that waits for approval is not published.
-    `retry_quarantined`: without waiting for the pause of a quarantine to end."""
-    for attempt in range(1, ATTEMPTS + 1):
-        if not partitions:
-            return NOTHING | {"expired": 0}
-        plan, unit = plan_expiry(table, platform, now_ms, partitions, fresh_from, retry_quarantined)
-        write_back(table, plan)
-        if not unit.partitions:
-            return NOTHING | {"expired": 0}
-        progress("expiring tombstones")
-        done = expire_unit(table, plan, unit)
-        progress("checking the expiry")
-        checked = check_round(table, platform, plan.round, [done], expiring=True)
-        if checked["holds"] and approved_by is None:
-            return _held(checked) | {"expired": 0}
-        try:
-            published = publish_round(table, platform, checked, approved_by)
-        except ConflictError as e:
-            withdraw(table, platform, checked, e)
-            if attempt == ATTEMPTS:
-                raise
-            logger.warning("expiry %s starts over (%d of %d): %s", plan.round, attempt, ATTEMPTS, e)
-            continue
-        expired = sum(done["counts"]["deleted"]["expired"].get(str(p), 0) for p in published["published"])
-        return published | _numbers(checked) | {"expired": expired}
-    raise AssertionError("unreachable: the last attempt raises")
-
-
-def _numbers(checked: dict[str, Any]) -> dict[str, Any]:
-    names = ("verdicts", "measures", "checks_passed", "checks_total", "data_docs", "holds", "sample")
-    return {name: checked[name] for name in names}
-
-
-def withdraw(table: TopicTable, platform: Platform, checked: dict[str, Any], why: Exception) -> None:
-    """A round that is given up: nothing of it was published, and the state of no log changes."""
-    if not has_answer(table, platform, checked, WITHDRAWN):
-        append_answer(table, platform, checked, WITHDRAWN, str(why))
-    table.drop_branches(unit["branch"] for unit in checked["units"])
+def _dropped_if_waiting(run: Run, result: RoundResult) -> RoundResult:
+    if result.checked:
+        set_aside(run.table, run.platform, result.checked, None, NOBODY_ASKED)
+    return replace(result, checked=None)

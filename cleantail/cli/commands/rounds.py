@@ -20,6 +20,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted, size
+from cleantail.rounds.checked.round_results import RunResult
 
 if TYPE_CHECKING:
     from cleantail.lake.runs.evaluate import RunPlan
@@ -97,27 +98,24 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
         planned = evaluated(found, call.platform, now, force, partition)
         approved_by = getpass.getuser() if approve else None
         due = planned.due or planned.repairs  # only then is Spark started
-        result = _run(found, call.platform, planned, progress, approved_by) if due else {"ok": True}
+        result = _run(found, call.platform, planned, progress, approved_by) if due else RunResult()
     call.output.show(Compacted(planned, result))
     if approved_by is None and tell_held(found, call.platform, result, call.output):
         return HeldError.exit_code
-    return 0 if result["ok"] else 1
+    return 0 if result.ok else 1
 
 
-def _run(
-    topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None
-) -> dict[str, Any]:
+def _run(topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None) -> RunResult:
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.expectations import preload
-    from spark_jobs.round.run import run_plan
+    from spark_jobs.round.run import Run, run_plan
 
     logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.sweep}
     progress.about(f"{counted(len(logs), 'partition')}, {counted(planned.records, 'record')}")
     preload()
     with spark_session(platform, f"cleantail compact {topic.topic}", progress, planned.records) as spark:
-        table = TopicTable.of(spark, topic, platform)
-        result: dict[str, Any] = run_plan(table, platform, planned, progress, approved_by)
-    return result
+        run = Run(TopicTable.of(spark, topic, platform), platform, progress, approved_by)
+        return run_plan(run, planned)
 
 
 @command("check", parameters.topic, examples=["cleantail check customer-cdc"])
@@ -143,7 +141,9 @@ def check(call: Invocation, topic: str) -> int:
     from spark_jobs.round.check import prove_topic
 
     about = f"{counted(len(logs), 'partition')}, {counted(records, 'record')}"
-    result = _by_spark(call, found, "check", "proving", about, lambda table: prove_topic(table, call.platform))
+    result = _by_spark(
+        call, found, "check", "proving", about, lambda table: prove_topic(table, call.platform).as_json()
+    )
     call.output.show(Proven(found, result))
     return 0 if result["ok"] else 1
 

@@ -17,8 +17,11 @@ from cleantail.config.topic import Topic
 from cleantail.human import counted, until
 from cleantail.lake.records.sampled import sampled_records
 from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.policy.retention import NO_DELETE
 from cleantail.rounds.approval import held_message
+from cleantail.rounds.checked.round_results import RUN_RESULT_JSON, RunResult
+from cleantail.rounds.checked.staged_units import EXPIRED
 from cleantail.watch.approval_text import sample_lines
 
 
@@ -81,10 +84,11 @@ class Compacted:
     """What the run did to each log, and what its checks said."""
 
     planned: RunPlan
-    result: dict[str, Any]
+    result: RunResult
 
     def document(self) -> dict[str, Any]:
-        return {"plan": self.planned.as_json(), **self.result}
+        rounds = {name: value for name, value in RUN_RESULT_JSON.plain(self.result).items() if value is not None}
+        return {"plan": self.planned.as_json(), **rounds}
 
     def tell(self, page: Page) -> None:
         planned, result = self.planned, self.result
@@ -95,57 +99,49 @@ class Compacted:
         columns = ("partition", "records in", "records out", "superseded", "expired", "other", "tombstones", "checks")
         page.line(f"{planned.topic}: {planned.reason}; {planned.sweep_reason}")
         table = folding_table(*columns)
-        for stage in (result["compacted"], result["expired"]):
-            verdicts = {v["partition"]: v for v in stage["verdicts"]}
-            for m in stage["measures"]:
-                table.add_row(*_run_row(m, verdicts[m["partition"]]["passed"]))
+        for round_ in result.rounds:
+            passed = {v.partition: v.passed for v in round_.verdicts}
+            for measure in round_.measures:
+                table.add_row(*_run_row(measure, passed[measure.partition]))
         page.table(table)
         _tell_checks(result, page)
 
 
-def _run_row(m: dict[str, Any], passed: bool) -> list[str]:
-    gone = m["deleted"]
-    other = sum(n for reason, n in gone.items() if reason not in ("superseded", "expired"))
-    counts = (
-        m["partition"],
-        m["records_in"],
-        m["records_out"],
-        gone.get("superseded", 0),
-        gone.get("expired", 0),
-        other,
-    )
+def _run_row(measure: LogMeasure, passed: bool) -> list[str]:
+    superseded, expired = (measure.deleted.get(reason, 0) for reason in ("superseded", EXPIRED))
+    other = measure.removed - superseded - expired
+    counts = (measure.partition, measure.records_in, measure.records_out, superseded, expired, other)
     return [
         *(str(c) for c in counts),
-        str(m["tombstones_out"]),
+        str(measure.tombstones_out),
         "[green]passed[/green]" if passed else "[red]failed[/red]",
     ]
 
 
-def _tell_checks(result: dict[str, Any], page: Page) -> None:
-    stages = [result["compacted"], result["expired"]]
-    total = counted(sum(s["checks_total"] for s in stages), "check")
-    page.line(f"{sum(s['checks_passed'] for s in stages)} of {total} passed")
-    for verdict in (v for s in stages for v in s["verdicts"]):
-        for failure in (*verdict["failures"], *verdict["warnings"]):
-            what = f"{failure['expectation']} ({failure['rule']}): {failure['observed']}"
-            held = failure in verdict["failures"] and failure["severity"] != "critical"
-            weight = f"{failure['severity']}, and yet held back" if held else failure["severity"]
-            page.note(f"{weight}: partition {verdict['partition']}: {what}")
-    for r in (r for s in stages for r in s["left_behind"]):
-        where = f"reader {r['name']} is at offset {r['offset']} of partition {r['partition']}"
+def _tell_checks(result: RunResult, page: Page) -> None:
+    total = counted(sum(r.checks_total for r in result.rounds), "check")
+    page.line(f"{sum(r.checks_passed for r in result.rounds)} of {total} passed")
+    for verdict in (v for r in result.rounds for v in r.verdicts):
+        for failure in (*verdict.failures, *verdict.warnings):
+            what = f"{failure.expectation} ({failure.rule}): {failure.observed}"
+            held = failure in verdict.failures and failure.severity != "critical"
+            weight = f"{failure.severity}, and yet held back" if held else failure.severity
+            page.note(f"{weight}: partition {verdict.partition}: {what}")
+    for reader in (reader for r in result.rounds for reader in r.left_behind):
+        where = f"reader {reader.name} is at offset {reader.offset} of partition {reader.partition}"
         overrun = "tombstones that it has not read are gone: cleantail.readers.hold.cap.ms has passed"
         page.warning(f"{where}; {overrun}")
-    docs = next((s["data_docs"] for s in stages if s["data_docs"]), None)
+    docs = next((r.data_docs for r in result.rounds if r.data_docs), None)
     if docs:
         page.line(f"data docs: {docs}")
 
 
-def tell_held(topic: Topic, platform: Platform, result: dict[str, Any], output: Output) -> bool:
+def tell_held(topic: Topic, platform: Platform, result: RunResult, output: Output) -> bool:
     """Whether a round of the run waits for approval; for people with counts, a sample, and what to do (stderr)."""
-    stages = [result[name] for name in ("compacted", "expired") if result.get(name, {}).get("holds")]
-    for stage in stages:
-        output.error(held_message(topic.topic, stage["holds"]))
-        lines = sample_lines(stage["sample"], sampled_records(topic, platform, stage["sample"]))
+    held = [round_ for round_ in result.rounds if round_.holds]
+    for round_ in held:
+        output.error(held_message(topic.topic, round_.holds))
+        lines = sample_lines(round_.sample, sampled_records(topic, platform, round_.sample))
         output.note("\n".join(lines or ["nothing would go"]))
         output.note(f"cleantail compact {topic.topic} --approve makes the round anew and publishes it")
-    return bool(stages)
+    return bool(held)

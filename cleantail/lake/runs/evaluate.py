@@ -25,7 +25,7 @@ from cleantail.log.policy.holds import Hold
 from cleantail.log.policy.retention import Retention
 from cleantail.log.policy.triggers import Decision
 from cleantail.log.reader_positions import Reader
-from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT, PartitionWork, WorkUnit, pack
+from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class RunPlan:
             "records": self.records,
             "reason": self.reason,
             "partitions": [self._row(i) for i in range(len(self.logs))],
-            "units": [WORK_UNIT.plain(unit) for unit in self.units],
+            "units": [WORK_UNIT_JSON.plain(unit) for unit in self.units],
             "sweep": sweep if self.sweep else None,
             "sweep_reason": self.sweep_reason,
             "readers": [asdict(hold) for hold in self.holds],

@@ -14,7 +14,7 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.lake.runs.rolling_back import history_of
 from cleantail.lake.table_metadata import TableFacts, table_facts
-from cleantail.log.work_units import WORK_UNIT, PartitionWork, WorkUnit, branch_stem
+from cleantail.log.work_units import WORK_UNIT_JSON, PartitionWork, WorkUnit, branch_stem
 from cleantail.rounds.rollback import Commit
 
 BOUNDS = ("first_dirty_offset", "end_offset", "log_start_offset", "log_end_offset")
@@ -26,7 +26,7 @@ CLEAR = "Clear evaluate and what follows it, so that the run is planned anew"
 def parsed_unit(text: str) -> WorkUnit:
     """Parses the unit that compact was handed. Raises HeldError where it is none."""
     try:
-        return WORK_UNIT.value(text, "the work unit")
+        return WORK_UNIT_JSON.value(text, "the work unit")
     except TableError as e:
         raise _refused(str(e)) from None
 

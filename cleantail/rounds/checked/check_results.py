@@ -73,13 +73,13 @@ class CheckResult:
     offsets: tuple[int, ...] = ()
 
 
-CHECK_RESULTS: Codec[tuple[CheckResult, ...]] = Codec(tuple[CheckResult, ...])
+CHECK_RESULTS_JSON: Codec[tuple[CheckResult, ...]] = Codec(tuple[CheckResult, ...])
 """The column `checks` of the evidence."""
 
 
 def checks_of(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
     """Parses the checks of a row of the evidence."""
-    return CHECK_RESULTS.value(row["checks"], "column checks of the evidence")
+    return CHECK_RESULTS_JSON.value(row["checks"], "column checks of the evidence")
 
 
 def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,4 +98,4 @@ class CheckedRound:
         return RETAIN if work.only_retention and self.kind != EXPIRE else self.kind
 
 
-CHECKED: Codec[CheckedRound] = Codec(CheckedRound)
+CHECKED_ROUND_JSON: Codec[CheckedRound] = Codec(CheckedRound)

@@ -55,7 +55,7 @@ class RoundReference:
 
 
 _PART: Codec[RoundPart] = Codec(RoundPart)
-REFERENCE: Codec[RoundReference] = Codec(RoundReference)
+REFERENCE_JSON: Codec[RoundReference] = Codec(RoundReference)
 
 
 def parts_of(checked: CheckedRound) -> dict[int, str]:

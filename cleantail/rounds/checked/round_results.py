@@ -48,7 +48,7 @@ class RoundResult:
     red_before: tuple[int, ...] = ()
 
     @classmethod
-    def of_check(cls, checked: CheckedRound, **outcome: Any) -> RoundResult:
+    def of_check(cls, checked: CheckedRound, /, **outcome: Any) -> RoundResult:
         """The result of a round that was checked, with what became of it."""
         return cls(
             round=checked.round,
@@ -61,7 +61,7 @@ class RoundResult:
             data_docs=checked.data_docs,
             holds=checked.holds,
             sample=checked.sample,
-            **{"ok": checked.ok} | outcome,
+            **{"ok": checked.ok, **outcome},
         )
 
     def then(self, second: RoundResult) -> RoundResult:
@@ -101,8 +101,8 @@ class RunResult:
         return [result for result in (self.compacted, self.expired) if result is not None]
 
 
-ROUND_RESULT: Codec[RoundResult] = Codec(RoundResult)
-RUN_RESULT: Codec[RunResult] = Codec(RunResult)
+ROUND_RESULT_JSON: Codec[RoundResult] = Codec(RoundResult)
+RUN_RESULT_JSON: Codec[RunResult] = Codec(RunResult)
 
 
 def _added(first: LogMeasure, second: LogMeasure) -> LogMeasure:

@@ -91,7 +91,7 @@ class StagedUnit(WorkUnit):
         return {p: KeylessLog(*log) for p, log in self.counts.keyless.items()}
 
 
-STAGED_UNIT: Codec[StagedUnit] = Codec(StagedUnit)
+STAGED_UNIT_JSON: Codec[StagedUnit] = Codec(StagedUnit)
 
 
 def staged_unit(text: str | None, branch: str) -> StagedUnit:
@@ -102,7 +102,7 @@ def staged_unit(text: str | None, branch: str) -> StagedUnit:
             f"branch {branch} does not say which work unit it is of: an earlier version made it, or no round did. "
             f"Nothing was checked. {CLEAR}"
         )
-    unit = STAGED_UNIT.unpacked(text, f"{UNIT} of branch {branch}")
+    unit = STAGED_UNIT_JSON.unpacked(text, f"{UNIT} of branch {branch}")
     if unit.branch != branch:
         raise HeldError(f"branch {branch} has the work unit of branch {unit.branch}. Nothing was checked. {CLEAR}")
     return unit

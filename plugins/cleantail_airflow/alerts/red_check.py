@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from cleantail.rounds.checked.check_results import CheckResult
+from cleantail.rounds.checked.checked_round import Verdict
+
 _SHOWN_CHARS = 300
+NO_HEADS: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,42 +49,32 @@ class RedCheck(AirflowFailException):
         super().__init__("\n  - ".join(lines))
 
 
-def failures_of(topic: str, result: Mapping[str, Any]) -> list[Failure]:
-    """What held partitions back, in a job's result. A log that only waits for others has no failure of its own."""
-    verdicts = result.get("verdicts") or ()
-    red = [verdict for verdict in verdicts if not verdict["passed"] and not verdict.get("waits_for")]
-    heads = heads_by_log(result)
-    rows = [(verdict["partition"], row) for verdict in red for row in verdict["failures"] or [{}]]
-    return [_failure(topic, partition, row, heads.get(partition, 0)) for partition, row in rows]
+def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int] = NO_HEADS) -> list[Failure]:
+    """Returns what held partitions back. A log that only waits for others has no failure of its own. `heads`: partition
+    -> the snapshot that was checked, where it is known."""
+    red = (verdict for verdict in verdicts if verdict.failed)
+    return [_failure(topic, result, heads.get(result.partition, 0)) for verdict in red for result in verdict.failures]
 
 
-def heads_by_log(result: Mapping[str, Any]) -> dict[int, int]:
-    """Partition -> the snapshot that was checked, where the result says it."""
-    units = [unit for unit in result.get("units") or () if "head_snapshot_id" in unit]
-    return {work["partition"]: unit["head_snapshot_id"] for unit in units for work in unit.get("partitions", ())}
+def warnings_of(topic: str, verdicts: Iterable[Verdict]) -> list[Failure]:
+    """Returns the expectations that failed without holding their partition back."""
+    return [_failure(topic, result) for verdict in verdicts for result in verdict.warnings]
 
 
-def warnings_of(topic: str, result: Mapping[str, Any]) -> list[Failure]:
-    """Expectations that failed without holding their partition back."""
-    verdicts = result.get("verdicts") or ()
-    return [_failure(topic, verdict["partition"], row) for verdict in verdicts for row in verdict.get("warnings") or ()]
-
-
-def _failure(topic: str, partition: int, row: Mapping[str, Any], head: int = 0) -> Failure:
+def _failure(topic: str, result: CheckResult, head: int = 0) -> Failure:
     return Failure(
         topic=topic,
-        partition=partition,
-        expectation=str(row.get("expectation", "no expectation named")),
-        severity="could not be evaluated" if row.get("error") else str(row.get("severity", "critical")),
-        observed=_short(row.get("observed", "nothing")),
-        detail=_short(row.get("detail") or row.get("rule") or ""),
-        offsets=tuple(row.get("offsets", ())),
+        partition=result.partition,
+        expectation=result.expectation,
+        severity="could not be evaluated" if result.error else result.severity,
+        observed=_short(result.observed),
+        detail=_short(result.rule),
+        offsets=result.offsets,
         snapshot_id=head,
     )
 
 
-def _short(value: object) -> str:
-    """On one printable line of bounded length, whatever the data held."""
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
+def _short(text: str) -> str:
+    """Returns the text on one printable line of bounded length, whatever the data held."""
     text = text if text.isprintable() else json.dumps(text)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from airflow.sdk import Context
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.rounds.approval import held_message
+from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.watch.alerting.alarms import round_waits
 from cleantail.watch.alerting.incidents import Condition
 from cleantail.watch.approval_text import count_lines
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 def tell_that_it_waits(
     topic: Topic,
     platform: Platform,
-    checked: Mapping[str, Any],
+    checked: CheckedRound,
     context: Context,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Nothing else of the run tells it while it waits, so a channel that does not take it is tried again. The sample is
     shown where the answer is given, behind Airflow's login."""
-    waits = _condition(topic, context, "\n".join([held_message(topic.topic, checked["holds"]), *count_lines(checked)]))
+    waits = _condition(topic, context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
     sight = Sight(lambda: [waits], int(time.time() * 1000))
     unreached = tell_now(topic, platform, context, sight)
     for pause_s in PAUSES_S:

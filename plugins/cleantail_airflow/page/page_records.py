@@ -15,7 +15,7 @@ from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.shown_records import MOST_RECORDS, ShownRecord, read_shown, snapshot_shown
 from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.sample import Going
+from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.past_rounds import CHECKED, PUBLISHED, LogRound, Round
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class FailedCheck:
 class GoingRecord:
     """A record that a waiting round would remove, and the one that stays in its place; None where it cannot be read."""
 
-    going: Going
+    going: RemovedRecord
     record: ShownRecord | None
     stays: ShownRecord | None
 
@@ -63,7 +63,7 @@ def records_of_round(topic: Topic, platform: Platform, round_: Round, partition:
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None:
         raise TableError(f"topic {topic.topic} has no table")
-    logs = [log for log in round_.logs if partition in (None, log.partition) and (_failed(log) or log.places.sample)]
+    logs = [log for log in round_.logs if partition in (None, log.partition) and (_failed(log) or log.sampled.records)]
     return tuple(_of_log(table, log) for log in logs[:LOGS_SHOWN])
 
 
@@ -73,8 +73,8 @@ def _failed(log: LogRound) -> list[CheckResult]:
 
 def _of_log(table: Table, log: LogRound) -> LogRecords:
     """A sample is read only while its round waits: what was dropped or published is not asked about any more."""
-    places, published = log.places, log.outcome == PUBLISHED
-    head = snapshot_shown(table, places.head_snapshot_id, published)
+    sampled, published = log.sampled, log.outcome == PUBLISHED
+    head = snapshot_shown(table, sampled.head_snapshot_id, published)
     offsets = [offset for check in _failed(log) for offset in check.offsets]
     found = _read(table, log.partition, offsets, head)
     failed = tuple(FailedCheck(check, tuple(found[o] for o in check.offsets if o in found)) for check in _failed(log))
@@ -84,8 +84,8 @@ def _of_log(table: Table, log: LogRound) -> LogRecords:
 
 
 def _going(table: Table, log: LogRound, head: int | None) -> tuple[GoingRecord, ...]:
-    sample = log.places.sample
-    base = log.places.base_snapshot_id if head is not None else None
+    sample = log.sampled.records
+    base = log.sampled.base_snapshot_id if head is not None else None
     records = _read(table, log.partition, [going.offset for going in sample], base)
     stay = [going.kept_offset for going in sample if going.kept_offset is not None]
     left = _read(table, log.partition, stay, head)

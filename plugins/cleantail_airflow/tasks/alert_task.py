@@ -26,8 +26,9 @@ from cleantail_airflow.alerts.incident_book import Shelf, shelf_of
 from cleantail_airflow.alerts.red_check import Failure
 from cleantail_airflow.alerts.waiting_round import waiting_subjects
 from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, OUTCOME
-from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, checked_of
+from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO
 from cleantail_airflow.tasks.failure_notes import NOTE, at_ms_in, reason_in, red_in
+from cleantail_airflow.tasks.job_reports import checked_by, report_from
 from cleantail_airflow.tasks.spark_operator import plan_of, topic_and_platform
 from cleantail_airflow.tasks.spark_tasks import CHECK_QUALITY, PUBLISH_EXPIRY
 
@@ -58,7 +59,8 @@ class AlertOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         topic, platform = topic_and_platform(self.topic, self.config_dir)
-        waits = bool((checked_of(context, CHECK_QUALITY) or {}).get("holds"))
+        checked = checked_by(context, CHECK_QUALITY)
+        waits = checked is not None and bool(checked.holds)
         if self.early and not (waits and topic.alerts):
             self.log.info("nothing to tell before the end of the run")
             return  # never skipped: the task that asks for approval comes after it
@@ -151,10 +153,12 @@ def _red_alarms(
 def _behind(context: Context, logs: Sequence[LogState] | None, readers: Iterable[Reader]) -> list[Condition]:
     """An expiry that waited for a person is published by a task of its own, and only that one knows whom it left. Who
     has gone on since then is behind no more."""
-    results = [context["ti"].xcom_pull(task_ids=task) or {} for task in (EXPIRE_TOMBSTONES, PUBLISH_EXPIRY)]
-    rows = [row for result in results for row in result.get("left_behind") or ()]
-    found = [left_behind(r["name"], r["partition"], r["offset"], r.get("gone_to", r["offset"])) for r in rows]
-    return still_behind(found, readers) if logs else found
+    reports = (report_from(context, task) for task in (EXPIRE_TOMBSTONES, PUBLISH_EXPIRY))
+    overrun = [reader for report in reports if report for reader in report.left_behind]
+    conditions = [
+        left_behind(r.name, r.partition, r.offset, r.offset if r.gone_to is None else r.gone_to) for r in overrun
+    ]
+    return still_behind(conditions, readers) if logs else conditions
 
 
 _IN_STATE = (Event.QUARANTINED, Event.CHECK_FAILED)

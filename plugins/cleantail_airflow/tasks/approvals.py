@@ -26,8 +26,10 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import recorded_round
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.rounds.answers import answered, question, read_answer, shown_of, write_answer
+from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.watch import approval_text
 from cleantail_airflow.alerts.waiting_round import tell_that_it_waits, tell_that_it_was_answered
+from cleantail_airflow.tasks.job_reports import checked_by
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class ApproveOperator(HITLOperator):
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         catalog = open_catalog(platform, os.environ)
         checked = self._checked(context, topic, platform, catalog)
-        if not checked or not checked["holds"]:
+        if not checked or not checked.holds:
             self.log.info("%s", NOBODY_ASKED)
             raise AirflowSkipException(NOBODY_ASKED)
         self.subject = approval_text.subject(checked)
@@ -78,15 +80,14 @@ class ApproveOperator(HITLOperator):
         tell_that_it_waits(topic, platform, checked, context)
         super().execute(context)
 
-    def _checked(self, context: Context, topic: Topic, platform: Platform, catalog: Catalog) -> dict[str, Any] | None:
-        """What the evidence says of the round that the task before names."""
-        if not (told := checked_of(context, self.source)):
+    def _checked(self, context: Context, topic: Topic, platform: Platform, catalog: Catalog) -> CheckedRound | None:
+        """Returns what the evidence says of the round that the task before names."""
+        if not (report := checked_by(context, self.source)):
             return None
         try:
-            checked: dict[str, Any] = recorded_round(catalog, platform, topic, told, kind_of(self.source))
+            return recorded_round(catalog, platform, topic, str(report.round), kind_of(self.source))
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
-        return checked
 
     def _require_shown(self, context: Context, shown: str) -> None:
         """Airflow goes on showing the question of a task's first try when the task is cleared. Where something else was
@@ -111,14 +112,14 @@ class ApproveOperator(HITLOperator):
                 "still show that question: nobody is asked, and nothing is published. The topic's next run asks anew"
             )
 
-    def _question(self, context: Context, checked: dict[str, Any]) -> approval_text.Question:
+    def _question(self, context: Context, checked: CheckedRound) -> approval_text.Question:
         """Airflow counts the time to answer from now on."""
         from cleantail_airflow.alerts.alerting import place_of
 
         _, platform = topic_and_platform(self.topic, self.config_dir)
         place, timeout = place_of(self.topic, platform, context), self.response_timeout or timedelta()
         until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
-        records = place.records(checked["round"], checked["kind"])
+        records = place.records(checked.round, checked.kind)
         return approval_text.Question(until_ms, place.page(), place.data_docs, records, shown_of(checked))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -149,13 +150,3 @@ def instance_of(context: Context) -> tuple[str, str, str]:
 def kind_of(source: str) -> str:
     """What a round did that a task has checked."""
     return EXPIRE if source == EXPIRE_TOMBSTONES else COMPACT
-
-
-def checked_of(context: Context, source: str) -> dict[str, Any] | None:
-    """The checked round that a task has handed on: check_quality's result is one, expire_tombstones' has one if it
-    waits. Whoever may edit the DAG may have written it: it says which round is meant, and nothing is published by it.
-    """
-    result: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=source)
-    if result and "published" in result:  # an expiry publishes by itself what need not wait
-        return result.get("checked")
-    return result

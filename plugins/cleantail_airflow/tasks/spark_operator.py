@@ -33,6 +33,7 @@ from cleantail_airflow.task_ids import EVALUATE, PLAN
 from cleantail_airflow.tasks.crashes import cause_of_crash
 from cleantail_airflow.tasks.driver_hook import DriverHook
 from cleantail_airflow.tasks.failure_notes import noted
+from cleantail_airflow.tasks.job_reports import report_of
 
 NUMBERS = ("now_ms", "records")
 """Of a plan: what of it goes onto command lines as it is."""
@@ -97,20 +98,21 @@ class CleantailSparkOperator(SparkSubmitOperator):
         """A job that ended well without saying so did not end well."""
         if not result:
             raise AirflowException(f"{self.job} wrote no result")
-        for warning in warnings_of(self.topic, result):
+        for warning in warnings_of(self.topic, report_of(result, self.job).verdicts):
             self.log.warning("%s", warning)
         return result
 
     def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
         """Raises what tells most: the failed expectations, else the job's own words, else what spark-submit printed."""
-        if red := failures_of(self.topic, result):
+        report = report_of(result, self.job)
+        if red := failures_of(self.topic, report.verdicts, report.heads_by_log):
             context["ti"].xcom_push("return_value", result)
             self._tell(context, red)
             raise RedCheck(self.topic, red) from None
-        if "error" not in result:
+        if not report.error:
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
         kind = AirflowFailException if self.exit_code in FINAL else AirflowException
-        raise kind(result["error"]) from None
+        raise kind(report.error) from None
 
     def _tell(self, context: Context, red: Sequence[Failure]) -> None:
         from cleantail_airflow.alerts.alerting import tell_of_red

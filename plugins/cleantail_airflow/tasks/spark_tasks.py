@@ -12,10 +12,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from cleantail.errors import HeldError
 from cleantail.human import counted
 from cleantail.rounds.approval import require_approver
-from cleantail.rounds.checked.recorded_checks import told_by
+from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail_airflow.alerts.red_check import failures_of
-from cleantail_airflow.tasks.approvals import ROLLBACK_TO, checked_of, kind_of
+from cleantail_airflow.tasks.approvals import ROLLBACK_TO, kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
+from cleantail_airflow.tasks.job_reports import checked_by, report_of
 from cleantail_airflow.tasks.run_params import require_known_params
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, plan_of, topic_and_platform
 
@@ -100,8 +101,9 @@ class PublishingOperator(CleantailSparkOperator):
 
     def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
         """Readers whose hold an expiry has overrun are in its result; the task `alert` tells of them."""
-        for reader in super().succeeded(result).get("left_behind") or ():
-            where = (reader["name"], reader["offset"], reader["partition"])
+        super().succeeded(result)
+        for reader in report_of(result, self.job).left_behind:
+            where = (reader.name, reader.offset, reader.partition)
             self.log.warning("reader %s is at offset %s of partition %s, before tombstones that have gone", *where)
         return result
 
@@ -118,39 +120,29 @@ class PublishOperator(PublishingOperator):
         self.operation = kind_of(source)
 
     def arguments(self, context: Context) -> list[str]:
-        plan, checked = plan_of(context), checked_of(context, self.source)
+        plan, checked = plan_of(context), checked_by(context, self.source)
         if not (plan and checked):
             self.skip(f"{self.source} came to no verdict, so nothing is published")
         return [
             "--kind",
             kind_of(self.source),
             "--told",
-            _told(self.source, checked, plan),
+            REFERENCE_JSON.text(checked.reference(str(plan["round"]))),
             "--now",
             str(plan["now_ms"]),
         ]
 
     def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
         """Held back as its check said is not this task's failure; red anew, after the round started over, is."""
-        if "published" not in result:
+        report = report_of(result, self.job)
+        if report.published is None:
             return super().failed(context, result, error)
-        known = result.get("red_before", ())
-        new = [verdict for verdict in result["verdicts"] if verdict["partition"] not in known]
-        if failures_of(self.topic, {"verdicts": new}):
-            return super().failed(context, {**result, "verdicts": new}, error)
-        self.log.info("published partitions %s, held back %s", result["published"], result["held_back"])
+        new = {v.partition for v in report.verdicts if v.partition not in report.red_before}
+        if failures_of(self.topic, (v for v in report.verdicts if v.partition in new)):
+            newly_red = [verdict for verdict in result["verdicts"] if verdict["partition"] in new]
+            return super().failed(context, {**result, "verdicts": newly_red}, error)
+        self.log.info("published partitions %s, held back %s", [*report.published], [*report.held_back])
         return result
-
-
-def _told(source: str, checked: Any, plan: dict[str, Any]) -> str:
-    """Raises AirflowFailException for an XCom that its task cannot have returned."""
-    try:
-        return json.dumps(told_by(checked, str(plan["round"])))
-    except (KeyError, TypeError, AttributeError):
-        raise AirflowFailException(
-            f"the XCom of {source} is not what the task returned, so nothing is published: somebody has changed it. "
-            f"Clear {source} and what follows it"
-        ) from None
 
 
 class ExpireTombstonesOperator(PublishingOperator):

@@ -1,0 +1,87 @@
+"""What the jobs of a round report, as far as a DAG's tasks go by it: results and XComs, parsed in this one place.
+
+An XCom can be written by everybody who may edit the DAG. It says which round is meant; nothing is published by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from cleantail.codec import Codec
+from cleantail.errors import TableError
+from cleantail.rounds.approval import Hold
+from cleantail.rounds.checked.checked_round import Verdict
+from cleantail.rounds.checked.recorded_checks import RoundReference
+from cleantail.rounds.checked.staged_units import LeftBehind, StagedUnit
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """A checked round, as check_quality reports it and an expiry that waits: without its measures."""
+
+    round: str | None = None
+    units: tuple[StagedUnit, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    holds: tuple[Hold, ...] = ()
+
+    @property
+    def heads_by_log(self) -> dict[int, int]:
+        """Partition -> the snapshot that was checked."""
+        return {work.partition: unit.head_snapshot_id for unit in self.units for work in unit.partitions}
+
+    def reference(self, round_id: str) -> RoundReference:
+        """Returns which round is meant; `round_id` is the run's, where the report names none."""
+        heads = tuple(unit.head_snapshot_id for unit in self.units)
+        return RoundReference(
+            self.round or round_id, heads, tuple(sorted(v.partition for v in self.verdicts if v.passed))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport(CheckReport):
+    """The result of any job. `error`: why it failed, in its own words; empty where it did not, or was killed.
+    `published` is None of a job that publishes nothing. The other fields are those of RoundResult."""
+
+    ok: bool = True
+    error: str = ""
+    published: tuple[int, ...] | None = None
+    held_back: tuple[int, ...] = ()
+    red_before: tuple[int, ...] = ()
+    left_behind: tuple[LeftBehind, ...] = ()
+    checked: CheckReport | None = None
+
+    @property
+    def waiting(self) -> CheckReport | None:
+        """The checked round that the job has handed on. An expiry publishes by itself what need not wait."""
+        return self if self.published is None else self.checked
+
+
+_REPORT: Codec[JobReport] = Codec(JobReport)
+
+
+def report_of(result: Mapping[str, Any], source: str) -> JobReport:
+    """Parses the result of the task `source`. Raises AirflowFailException for one that its job cannot have written."""
+    try:
+        return _REPORT.of_plain(result, f"the XCom of {source}")
+    except TableError as error:
+        raise AirflowFailException(
+            f"the XCom of {source} is not what the task returned, so nothing is published: somebody has changed it. "
+            f"Clear {source} and what follows it ({error})"
+        ) from None
+
+
+def report_from(context: Context, source: str) -> JobReport | None:
+    """Parses the XCom of a task of this run; None where it has none."""
+    result: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=source)
+    return report_of(result, source) if result else None
+
+
+def checked_by(context: Context, source: str) -> CheckReport | None:
+    """Returns the checked round that a task has handed on; None where it came to no verdict, or nothing waits."""
+    report = report_from(context, source)
+    return report.waiting if report else None
