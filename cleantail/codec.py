@@ -40,7 +40,7 @@ class Codec(Generic[T]):
 
     def plain(self, value: T) -> Any:
         """Returns the value as JSON's own types, for what makes text of it by itself: an XCom, the console."""
-        return self._adapter.dump_python(value, mode="json")
+        return self._adapter.dump_python(value, mode="json", warnings="error")
 
     def value(self, text: str, where: str) -> T:
         """Parses what `text` wrote. Raises TableError, naming `where`, for any other text."""

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from cleantail.codec import Codec
+from cleantail.rounds.checked.checked_round import Verdict
 from tests.airflow_environment import ROOT
 
 NOW_MS = 1_700_000_000_000
@@ -96,9 +98,17 @@ class FixedPlan:
 
 
 def unit(number: int = 0, partitions: tuple[int, ...] = (0,)) -> dict[str, Any]:
-    works = [{"partition": p, "first_dirty_offset": 0, "end_offset": 9, "log_start_offset": 0} for p in partitions]
+    works = [
+        {"partition": p, "first_dirty_offset": 0, "end_offset": 9, "log_start_offset": 0, "log_end_offset": 9}
+        for p in partitions
+    ]
     names = {"round": "r1", "unit": number, "branch": f"ct_r1_u{number}"}
     return {**names, "now_ms": NOW_MS, "base_snapshot_id": 7, "partitions": works}
+
+
+def staged(unit: dict[str, Any], head: int = 41) -> dict[str, Any]:
+    """The unit as compact hands it on, with the head of its branch as check_quality adds it."""
+    return {**unit, "counts": {"deleted": {"superseded": {"0": 8}}}, "head_snapshot_id": head}
 
 
 def plan(units: int = 0, sweep: bool = False, reclaim: bool = False) -> dict[str, Any]:
@@ -117,7 +127,13 @@ def plan(units: int = 0, sweep: bool = False, reclaim: bool = False) -> dict[str
 
 
 def verdict(partition: int, *failures: dict[str, Any]) -> dict[str, Any]:
-    return {"partition": partition, "passed": not failures, "failures": list(failures), "warnings": []}
+    named = [{"partition": partition, **row} for row in failures]
+    return {"partition": partition, "passed": not failures, "failures": named, "warnings": []}
+
+
+def parsed(*verdicts: dict[str, Any]) -> tuple[Verdict, ...]:
+    """Verdicts as a job's result is parsed."""
+    return Codec[tuple[Verdict, ...]](tuple[Verdict, ...]).of_plain(verdicts, "verdicts")
 
 
 def failure(**more: Any) -> dict[str, Any]:

@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from cleantail.codec import Codec
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.log_state import LogState, overdue_ms
 from cleantail.log.policy.triggers import due_tombstones, quarantine_pause
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
-from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON, Verdict
+from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
+from cleantail.rounds.checked.staged_units import StagedUnit
 from cleantail.rounds.history import Saved
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
@@ -21,6 +23,7 @@ from cleantail.rounds.rollback import ROLLBACK
 from cleantail.watch import metrics as m
 from cleantail.watch.metric import Metric, Sample
 
+_UNITS_JSON: Codec[tuple[StagedUnit, ...]] = Codec(tuple[StagedUnit, ...])
 Totals = Counter[tuple[Metric, tuple[str, ...]]]
 """Counters by metric and labels."""
 
@@ -146,10 +149,9 @@ def _nothing(topic: str, result: Mapping[str, Any]) -> list[Sample]:
 
 
 def _after_check(topic: str, result: Mapping[str, Any]) -> list[Sample]:
-    if "verdicts" not in result:
-        return []
-    checked = CHECKED_ROUND_JSON.of_plain(result, "the result of check_quality")
-    last = LastCompaction.of_round(checked.units, checked.measures)
+    checked = ROUND_RESULT_JSON.of_plain(result, "the result of check_quality")
+    units = _UNITS_JSON.of_plain(result.get("units", ()), "the units of check_quality's result")
+    last = LastCompaction.of_round(units, checked.measures)
     return [*total_samples(_held_back(topic, COMPACT, checked.verdicts)), *compaction_samples(topic, last)]
 
 

@@ -8,19 +8,14 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.rounds.answers import PROPERTY_ANSWER, answered, decided, question, read_answer, write_answer
 from cleantail.rounds.approval import Rejection
+from cleantail.rounds.checked.checked_round import Verdict
 from tests.cleantail.lake import OrdersTable
+from tests.round_builders import checked_round, staged_unit
 
 ANNA = {"id": "anna", "name": "Anna"}
 TASK = ("orders", "manual__1", "approve")
-CHECKED = {
-    "topic": "orders",
-    "round": "r1",
-    "kind": "compact",
-    "units": [{"head_snapshot_id": 41}],
-    "verdicts": [{"partition": 0, "passed": True}],
-    "holds": [{"partition": 0, "reason": "publish: approve"}],
-}
-FREE = CHECKED | {"holds": []}
+CHECKED = checked_round()
+FREE = checked_round(holds=())
 
 
 def topic(*approvers):
@@ -55,12 +50,12 @@ def test_an_answer_means(checked, answer, means):
     ("answer", "why"),
     [
         pytest.param(None, "nobody was asked about it", id="no question"),
-        pytest.param(yes(CHECKED | {"round": "r0"}), "nobody was asked about it", id="of another round"),
-        pytest.param(yes(CHECKED | {"kind": "expire"}), "nobody was asked about it", id="of another kind"),
-        pytest.param(yes(CHECKED | {"units": [{"head_snapshot_id": 40}]}), "made or checked anew", id="of other heads"),
+        pytest.param(yes(checked_round(round="r0")), "nobody was asked about it", id="of another round"),
+        pytest.param(yes(checked_round(kind="expire")), "nobody was asked about it", id="of another kind"),
         pytest.param(
-            yes(CHECKED | {"verdicts": [{"partition": 0, "passed": False}]}), "made or checked anew", id="of other logs"
+            yes(checked_round(units=(staged_unit(head_snapshot_id=40),))), "made or checked anew", id="of other heads"
         ),
+        pytest.param(yes(checked_round(verdicts=(Verdict(0, False),))), "made or checked anew", id="of other logs"),
         pytest.param(question(CHECKED, TASK, 5), "nobody has answered", id="no answer"),
         pytest.param(yes(user={"id": "eve", "name": "anna"}), "not among the topic's approvers", id="of somebody else"),
         pytest.param(yes(user=None), "not among the topic's approvers", id="of nobody"),
@@ -81,7 +76,7 @@ def test_an_answer_is_kept_in_the_place_of_the_question_and_for_each_topic_and_k
     write_answer(catalog, orders, question(CHECKED, TASK, 5))
     assert read_answer(catalog, orders, "compact").approved is None
     write_answer(catalog, orders, yes())
-    write_answer(catalog, orders, question(CHECKED | {"kind": "expire"}, TASK, 7))
+    write_answer(catalog, orders, question(checked_round(kind="expire"), TASK, 7))
     assert read_answer(catalog, orders, "compact") == yes()
     assert read_answer(catalog, orders, "expire").asked_at_ms == 7
     other = Topic.model_validate({"topic": "others", "table": "cleantail.others"})
@@ -98,7 +93,7 @@ def test_a_property_that_is_no_answer_is_an_error_that_names_it(project):
 
 
 def test_an_answer_fits_into_what_a_catalog_takes_as_a_property(project):
-    long = CHECKED | {"topic": "t" * 249, "units": [{"head_snapshot_id": 2**62 + n} for n in range(100)]}
+    long = checked_round(topic="t" * 249, units=tuple(staged_unit(head_snapshot_id=2**62 + n) for n in range(100)))
     catalog, task = OrdersTable(project).catalog, ("t" * 249, "manual__" + "x" * 240, "approve_expiry")
     wordy = Topic.model_validate({"topic": "t" * 249, "table": "cleantail.t"})
     write_answer(catalog, wordy, answered(question(long, task, 5), task, True, {"id": "a" * 128, "name": "b" * 128}, 6))

@@ -9,17 +9,19 @@ import pytest
 from cleantail.config.settings.row import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.rounds.approval import (
+    Hold,
     Rejection,
     after_rejection,
     can_be_held,
-    heads_of,
     held_message,
     holds_of,
     may_decide,
     require_approver,
 )
+from tests.round_builders import checked_round, staged_unit
 
 
 def topic(ratio=1.0, publish="auto"):
@@ -28,7 +30,7 @@ def topic(ratio=1.0, publish="auto"):
 
 
 def measure(records, partition=0, **deleted):
-    return {"partition": partition, "records_in": records, "deleted": deleted}
+    return LogMeasure(partition, records_in=records, deleted=deleted)
 
 
 @pytest.mark.parametrize(
@@ -104,11 +106,12 @@ def test_a_no_takes_the_place_of_a_failed_check_that_has_passed_since_but_not_of
 
 
 def test_an_approval_is_for_the_snapshots_that_were_checked():
-    assert heads_of({"units": [{"head_snapshot_id": 4}, {"head_snapshot_id": 9}]}) == [4, 9]
+    units = tuple(staged_unit(head_snapshot_id=head) for head in (4, 9))
+    assert checked_round(units=units).heads == [4, 9]
 
 
 def test_the_message_names_every_log_and_why():
-    holds = [{"partition": 0, "reason": "publish: approve"}, {"partition": 3, "reason": "4 of 5 records would go"}]
+    holds = [Hold(0, "publish: approve"), Hold(3, "4 of 5 records would go")]
     text = held_message("orders", holds)
     assert "waits for approval" in text and "partition 0: publish: approve; partition 3: 4 of 5" in text
 

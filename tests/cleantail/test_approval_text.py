@@ -5,21 +5,28 @@ from __future__ import annotations
 import pytest
 
 from cleantail.lake.records.shown_records import KEY_CHARS, VALUE_CHARS, ShownRecord, headers_shown, shown
+from cleantail.log.log_measure import LogMeasure
+from cleantail.rounds.approval import Hold
+from cleantail.rounds.checked.checked_round import Verdict
+from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.watch.approval_text import LINE_CHARS, Question, body, count_lines, sample_lines, subject
+from tests.round_builders import checked_round, staged_unit
 
 
 def checked(sample=(), **more):
-    logs = [
-        {"partition": 1, "records_in": 200, "deleted": {"superseded": 50, "retention": 0}, "tombstones_out": 3},
-        {"partition": 0, "records_in": 0, "deleted": {}, "tombstones_out": 0},
-        {"partition": 2, "records_in": 9, "deleted": {"superseded": 9}, "tombstones_out": 0},
-    ]
-    verdicts = [{"partition": p, "passed": p != 2} for p in (0, 1, 2)]
-    return {
-        "topic": "orders", "round": "r1", "kind": "compact", "units": [{"now_ms": 1_700_000_000_000}],
-        "measures": logs, "verdicts": verdicts, "checks_passed": 9, "checks_total": 10,
-        "holds": [{"partition": 1, "reason": "publish: approve"}], "sample": list(sample), **more,
-    }  # fmt: skip
+    measures = (
+        LogMeasure(1, records_in=200, deleted={"superseded": 50, "retention": 0}, tombstones_out=3),
+        LogMeasure(0),
+        LogMeasure(2, records_in=9, deleted={"superseded": 9}),
+    )
+    return checked_round(
+        units=(staged_unit(now_ms=1_700_000_000_000),),
+        measures=measures,
+        verdicts=tuple(Verdict(p, p != 2) for p in (0, 1, 2)),
+        holds=(Hold(1, "publish: approve"),),
+        sample=tuple(sample),
+        **more,
+    )
 
 
 def test_the_subject_counts_what_would_go_of_the_logs_that_passed():
@@ -63,22 +70,18 @@ def test_data_is_one_printable_bounded_word(data, length, chars, text):
 
 def test_the_body_says_which_records_would_go_and_where_to_see_them_and_not_what_they_hold():
     """Airflow keeps it, and whoever may see the DAG's questions of all topics in one list reads it."""
-    going = {"partition": 1, "offset": 5, "kept_offset": 9, "key": "MARKER", "value": "MARKER"}
-    text = body(checked([going]), Question(0, "page", "docs", "https://airflow/records?round=r1"))
+    text = body(checked([RemovedRecord(1, 5, 9)]), Question(0, "page", "docs", "https://airflow/records?round=r1"))
     assert "partition 1, offset 5 goes; offset 9 of the same key stays" in text
     assert "(1 record: [look at the records](https://airflow/records?round=r1))" in text
-    assert "MARKER" not in text
     fences = [line for line in text.splitlines() if line.lstrip().startswith("```")]
     assert fences == ["```text", "```"] * 3
 
 
 def test_the_sample_says_what_goes_and_what_stays_in_its_place():
-    goes = {"partition": 1, "offset": 5}
-    sample = [goes | {"kept_offset": 9}, goes | {"kept_offset": None}, goes]
+    sample = [RemovedRecord(1, 5, 9), RemovedRecord(1, 5, None)]
     places = [
         "partition 1, offset 5 goes; offset 9 of the same key stays",
         "partition 1, offset 5 goes; nothing of its key stays",
-        "partition 1, offset 5 goes",
     ]
     assert sample_lines(sample) == places
     seen = ['  key   "k"', "  value null"]
@@ -88,8 +91,7 @@ def test_the_sample_says_what_goes_and_what_stays_in_its_place():
 
 def test_no_line_of_the_sample_is_so_wide_that_a_box_would_cut_it():
     key, value = shown(b"k" * 90, 90, KEY_CHARS), shown(b"v" * 900, 900, VALUE_CHARS)
-    going = {"partition": 1, "offset": 5, "kept_offset": 10**12}
-    lines = sample_lines([going], {(1, 5): ShownRecord(1, 5, key, value)})
+    lines = sample_lines([RemovedRecord(1, 5, 10**12)], {(1, 5): ShownRecord(1, 5, key, value)})
     assert max(map(len, lines)) <= LINE_CHARS
     assert "".join(line.strip() for line in lines).count("v") == VALUE_CHARS + 1  # and the word value
 

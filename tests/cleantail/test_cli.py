@@ -14,6 +14,7 @@ from cleantail.cli.parameters import CLOCK
 from cleantail.errors import ConflictError
 from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.rounds.checked.round_results import RunResult
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -415,8 +416,7 @@ def test_exit_codes_tell_what_happened(run, monkeypatch, raised, code, message):
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
 def test_a_failed_check_exits_1(run, filled, monkeypatch, ok, code):
-    result = {"ok": ok}
-    monkeypatch.setattr(rounds, "_run", lambda *_: result)
+    monkeypatch.setattr(rounds, "_run", lambda *_: RunResult(ok))
     found, out, _ = run("compact", "orders", "--json", "--now", "1001")
     assert (found, json.loads(out)["ok"]) == (code, ok)
 

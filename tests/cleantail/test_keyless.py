@@ -3,7 +3,7 @@
 import pytest
 from kernel_builders import configs, data_file, resolved
 
-from cleantail.log.keyless import KEYLESS, KeylessRecords, held_logs, held_words, keyless_between
+from cleantail.log.keyless import KeylessRecords, held_words, keyless_between
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,5 @@ def test_a_log_that_is_not_compacted_warns_of_none():
     assert configs().cleantail_keyless_policy == "fail"
 
 
-def test_the_logs_that_compact_left_alone_are_in_its_counts():
-    units = [{"counts": {KEYLESS: {"3": [2, 17]}}}, {"counts": {}}]
-    assert held_logs(units) == {3: (2, 17)}
+def test_why_a_log_is_held_back_is_told_with_the_first_offset():
     assert held_words(2, 17) == "2 records without a key, the first at offset 17; cleantail.keyless.policy is fail"

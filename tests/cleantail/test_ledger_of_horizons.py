@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import (
     Horizon,
     PartitionState,
@@ -87,8 +88,8 @@ class World:
         )
         alive = self._counted([*spans_with_tombstones(self.state.horizons, first), (first, BEYOND)], ledger)
         assert sum(alive.values()) == len(self.tombstones)
-        horizons = [[h.end_offset, h.horizon_ms, alive[h.end_offset], h.swept_to] for h in ledger]
-        measure = {"horizons": horizons, "head_tombstones": alive[None], "proven_ms": None}
+        horizons = tuple(replace(h, tombstones=alive[h.end_offset]) for h in ledger)
+        measure = LogMeasure(0, horizons=horizons, head_tombstones=alive[None])
         self.state = after_round(self.state, work, measure, self.step, self.now)
         self.unseen.clear()
         for offset, tombstone in self.tombstones.items():

@@ -1,16 +1,23 @@
 """What the metrics say of logs, evidence and results of jobs."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from kernel_builders import HOUR_MS, configs, log_state
 
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON
+from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON, Verdict
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
+from cleantail.rounds.checked.staged_units import UnitCounts
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.watch import metrics as m
 from cleantail.watch.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
 from cleantail.watch.metric import Sample
 from cleantail.watch.metrics import METRICS, by_metric, metrics_markdown
+from tests.round_builders import check_result, checked_round, partition_work, staged_unit
 
 NOW_MS = 100 * HOUR_MS
 
@@ -89,8 +96,8 @@ def test_a_topic_without_a_table_has_zeros_and_no_logs():
 
 def row(outcome, partition=0, checks=(), deleted=None, **more):
     fields = {"topic": "orders", "partition": partition, "kind": "compact", "outcome": outcome, "freed_bytes": 0}
-    failed = [{"severity": severity, "passed": ok} for severity, ok in checks]
-    return {**fields, "deleted": json.dumps(deleted or {}), "checks": json.dumps(failed), **more}
+    results = tuple(check_result(severity=severity, passed=ok) for severity, ok in checks)
+    return {**fields, "deleted": json.dumps(deleted or {}), "checks": CHECK_RESULTS_JSON.text(results), **more}
 
 
 def counted(samples):
@@ -140,29 +147,24 @@ def test_more_rows_never_lower_a_counter():
 
 
 def verdict(partition, *severities, passed=True):
-    failed = [{"severity": severity, "passed": False} for severity in severities]
-    return {
-        "partition": partition,
-        "passed": passed,
-        "failures": [] if passed else failed,
-        "warnings": failed if passed else [],
-    }
+    failed = tuple(check_result(partition=partition, severity=severity) for severity in severities)
+    return Verdict(partition, passed, () if passed else failed, failed if passed else ())
 
 
 def unit(*works, clean_ms, hidden):
     names = ("partition", "first_dirty_offset", "end_offset", "dirty_bytes", "read_bytes")
-    partitions = [dict(zip(names, work, strict=True)) for work in works]
-    return {"partitions": partitions, "clean_ms": clean_ms, "map_slots": 20, "counts": {"hidden_bytes": hidden}}
+    partitions = [partition_work(**dict(zip(names, work, strict=True))) for work in works]
+    return staged_unit(*partitions, clean_ms=clean_ms, map_slots=20, counts=UnitCounts({}, hidden_bytes=hidden))
 
 
 def measure(partition, read, kept, dirty, keys, **deleted):
     counts = {"records_read": read, "records_kept": kept, "map_records": dirty, "map_keys": keys}
-    return {"partition": partition, "records_in": read, "records_out": kept, "deleted": deleted, **counts}
+    return LogMeasure(partition, records_in=read, records_out=kept, deleted=deleted, **counts)
 
 
 UNITS = [
-    unit((0, 5, 9, 150, 400), clean_ms=1500, hidden={"0": 100}),
-    unit((1, 0, 9, 200, 600), (2, 4, 4, 0, 800), clean_ms=700, hidden={"1": 200, "2": 300}),
+    unit((0, 5, 9, 150, 400), clean_ms=1500, hidden={0: 100}),
+    unit((1, 0, 9, 200, 600), (2, 4, 4, 0, 800), clean_ms=700, hidden={1: 200, 2: 300}),
 ]
 """Of log 2 only retention was due."""
 MEASURES = [
@@ -178,7 +180,8 @@ def said(job, **result):
 
 def test_a_check_says_its_rounds_and_failures_and_what_the_compaction_cost():
     verdicts = [verdict(0, "warning"), verdict(1, "critical", passed=False)]
-    assert said("check_quality", units=UNITS, verdicts=verdicts, measures=MEASURES) == {
+    checked = checked_round(units=tuple(UNITS), verdicts=tuple(verdicts), measures=tuple(MEASURES))
+    assert said("check_quality", **CHECKED_ROUND_JSON.plain(checked)) == {
         ("rounds", "orders", "1", "compact", "held_back"): 1,
         ("checks-failed", "orders", "0", "warning"): 1,
         ("checks-failed", "orders", "1", "critical"): 1,
@@ -196,7 +199,8 @@ def test_a_check_says_its_rounds_and_failures_and_what_the_compaction_cost():
 
 
 def test_only_what_was_published_was_dropped():
-    found = said("publish", published=[0], verdicts=[verdict(0), verdict(1)], measures=MEASURES)
+    result = RoundResult(published=(0,), verdicts=(verdict(0), verdict(1)), measures=tuple(MEASURES))
+    found = said("publish", **ROUND_RESULT_JSON.plain(result))
     assert found == {
         ("rounds", "orders", "0", "compact", "published"): 1,
         ("records-dropped", "orders", "0", "superseded"): 6,
@@ -205,7 +209,8 @@ def test_only_what_was_published_was_dropped():
 
 
 def test_what_a_person_rejected_was_a_round_and_dropped_nothing():
-    found = said("publish", kind="expire", published=[], rejected=[0], verdicts=[verdict(0)], measures=MEASURES)
+    result = RoundResult(kind="expire", rejected=(0,), verdicts=(verdict(0),), measures=tuple(MEASURES))
+    found = said("publish", **ROUND_RESULT_JSON.plain(result))
     assert found == {("rounds", "orders", "0", "expire", "rejected"): 1}
 
 
@@ -215,8 +220,9 @@ def test_a_rollback_is_counted_by_log():
 
 
 def test_an_expiry_is_a_round_of_its_own_kind():
-    measures = [{"partition": 0, "records_in": 9, "records_out": 7, "deleted": {"expired": 2}}]
-    assert said("expire_tombstones", published=[0], verdicts=[verdict(0)], measures=measures) == {
+    measure = LogMeasure(0, records_in=9, records_out=7, deleted={"expired": 2})
+    result = RoundResult(kind="expire", published=(0,), verdicts=(verdict(0),), measures=(measure,))
+    assert said("expire_tombstones", **ROUND_RESULT_JSON.plain(result)) == {
         ("rounds", "orders", "0", "expire", "published"): 1,
         ("records-dropped", "orders", "0", "expired"): 2,
     }
@@ -258,8 +264,8 @@ def test_a_map_is_never_more_than_full_however_many_keys_there_were():
     [
         pytest.param([], [], id="nothing"),
         pytest.param(UNITS[1:], MEASURES[2:], id="only retention was due"),
-        pytest.param([{"partitions": UNITS[0]["partitions"]}], MEASURES, id="compacted by an earlier version"),
-        pytest.param(UNITS, [{"partition": 0, "records_in": 9, "deleted": {}}], id="checked by an earlier version"),
+        pytest.param([replace(UNITS[0], map_slots=None)], MEASURES, id="compacted by an earlier version"),
+        pytest.param(UNITS, [LogMeasure(0, records_in=9)], id="checked by an earlier version"),
     ],
 )
 def test_what_was_no_compaction_or_did_not_tell_everything_leaves_the_last_one(units, measures):

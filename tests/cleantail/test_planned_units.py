@@ -8,8 +8,9 @@ import pytest
 
 from cleantail.errors import HeldError
 from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.lake.runs.planned_units import planned_unit
+from cleantail.lake.runs.planned_units import parsed_unit, planned_unit
 from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.log.work_units import WORK_UNIT_JSON
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000
@@ -31,14 +32,19 @@ def orders(project):
 def told_of(orders, **asked):
     """The unit of a run's plan, as it comes out of an XCom."""
     plan = evaluate_topic(orders.topic, orders.platform, now_ms=NOW, **asked)
-    return json.loads(json.dumps(plan.units[0].as_json()))
+    return json.loads(WORK_UNIT_JSON.text(plan.units[0]))
+
+
+def planned(orders, told, clock_ms, platform=None):
+    return planned_unit(orders.topic, platform or orders.platform, parsed_unit(json.dumps(told)), clock_ms)
 
 
 def test_the_unit_that_evaluate_has_planned_is_the_tables_own_also_after_an_append(orders):
     told = told_of(orders)
     orders.append((0, 3, NOW, b"a", b"w"), (1, 0, NOW, b"a", b"w"))
-    unit = planned_unit(orders.topic, orders.platform, told, NOW)
-    assert unit.as_json() == told | {"partitions": unit.as_json()["partitions"]}
+    unit = planned(orders, told, NOW)
+    plain = WORK_UNIT_JSON.plain(unit)
+    assert plain == told | {"partitions": plain["partitions"]}
     [work] = unit.partitions
     assert (work.first_dirty_offset, work.end_offset, work.log_end_offset) == (0, 2, 3)
 
@@ -46,7 +52,7 @@ def test_the_unit_that_evaluate_has_planned_is_the_tables_own_also_after_an_appe
 def test_what_is_no_bound_is_the_tables_own_whatever_was_told(orders):
     told = told_of(orders)
     told["partitions"][0] |= {"bytes": 1 << 60, "hold_offset": 0, "dirty_records": -1}
-    [work] = planned_unit(orders.topic, orders.platform, told, NOW).partitions
+    [work] = planned(orders, told, NOW).partitions
     assert (work.bytes < 1 << 20, work.hold_offset, work.dirty_records) == (True, None, 2)
 
 
@@ -55,7 +61,7 @@ def test_a_log_in_quarantine_is_compacted_by_a_run_with_force_and_no_other_bound
     orders.set_properties(**{"cleantail.partition.0": held.as_json()})
     assert evaluate_topic(orders.topic, orders.platform, now_ms=NOW).units == ()
     told = told_of(orders, force=True)
-    assert planned_unit(orders.topic, orders.platform, told, NOW).partitions[0].end_offset == 2
+    assert planned(orders, told, NOW).partitions[0].end_offset == 2
 
 
 @pytest.mark.parametrize(
@@ -72,14 +78,14 @@ def test_a_log_in_quarantine_is_compacted_by_a_run_with_force_and_no_other_bound
         pytest.param({}, {"now_ms": NOW - 1}, "its round would be", id="another clock"),
         pytest.param({}, {"base_snapshot_id": 1}, "snapshot 1 is not in the history", id="another snapshot"),
         pytest.param({}, {"partitions": []}, "it has no partition", id="nothing"),
-        pytest.param({}, {"partitions": "0"}, "it is no unit", id="no unit"),
+        pytest.param({}, {"partitions": "0"}, "the work unit cannot be read: partitions", id="no unit"),
     ],
 )
 def test_a_unit_is_refused(orders, work, unit, why):
     told = told_of(orders)
     forged = told | {"partitions": [told["partitions"][0] | work]} | unit
     with pytest.raises(HeldError, match=f"nothing was compacted: .*{why}.*or somebody has changed the XCom"):
-        planned_unit(orders.topic, orders.platform, forged, NOW)
+        planned(orders, forged, NOW)
 
 
 def test_a_snapshot_that_only_a_branch_has_is_refused(orders):
@@ -90,7 +96,7 @@ def test_a_snapshot_that_only_a_branch_has_is_refused(orders):
     table.append(table.scan().to_arrow(), branch="aside")
     aside = table.refresh().metadata.refs["aside"].snapshot_id
     with pytest.raises(HeldError, match=f"snapshot {aside} is not in the history"):
-        planned_unit(orders.topic, orders.platform, told | {"base_snapshot_id": aside}, NOW)
+        planned(orders, told | {"base_snapshot_id": aside}, NOW)
 
 
 def test_a_clock_before_the_snapshot_that_was_read_is_refused_unless_the_platform_allows_it(orders):
@@ -98,11 +104,11 @@ def test_a_clock_before_the_snapshot_that_was_read_is_refused_unless_the_platfor
     told, [base, *_] = told_of(orders), orders.table.refresh().metadata.snapshots[::-1]
     real = orders.platform.model_copy(update={"allow_clock": False})
     with pytest.raises(HeldError, match=rf"its now_ms {NOW} is .* ms before snapshot {base.snapshot_id} was made"):
-        planned_unit(orders.topic, real, told, base.timestamp_ms)
-    assert planned_unit(orders.topic, orders.platform, told, base.timestamp_ms).now_ms == NOW
+        planned(orders, told, base.timestamp_ms, real)
+    assert planned(orders, told, base.timestamp_ms).now_ms == NOW
 
 
 def test_a_snapshot_of_a_clock_that_is_ahead_says_nothing_of_when_a_round_was_planned(orders):
     base_ms = orders.table.refresh().metadata.snapshots[-1].timestamp_ms
     real = orders.platform.model_copy(update={"allow_clock": False})
-    assert planned_unit(orders.topic, real, told_of(orders), base_ms - 1).now_ms == NOW
+    assert planned(orders, told_of(orders), base_ms - 1, real).now_ms == NOW

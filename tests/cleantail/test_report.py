@@ -17,10 +17,14 @@ from cleantail.cli.reports.status import Status
 from cleantail.cli.reports.upkeep import RECLAIMED, Ingested, Reclaimed
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.evaluate import plan_run
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.policy.retention import Retention
 from cleantail.log.policy.triggers import decide
+from cleantail.rounds.checked.checked_round import Verdict
+from cleantail.rounds.checked.round_results import RoundResult, RunResult
 from cleantail.watch.topic_status import TopicStatus
+from tests.round_builders import check_result
 
 TOPIC = Topic(topic="orders", table="n.orders")
 PEOPLE, MACHINES = ConsoleOutput(), JsonOutput()
@@ -152,59 +156,40 @@ def test_ingested_files_are_listed(capsys):
 
 
 def test_a_run_with_nothing_due_says_why(capsys):
-    PEOPLE.show(Compacted(EMPTY, {"ok": True}))
+    PEOPLE.show(Compacted(EMPTY, RunResult()))
     assert capsys.readouterr().out == "orders: the table has no records yet\nsweep: no tombstone waits for a horizon\n"
-    MACHINES.show(Compacted(EMPTY, {"ok": True}))
+    MACHINES.show(Compacted(EMPTY, RunResult()))
     assert json.loads(capsys.readouterr().out) == {"plan": EMPTY.as_json(), "ok": True}
 
 
 def stage(passed=True, data_docs=None):
-    failure = {"expectation": "expect_x", "rule": "1.4", "observed": "2", "severity": "critical"}
-    verdict = {"partition": 0, "passed": passed, "failures": [] if passed else [failure], "warnings": []}
+    verdict = Verdict(0, passed, () if passed else (check_result("expect_x", rule="1.4", observed="2"),))
     deleted = {"superseded": 4, "expired": 2, "keyless": 1, "retained": 2}
-    measure = {"partition": 0, "records_in": 20, "records_out": 11, "deleted": deleted, "tombstones_out": 5}
-    return {
-        "verdicts": [verdict],
-        "measures": [measure],
-        "checks_passed": 7,
-        "checks_total": 8,
-        "data_docs": data_docs,
-        "left_behind": [],
-    }
+    measure = LogMeasure(0, records_in=20, records_out=11, deleted=deleted, tombstones_out=5)
+    return RoundResult(verdicts=(verdict,), measures=(measure,), checks_passed=7, checks_total=8, data_docs=data_docs)
 
 
 @pytest.mark.parametrize(("passed", "word"), [(True, "passed"), (False, "failed")])
 def test_a_row_of_a_run_counts_what_went_and_why(passed, word):
-    row = run_report._run_row(stage()["measures"][0], passed)
+    row = run_report._run_row(stage().measures[0], passed)
     assert [*row[:-1], re.sub(r"\[.*?\]", "", row[-1])] == ["0", "20", "11", "4", "2", "3", "5", word]
 
 
 def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
-    nothing = {
-        "verdicts": [],
-        "measures": [],
-        "checks_passed": 0,
-        "checks_total": 0,
-        "data_docs": None,
-        "left_behind": [],
-    }
-    PEOPLE.show(Compacted(replace(EMPTY, sweep=(0,)), {"compacted": stage(False, "/docs"), "expired": nothing}))
+    result = RunResult(False, stage(False, "/docs"), RoundResult())
+    PEOPLE.show(Compacted(replace(EMPTY, sweep=(0,)), result))
     out, err = capsys.readouterr()
     assert "7 of 8 checks passed\ndata docs: /docs\n" in out
     assert err == "critical: partition 0: expect_x (1.4): 2\n"
 
 
 def test_a_check_that_holds_a_log_back_is_told_as_more_than_the_warning_that_it_is_by_its_yaml(capsys):
-    held = stage(False)
-    held["verdicts"][0]["failures"][0] |= {
-        "severity": "warning",
-        "observed": "could not be evaluated: x",
-        "error": True,
-    }
-    other = {"expectation": "expect_y", "rule": "2", "observed": "3", "severity": "warning"}
-    held["verdicts"][0]["warnings"] = [other]
-    nothing = held | {"verdicts": [], "measures": []}
-    PEOPLE.show(Compacted(replace(EMPTY, sweep=(0,)), {"compacted": held, "expired": nothing}))
+    unevaluated = check_result(
+        "expect_x", rule="1.4", severity="warning", observed="could not be evaluated: x", error=True
+    )
+    other = check_result("expect_y", rule="2", severity="warning", observed="3")
+    held = replace(stage(False), verdicts=(Verdict(0, False, (unevaluated,), (other,)),))
+    PEOPLE.show(Compacted(replace(EMPTY, sweep=(0,)), RunResult(False, held, RoundResult())))
     assert capsys.readouterr().err == (
         "warning, and yet held back: partition 0: expect_x (1.4): could not be evaluated: x\n"
         "warning: partition 0: expect_y (2): 3\n"

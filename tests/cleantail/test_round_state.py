@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.round_state import (
     MAX_BACKOFF_MS,
@@ -21,7 +22,8 @@ from cleantail.log.round_state import (
 from cleantail.log.work_units import PartitionWork
 
 WORK = PartitionWork(partition=0, first_dirty_offset=10, end_offset=20, log_start_offset=3, log_end_offset=30)
-MEASURE = {"horizons": [[10, 500, 2], [15, 600, 0], [20, 700, 0]], "head_tombstones": 4, "proven_ms": 900}
+HORIZONS = (Horizon(10, 500, 2), Horizon(15, 600, 0), Horizon(20, 700, 0))
+MEASURE = LogMeasure(0, horizons=HORIZONS, head_tombstones=4, proven_ms=900)
 QUARANTINE = Quarantine(1, "compact", "check failed: a", 1, 2)
 
 
@@ -77,13 +79,13 @@ def test_a_log_that_never_had_a_record_ends_at_0():
 )
 def test_where_retention_has_moved_the_log_start_to_is_remembered(deleted, known, expected):
     before = PartitionState(log_start_offset=2, retained_from=known)
-    assert after_round(before, WORK, MEASURE | {"deleted": deleted}, 7, 1_000).retained_from == expected
+    assert after_round(before, WORK, replace(MEASURE, deleted=deleted), 7, 1_000).retained_from == expected
 
 
 # ---- expired
 
 LEDGER = (Horizon(10, 500, 2), Horizon(15, 600, 1), Horizon(20, 700, 3))
-SWEPT = {"horizons": [[10, 500, 0, 10], [15, 600, 0, 15], [20, 700, 3, 0]], "guards": 0}
+SWEPT = LogMeasure(0, horizons=(Horizon(10, 500, 0, 10), Horizon(15, 600, 0, 15), Horizon(20, 700, 3, 0)))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_an_expiry_of_a_log_in_good_order_leaves_it_so():
 
 
 def test_the_last_entry_stays_with_its_tombstones_gone():
-    nothing_left = {"horizons": [[10, 500, 0, 10], [15, 600, 0, 15], [20, 700, 0, 20]], "guards": 0}
+    nothing_left = LogMeasure(0, horizons=tuple(replace(h, tombstones=0, swept_to=h.end_offset) for h in LEDGER))
     after = after_expiry(PartitionState(horizons=LEDGER), WORK, nothing_left, 700)
     assert after.horizons == (Horizon(20, 700, 0, 20),)
 
@@ -145,7 +147,7 @@ def test_a_sweep_notes_how_far_it_came_in_each_entry():
 
 def test_what_a_sweep_had_to_leave_is_in_the_state_until_the_next_round():
     """Due tombstones that beat a record which no round has cleaned (semantics.md 2)."""
-    after = after_expiry(PartitionState(horizons=LEDGER), WORK, SWEPT | {"guards": 4}, 600)
+    after = after_expiry(PartitionState(horizons=LEDGER), WORK, replace(SWEPT, guards=4), 600)
     assert after.guards == 4
     assert after_round(after, WORK, MEASURE, 7, 1_000).guards == 0
 

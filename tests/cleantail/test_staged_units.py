@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cleantail.errors import HeldError, TableError
-from cleantail.rounds.checked.staged_units import packed_unit, require_one_round, staged_unit
+from cleantail.rounds.checked.staged_units import (
+    STAGED_UNIT_JSON,
+    KeylessLog,
+    LeftBehind,
+    UnitCounts,
+    keyless_logs,
+    require_one_round,
+    staged_unit,
+)
+from tests import round_builders
+from tests.round_builders import partition_work
 
-UNIT = {"round": "r1", "branch": "ct_r1_u0_9", "partitions": [{"partition": 0}], "counts": {"deleted": {"a": {"0": 1}}}}
+UNIT = round_builders.staged_unit(
+    partition_work(hold_offset=1, fresh_from=0),
+    left_behind=(LeftBehind("orders", "billing", 0, 1, 5, 1),),
+)
+PACKED = STAGED_UNIT_JSON.packed(UNIT)
 
 
 def test_a_unit_comes_back_as_it_was_packed():
-    assert staged_unit(packed_unit(UNIT), "ct_r1_u0_9") == UNIT
+    assert staged_unit(PACKED, "ct_r1_u0_9") == UNIT
+
+
+def test_the_logs_that_compact_left_alone_are_in_its_counts():
+    counts = UnitCounts({"superseded": {}}, keyless={3: (2, 17)})
+    assert keyless_logs([replace(UNIT, counts=counts), UNIT]) == {3: KeylessLog(2, 17)}
 
 
 @pytest.mark.parametrize("text", [None, ""])
@@ -22,7 +43,7 @@ def test_a_branch_without_a_unit_is_not_checked(text):
 
 def test_a_unit_under_another_branchs_name_is_not_checked():
     with pytest.raises(HeldError, match="branch failed_r1 has the work unit of branch ct_r1_u0_9"):
-        staged_unit(packed_unit(UNIT), "failed_r1")
+        staged_unit(PACKED, "failed_r1")
 
 
 @pytest.mark.parametrize("text", ["%", "AAAA"])
@@ -32,11 +53,11 @@ def test_a_text_that_is_no_unit_is_an_error(text):
 
 
 def test_the_units_of_one_round_have_each_log_once():
-    other = UNIT | {"partitions": [{"partition": 1}]}
+    other = replace(UNIT, partitions=(partition_work(1),))
     require_one_round([UNIT, other], "r1")
     with pytest.raises(HeldError, match=r"partitions \[0\] are in more than one unit of round r1"):
         require_one_round([UNIT, other, UNIT], "r1")
     with pytest.raises(HeldError, match="are of round r1, r2, and the run's is r1"):
-        require_one_round([UNIT, other | {"round": "r2"}], "r1")
+        require_one_round([UNIT, replace(other, round="r2")], "r1")
     with pytest.raises(HeldError, match="are of round none"):
         require_one_round([], "r1")

@@ -1,13 +1,13 @@
 """Packing partitions into Spark applications, and their way through XCom."""
 
-import json
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleantail.log.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
+from cleantail.errors import TableError
+from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, pack
 
 
 def work(partition, size):
@@ -64,22 +64,22 @@ def test_units_are_numbered_and_named_after_their_round():
 
 def test_a_unit_survives_its_way_through_json():
     (unit,) = pack("r", 5, 9, [work(0, 80), work(1, 10)])
-    assert WorkUnit.from_json(json.loads(json.dumps(unit.as_json()))) == unit
+    assert WORK_UNIT_JSON.value(WORK_UNIT_JSON.text(unit), "x") == unit
 
 
 def test_results_that_were_added_to_a_unit_are_left_out_when_it_is_read_back():
     """compact returns its unit with counts; the next station reads the unit of it."""
     (unit,) = pack("r", 5, 9, [work(0, 80)])
-    data = unit.as_json() | {"counts": {"map_keys": 1}}
+    data = WORK_UNIT_JSON.plain(unit) | {"counts": {"map_keys": 1}}
     data["partitions"] = [w | {"extra": 1} for w in data["partitions"]]
-    assert WorkUnit.from_json(data) == unit
+    assert WORK_UNIT_JSON.of_plain(data, "x") == unit
 
 
 def test_a_unit_of_an_earlier_version_which_waits_for_approval_is_read_without_what_that_did_not_know():
     (unit,) = pack("r", 5, 9, [work(0, 80)])
-    data = unit.as_json()
+    data = WORK_UNIT_JSON.plain(unit)
     data["partitions"] = [{k: v for k, v in w.items() if not k.endswith("_bytes")} for w in data["partitions"]]
-    assert WorkUnit.from_json(data) == unit
+    assert WORK_UNIT_JSON.of_plain(data, "x") == unit
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,6 @@ def test_a_work_of_retention_alone_has_no_dirty_bytes_to_share():
 @pytest.mark.parametrize("missing", ["round", "unit", "now_ms", "base_snapshot_id", "branch", "partitions"])
 def test_half_a_unit_is_refused(missing):
     (unit,) = pack("r", 5, 9, [work(0, 80)])
-    data = {name: value for name, value in unit.as_json().items() if name != missing}
-    with pytest.raises(KeyError, match=missing):
-        WorkUnit.from_json(data)
+    data = {name: value for name, value in WORK_UNIT_JSON.plain(unit).items() if name != missing}
+    with pytest.raises(TableError, match=f"{missing}: Field required"):
+        WORK_UNIT_JSON.of_plain(data, "x")

@@ -19,12 +19,13 @@ from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.rounds.answers import decided, read_answer
 from cleantail.rounds.approval import Rejection
-from tests.airflow_site import FixedPlan, Site, StubbedJobs, forget_incidents, plan, unit, verdict
+from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
+from tests.airflow_site import FixedPlan, Site, StubbedJobs, forget_incidents, plan, staged, unit, verdict
 
 pytestmark = pytest.mark.airflow
 HELD = {
     "ok": True, "topic": "orders", "round": "r1", "kind": "compact",
-    "units": [unit() | {"head_snapshot_id": 41, "counts": {}}],
+    "units": [staged(unit())],
     "verdicts": [verdict(0)],
     "measures": [
         {"partition": 0, "records_in": 9, "records_out": 1, "deleted": {"superseded": 8}, "tombstones_in": 1,
@@ -69,14 +70,14 @@ def wrote_evidence(site: Site, checked: dict[str, Any]) -> None:
 
     table: Any = SimpleNamespace(topic=SimpleNamespace(topic="orders"))
     platform = load_platform(site.config, os.environ)
-    append_rows(evidence_table(platform), table, checked_rows(checked, []))
+    append_rows(evidence_table(platform), table, checked_rows(CHECKED_ROUND_JSON.of_plain(checked, "XCom"), []))
 
 
 def decision(site: Site, kind: str = "compact", checked: dict[str, Any] = HELD) -> Any:
     """What publish reads beside the table of the answer to a round."""
     topic, platform = find_topic("orders", site.config), load_platform(site.config, os.environ)
     answer = read_answer(open_catalog(platform, os.environ), topic, kind)
-    return decided(topic, checked | {"kind": kind}, answer)
+    return decided(topic, CHECKED_ROUND_JSON.of_plain(checked | {"kind": kind}, "XCom"), answer)
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from cleantail.config.events import Event
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.rounds.approval import Rejection
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round import run as rounds
 from spark_jobs.round.approvals import set_aside
+from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
 from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
 from tests.airflow_site import Site
@@ -139,7 +139,7 @@ def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
     table, platform = TopicTable.of(spark, workshop.find(topic), workshop.platform()), workshop.platform()
     plan = evaluate_topic(table.topic, platform, now_ms=NOW)
     done = [compact_unit(table, platform, unit) for unit in plan.units]
-    set_aside(table, platform, rounds.check_round(table, platform, plan.round, done), Rejection("anna", NOW))
+    set_aside(table, platform, check_round(table, platform, plan.round, done), Rejection("anna", NOW))
     operations.topic("told-no", {}, *events, checks=[SHORT_KEYS])
     operations.run(topic, NOW + 500)
     operations.run(topic, NOW + 1_000)

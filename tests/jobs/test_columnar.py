@@ -58,29 +58,27 @@ def test_both_plans_remove_the_same_and_judge_any_damage_alike(workshop, table_o
         if not number:
             workshop.ok("compact", topic, "--now", NOW)
     plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW)
-    works = [WorkUnit.from_json(u.as_json()) for u in plan.units]
     [unit] = [
         WorkUnit(w.round, w.unit, w.now_ms, w.base_snapshot_id, w.branch, tuple(moved(p, start) for p in w.partitions))
-        for w in works
+        for w in plan.units
     ]
     left, measured = [], []
     for choice in ("never", "auto"):
         workshop.by_columns(choice)
         platform = workshop.platform()
         done = compact_unit(table, platform, unit)
-        left.append(table.at_branch(done["branch"]).select("partition", "offset").sort("partition", "offset").collect())
-        assert ("by columns" in done["counts"]["plan"]) == (choice == "auto")
-        on_branch = WorkUnit.from_json(done)
-        measured.append([measure_unit(table, platform, on_branch, done["counts"], expiring=False)])
+        left.append(table.at_branch(done.branch).select("partition", "offset").sort("partition", "offset").collect())
+        assert ("by columns" in done.counts.plan) == (choice == "auto")
+        measured.append([measure_unit(table, platform, done, expiring=False)])
         for damage in range(3):
-            delete_where(table, done["branch"], f"hash(t.`offset`, {seed}, {damage}) % 4 = 0")
-            measured[-1].append(measure_unit(table, platform, on_branch, done["counts"], expiring=False))
+            delete_where(table, done.branch, f"hash(t.`offset`, {seed}, {damage}) % 4 = 0")
+            measured[-1].append(measure_unit(table, platform, done, expiring=False))
     assert left[0] == left[1]
     assert measured[0] == measured[1]
-    assert any(m["missing_winners"] for m in measured[1][-1])
-    assert not any(m["missing_winners"] or m["duplicate_keys"] for m in measured[1][0])
+    assert any(m.missing_winners for m in measured[1][-1])
+    assert not any(m.missing_winners or m.duplicate_keys for m in measured[1][0])
     on_main = workshop.read(topic)
-    found = [{name: m[name] for name in COUNTS} for m in measured[1][0]]
+    found = [m.violations(COUNTS) for m in measured[1][0]]
     assert found == [expected_counts(on_main, work) for work in unit.partitions]
 
 
@@ -121,8 +119,8 @@ def test_copies_of_an_offset_are_left_to_spark(workshop, table_of):
         workshop.ok("ingest", topic, "--file", workshop.file(f"{number}.jsonl", again))
     [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
     done = compact_unit(table, workshop.platform(), unit)
-    assert "not so, for an offset occurs more than once" in done["counts"]["plan"]
-    assert done["counts"]["deleted"]["copies"] == {"0": 3}
+    assert "not so, for an offset occurs more than once" in done.counts.plan
+    assert done.counts.deleted["copies"] == {0: 3}
 
 
 def file_of(place, **more):

@@ -17,9 +17,12 @@ from spark_jobs.iceberg.changes import added_by
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round import expire as expire_tombstones
 from spark_jobs.round import run as rounds
+from spark_jobs.round.answered_rounds import publish_or_start_over
+from spark_jobs.round.check import check_round
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_approved
+from spark_jobs.round.run import Run
 from spark_jobs.round.upkeep import reclaim
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, read
@@ -119,7 +122,7 @@ def test_an_expiry_takes_no_delete_away_that_is_of_other_files_too(workshop, spa
 
     monkeypatch.setattr(expire_tombstones, "evaluate_topic", late)
     with pytest.raises(ConflictError, match="came meanwhile, and deletes rows of more than one data file"):
-        rounds.expire_round(table_of(topic), workshop.platform(), NOW + 5000, [0], lambda _: None)
+        rounds.expire_round(Run(table_of(topic), workshop.platform()), NOW + 5000, [0])
     assert ([r[1] for r in by_spark(spark, name)], branches(table_of(topic))) == ([1, 3], [])
 
 
@@ -159,10 +162,10 @@ def test_an_approval_outlives_the_rounds_of_other_logs(workshop, adopted, table_
     topic, _ = adopted("patient2", records, **{"cleantail.max.drop.ratio": 0.1})
     table, platform = table_of(topic), workshop.platform()
     plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True).restricted_to({0})
-    checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, u) for u in plan.units])
-    assert checked["holds"]
+    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, u) for u in plan.units])
+    assert checked.holds
     workshop.ok("compact", topic, "--now", NOW, "--force", "--partition", 1, "--approve")
-    assert publish_approved(table, platform, checked, "anna")["published"] == [0]
+    assert publish_approved(table, platform, checked, "anna").published == (0,)
     assert read(workshop, topic) == expected(records)
 
 
@@ -189,7 +192,7 @@ def test_an_upgrade_by_somebody_else_changes_no_result(workshop, spark, adopted,
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     spark.sql(f"ALTER TABLE {full(name)} SET TBLPROPERTIES ('format-version'='3')")
-    assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
+    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
     assert by_spark(spark, name) == read(workshop, topic) == [(0, 0, "a", "a"), (0, 1, "b", "b")]
     assert places_in(spark, name) == first
 
@@ -254,7 +257,7 @@ def test_a_round_that_failed_its_check_is_told_so_whatever_was_deleted_meanwhile
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     delete(spark, name, "redpanda.`offset` = 38")
-    assert rounds.publish_or_start_over(table, platform, checked)["held_back"] == [0]
+    assert publish_or_start_over(Run(table, platform), checked).held_back == (0,)
     [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert log["state"]["quarantine"]["attempts"] == 1
 

@@ -11,8 +11,10 @@ import pytest
 from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.answers import answered, question, read_answer, write_answer
-from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, recorded, told_by
+from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
+from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, REFERENCE_JSON, recorded, reference_of
 from demo.sabotage import delete_where
 from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
 from spark_jobs.round.evidence import evidence_table
@@ -48,8 +50,14 @@ def answer(workshop, table, checked, user, approved=True, at_ms=NOW):
     """As the task does that asks."""
     catalog = catalog_of(workshop)
     write_answer(catalog, table.topic, question(checked, TASK, at_ms))
-    asked = read_answer(catalog, table.topic, checked["kind"])
+    asked = read_answer(catalog, table.topic, checked.kind)
     write_answer(catalog, table.topic, answered(asked, TASK, approved, user, at_ms))
+
+
+def told_by(checked):
+    """What a task hands on of a round, or of the XCom of its check."""
+    round_ = CHECKED_ROUND_JSON.of_plain(checked, "XCom") if isinstance(checked, dict) else checked
+    return REFERENCE_JSON.plain(reference_of(round_))
 
 
 def held(workshop, table_of, name, **more):
@@ -58,12 +66,12 @@ def held(workshop, table_of, name, **more):
     ingest(workshop, topic, f"{name}.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", "z"))
     table = table_of(topic)
     checked = checked_round(workshop, table)
-    return topic, table, checked, json.dumps(told_by(checked, checked["round"]))
+    return topic, table, checked, json.dumps(told_by(checked))
 
 
 def unit_of(workshop, table):
     plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW, force=True)
-    return json.loads(json.dumps(plan.units[0].as_json()))
+    return WORK_UNIT_JSON.plain(plan.units[0])
 
 
 def test_a_verdict_that_the_check_did_not_give_publishes_nothing(workshop, table_of, call):
@@ -71,7 +79,7 @@ def test_a_verdict_that_the_check_did_not_give_publishes_nothing(workshop, table
     lines = [record(o, k, "x", partition=p) for p, k in ((0, "a"), (1, "far too long")) for o in range(2)]
     workshop.ok("ingest", topic, "--file", workshop.file("forged-verdict.jsonl", lines))
     checked = checked_round(workshop, table_of(topic))
-    told = told_by(checked, checked["round"])
+    told = told_by(checked)
     assert told["passed"] == [0]
     code, result = call(publish, topic, "--told", json.dumps(told | {"passed": [0, 1]}))
     assert (code, "says that partitions [0, 1] passed, and the evidence says [0]" in result["error"]) == (5, True)
@@ -106,9 +114,9 @@ def test_a_round_that_waits_is_published_by_an_approvers_answer_to_exactly_it_an
     answer(workshop, table, checked, EVE)
     code, result = call(publish, topic, "--told", told)
     assert (code, "Anna has approved it, who is not among the topic's approvers" in result["error"]) == (5, True)
-    answer(workshop, table, checked | {"round": "20200101T000000_000_1"}, ANNA)
+    answer(workshop, table, replace(checked, round="20200101T000000_000_1"), ANNA)
     assert call(publish, topic, "--told", told)[0] == 5
-    answer(workshop, table, checked | {"kind": "expire"}, ANNA)
+    answer(workshop, table, replace(checked, kind="expire"), ANNA)
     assert call(publish, topic, "--told", told)[0] == 5
     assert (offsets(workshop.read(topic)), log_of(workshop, topic)["checkpoint"]) == ([0, 1, 2], None)
     answer(workshop, table, checked, ANNA)
@@ -127,8 +135,8 @@ def test_an_answer_is_void_once_the_round_was_made_anew(workshop, table_of, call
     topic, table, checked, told = held(workshop, table_of, "answered-and-made-anew")
     answer(workshop, table, checked, ANNA)
     again = checked_round(workshop, table)
-    assert (again["round"], told_by(again, "") == json.loads(told)) == (checked["round"], False)
-    for handed_on in (told, json.dumps(told_by(again, ""))):
+    assert (again.round, told_by(again) == json.loads(told)) == (checked.round, False)
+    for handed_on in (told, json.dumps(told_by(again))):
         code, result = call(publish, topic, "--told", handed_on)
         assert (code, "it was made or checked anew after it was asked for" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 2]
@@ -147,7 +155,7 @@ def test_a_round_that_waits_since_an_earlier_version_says_what_to_do(workshop, t
     topic, table, checked, _ = held(workshop, table_of, "earlier-version")
     rows = [row | {CHECKED_ROUND: None} for row in workshop.evidence(topic)]
     with pytest.raises(HeldError, match=r"was checked by an earlier version.*clear compact and what follows it"):
-        recorded(table.topic, checked["round"], "compact", rows)
+        recorded(table.topic, checked.round, "compact", rows)
     assert CHECKED_ROUND in evidence_table(workshop.platform()).schema().column_names
 
 
@@ -158,11 +166,11 @@ def test_an_expiry_is_approved_as_any_other_round(workshop, table_of, call):
     due = {"round": "any", "now_ms": NOW + 2000, "partitions": [0]}
     code, left = call(expire_tombstones, topic, "--round", json.dumps(due))
     assert (code, left["published"]) == (0, [])
-    told = json.dumps(told_by(left["checked"], ""))
+    told = json.dumps(told_by(left["checked"]))
     code, result = call(publish, topic, "--kind", "expire", "--told", told)
     assert (code, "nobody was asked about it" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1]
-    answer(workshop, table_of(topic), left["checked"], ANNA)
+    answer(workshop, table_of(topic), CHECKED_ROUND_JSON.of_plain(left["checked"], "XCom"), ANNA)
     assert call(publish, topic, "--kind", "expire", "--told", told)[0] == 0
     assert offsets(workshop.read(topic)) == [0]
 
@@ -199,7 +207,7 @@ def test_what_compact_did_is_read_from_the_heads_of_its_branches(workshop, table
     assert "in more than one unit" in call(check_quality, topic, "--round", twice)[1]["error"]
     code, checked = call(check_quality, topic, "--round", ours)
     assert (code, checked["measures"][0]["deleted"]) == (0, {"superseded": 1})
-    code, result = call(publish, topic, "--told", json.dumps(told_by(checked, "")))
+    code, result = call(publish, topic, "--told", json.dumps(told_by(checked)))
     assert (code, result["published"], offsets(workshop.read(topic))) == (0, [0], [1])
 
 
@@ -209,7 +217,7 @@ def test_a_unit_that_removes_nothing_is_staged_and_published_too(workshop, table
     done = call(compact, topic, "--unit", json.dumps(unit_of(workshop, table_of(topic))))[1]
     round_ = json.dumps({"round": done["round"], "branches": [done["branch"]]})
     checked = call(check_quality, topic, "--round", round_)[1]
-    assert call(publish, topic, "--told", json.dumps(told_by(checked, "")))[0] == 0
+    assert call(publish, topic, "--told", json.dumps(told_by(checked)))[0] == 0
     assert log_of(workshop, topic)["checkpoint"] == 2
 
 

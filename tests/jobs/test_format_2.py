@@ -12,8 +12,9 @@ from pyroaring import BitMap64
 
 from cleantail.errors import TableError
 from spark_jobs.iceberg import delete_files
-from spark_jobs.round import run as rounds
+from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.keyless import side_table
+from spark_jobs.round.run import Run
 from tests.jobs.conftest import SINK, places, settings
 from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, files_of, read
 from tests.jobs.test_held_rounds import checked_round
@@ -123,8 +124,8 @@ def test_a_delete_of_another_engine_between_check_and_publish_starts_the_round_o
     spark.sql(f"ALTER TABLE {full(name)} SET TBLPROPERTIES ({properties})")
     # in a file in which the round deletes: it would take that delete's place
     spark.sql(f"DELETE FROM {full(name)} WHERE redpanda.`offset` = 39")
-    done = rounds.publish_or_start_over(table, platform, checked)
-    assert done["published"] == [0]
+    done = publish_or_start_over(Run(table, platform), checked)
+    assert done.published == (0,)
     assert by_spark(spark, name) == read(workshop, topic) == expected([r for r in records if r[1] != 39])
 
 
@@ -134,7 +135,7 @@ def test_appends_between_check_and_publish_do_not_matter(workshop, spark, adopte
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     append(spark, name, [(0, 40, NOW, "k0", "late")])
-    assert rounds.publish_or_start_over(table, platform, checked)["round"] == checked["round"]
+    assert publish_or_start_over(Run(table, platform), checked).round == checked.round
     assert by_spark(spark, name) == [*expected(records), (0, 40, "k0", "late")]
 
 
@@ -175,10 +176,10 @@ def test_a_round_that_waits_for_a_person_shows_what_would_go(workshop, spark, ad
     records = list(changes(partitions=1))
     topic, _ = adopted("held2", records, **{"cleantail.max.drop.ratio": 0.1})
     checked = checked_round(workshop, table_of(topic))
-    assert checked["holds"]
+    assert checked.holds
     gone = sorted({(r[0], r[1]) for r in records} - {r[:2] for r in expected(records)})
-    assert [(row["partition"], row["offset"]) for row in checked["sample"]] == gone[: len(checked["sample"])]
-    assert checked["sample"]
+    assert [(record.partition, record.offset) for record in checked.sample] == gone[: len(checked.sample)]
+    assert checked.sample
 
 
 def test_a_position_delete_file_is_read_as_it_was_written_and_a_damaged_one_is_an_error(tmp_path):

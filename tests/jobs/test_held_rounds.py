@@ -10,15 +10,18 @@ import pytest
 from cleantail.errors import HeldError
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.rounds.approval import Rejection
+from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.past_rounds import rounds_of
 from cleantail.watch.log_metrics import totals_of
 from cleantail.watch.metrics import ROUNDS
 from spark_jobs.round import evidence, publish
 from spark_jobs.round import run as rounds
+from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.approvals import set_aside
-from spark_jobs.round.expire import NONE_FRESH
+from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_approved
+from spark_jobs.round.run import Run
 from tests.jobs.test_rounds import NOW, offsets, record
 
 SHORT = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 3}}
@@ -56,7 +59,7 @@ def dying_before_its_evidence(monkeypatch):
 def checked_round(workshop, table, now=NOW):
     plan = evaluate_topic(table.topic, workshop.platform(), now_ms=now, force=True)
     done = [compact_unit(table, workshop.platform(), unit) for unit in plan.units]
-    return rounds.check_round(table, workshop.platform(), plan.round, done)
+    return check_round(table, workshop.platform(), plan.round, done)
 
 
 def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(workshop, table_of):
@@ -80,22 +83,22 @@ def test_what_was_approved_is_published_with_everything_appended_meanwhile(works
     topic = workshop.topic("approve", publish="approve")
     ingest(workshop, topic, "approve.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", None))
     table, platform = table_of(topic), workshop.platform()
-    checked = json.loads(json.dumps(checked_round(workshop, table)))  # through an XCom
-    assert [h["reason"] for h in checked["holds"]] == ["publish: approve"]
-    assert checked["sample"] == [{"partition": 0, "offset": 0, "kept_offset": 1}]
+    checked = checked_round(workshop, table)
+    assert [hold.reason for hold in checked.holds] == ["publish: approve"]
+    assert checked.sample == (RemovedRecord(0, 0, 1),)
     with pytest.raises(HeldError, match="waits for approval"):
-        rounds.publish_round(table, platform, checked)
+        publish.publish_round(table, platform, checked)
     ingest(workshop, topic, "approve-1.jsonl", (3, "a", "z"))
     for _ in range(2):  # a second try of the task whose first died after its commit
-        assert publish_approved(table, platform, checked, "anna")["published"] == [0]
+        assert publish_approved(table, platform, checked, "anna").published == (0,)
     assert offsets(workshop.read(topic)) == [1, 2, 3]
     assert (log_of(workshop, topic)["checkpoint"], branches(table)) == (3, [])
     assert summary_of(table)["cleantail.approved-by"] == "anna"
 
-    left = rounds.expire_round(table, platform, NOW + 2000, [0], lambda _: None, NONE_FRESH)
-    assert (left["published"], left["checked"]["kind"]) == ([], "expire")
+    left = rounds.expire_round(Run(table, platform), NOW + 2000, [0])
+    assert (left.published, left.checked.kind) == ((), "expire")
     assert offsets(workshop.read(topic)) == [1, 2, 3]
-    assert publish_approved(table, platform, left["checked"], "anna")["published"] == [0]
+    assert publish_approved(table, platform, left.checked, "anna").published == (0,)
     assert offsets(workshop.read(topic)) == [1, 3]
 
 
@@ -117,7 +120,7 @@ def test_a_rejected_round_leaves_no_branch_and_its_log_rests_until_it_is_release
     ingest(workshop, topic, "reject.jsonl", (0, "a", "x"), (1, "a", "y"))
     table, platform = table_of(topic), workshop.platform()
     result = set_aside(table, platform, checked_round(workshop, table), Rejection("anna", NOW))
-    assert (result["ok"], result["published"], result["rejected"]) == (True, [], [0])
+    assert (result.ok, result.published, result.rejected) == (True, (), (0,))
     assert (offsets(workshop.read(topic)), branches(table)) == ([0, 1], [])
     held = log_of(workshop, topic)["state"]["quarantine"]
     assert (held["reason"], held["retry_at_ms"]) == ("rejected by anna", NOW + 60_000)
@@ -173,7 +176,7 @@ def test_what_failed_in_a_rejected_round_is_kept_to_be_looked_at(workshop, table
     checked = checked_round(workshop, table)
     for _ in range(2):  # a second try of the task, whose first died at its very end
         result = set_aside(table, platform, checked, Rejection("anna", NOW))
-        assert (result["rejected"], result["held_back"]) == ([0], [1])
+        assert (result.rejected, result.held_back) == ((0,), (1,))
     logs = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     said, failed = (log["state"]["quarantine"] for log in logs)
     assert (said["reason"], said["branch"]) == ("rejected by anna", "")
@@ -229,8 +232,8 @@ def test_a_round_that_was_given_up_is_withdrawn_and_the_one_after_it_published(w
     ingest(workshop, topic, "given-up.jsonl", (0, "a", "x"), (1, "a", "y"))
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
-    table.drop_branch(checked["units"][0]["branch"])
-    assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
+    table.drop_branch(checked.units[0].branch)
+    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
     assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "withdrawn", "checked", "published"]
     assert [r.outcome for r in rounds_of(workshop.evidence(topic))] == ["published", "withdrawn"]
 
@@ -241,10 +244,10 @@ def test_a_publish_that_died_before_its_evidence_is_told_by_the_next_try(worksho
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     with dying_before_its_evidence(monkeypatch):
-        rounds.publish_or_start_over(table, platform, checked)
+        publish_or_start_over(Run(table, platform), checked)
     assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked"]
     for _ in range(2):
-        assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
+        assert publish_or_start_over(Run(table, platform), checked).published == (0,)
         assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "published"]
     assert (offsets(workshop.read(topic)), branches(table)) == ([1], [])
 
@@ -263,7 +266,7 @@ def test_a_second_try_of_a_publish_counts_no_failure_twice_and_keeps_what_failed
     first = table.load().currentSnapshot().snapshotId()
     for _ in range(2):
         done = publish.publish_round(table, platform, checked)
-        assert (done["published"], done["held_back"], done["snapshot_id"]) == ([0], [1], first)
+        assert (done.published, done.held_back, done.snapshot_id) == ((0,), (1,), first)
     failed = workshop.json("status", topic, "--now", NOW)["topics"][topic][1]["state"]["quarantine"]
     assert failed["attempts"] == 1
     assert branches(table) == [failed["branch"]]

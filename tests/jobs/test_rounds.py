@@ -13,7 +13,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
 from cleantail.log.policy.join_plans import BROADCAST, HASH, MERGE, JoinPlan
-from cleantail.rounds.checked.recorded_checks import told_by
+from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON, reference_of
 from cleantail.rounds.failed_branches import kept_branch, kept_until_ms
 from demo.sabotage import delete_where
 from spark_jobs import publish as publish_job
@@ -21,9 +21,13 @@ from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round import evidence
 from spark_jobs.round import make as compact
 from spark_jobs.round import run as rounds
+from spark_jobs.round.answered_rounds import publish_or_start_over
+from spark_jobs.round.check import check_round
 from spark_jobs.round.keyless import side_table
 from spark_jobs.round.latest_view import view_name
 from spark_jobs.round.make import compact_unit
+from spark_jobs.round.publish import publish_round
+from spark_jobs.round.run import Run
 from tests.jobs.conftest import places
 
 NOW = 1_800_000_000_000
@@ -209,7 +213,7 @@ def test_a_quarantine_never_stops_retention(workshop, table_of):
     table, later = table_of(topic), NOW + 1000
     workshop.topic("retained", config | {"retention.ms": 5 * HOUR}, checks=[check])
     plan = evaluate_topic(workshop.find(topic), workshop.platform(), now_ms=later)  # as the scheduler: in the pause
-    assert rounds.run_plan(table, workshop.platform(), plan, lambda _: None)["ok"]
+    assert rounds.run_plan(Run(table, workshop.platform()), plan).ok
     assert offsets(workshop.read(topic)) == [4, 5]
     [log] = workshop.json("status", topic, "--now", later)["topics"][topic]
     assert (log["log_start_offset"], log["state"]["quarantine"]["attempts"]) == (4, 1)
@@ -232,13 +236,13 @@ def test_damage_on_the_branch_turns_the_check_red_and_main_stays_as_it_was(works
     table = table_of(topic)
     plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW)
     done = compact_unit(table, workshop.platform(), plan.units[0])
-    delete_where(table, done["branch"], damage)
-    checked = rounds.check_round(table, workshop.platform(), plan.round, [done])
-    [verdict] = checked["verdicts"]
-    assert not verdict["passed"]
-    assert expectation in [f["expectation"] for f in verdict["failures"]]
-    result = rounds.publish_round(table, workshop.platform(), checked)
-    assert (result["ok"], result["held_back"]) == (False, [0])
+    delete_where(table, done.branch, damage)
+    checked = check_round(table, workshop.platform(), plan.round, [done])
+    [verdict] = checked.verdicts
+    assert not verdict.passed
+    assert expectation in [f.expectation for f in verdict.failures]
+    result = publish_round(table, workshop.platform(), checked)
+    assert (result.ok, result.held_back) == (False, (0,))
     assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
 
 
@@ -267,10 +271,8 @@ def test_every_join_finds_the_same_records(workshop, table_of, monkeypatch):
     for each in (*plans, JoinPlan(MERGE, False, MERGE), JoinPlan(HASH, True, "by columns", columnar=True)):
         monkeypatch.setattr(compact, "resolve_join", lambda *_, p=each: p)
         done = compact.compact_unit(table, platform, plan.units[0])
-        found.append(
-            table.at_branch(done["branch"]).select("partition", "offset").sort("partition", "offset").collect()
-        )
-        assert done["counts"]["deleted"]["superseded"] == {"0": 36, "1": 36, "2": 36}
+        found.append(table.at_branch(done.branch).select("partition", "offset").sort("partition", "offset").collect())
+        assert done.counts.deleted["superseded"] == {0: 36, 1: 36, 2: 36}
     assert found[1:] == found[:-1]
 
 
@@ -280,20 +282,20 @@ def test_a_checkpoint_is_never_published_without_what_was_checked(workshop, tabl
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "a", "x") for i in range(3)]))
     table, platform = table_of(topic), workshop.platform()
     plan = evaluate_topic(table.topic, platform, now_ms=NOW)
-    checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
-    [unit] = checked["units"]
+    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    [unit] = checked.units
     if loss == "dropped":
-        table.drop_branch(unit["branch"])
+        table.drop_branch(unit.branch)
     else:
-        delete_where(table, unit["branch"], "t.`offset` = 2")
+        delete_where(table, unit.branch, "t.`offset` = 2")
     with pytest.raises(ConflictError):
-        rounds.publish_round(table, platform, checked)
+        publish_round(table, platform, checked)
     [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert log["checkpoint"] is None
-    assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
+    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
     assert offsets(workshop.read(topic)) == [2]
     with pytest.raises(ConflictError):  # the same round again, late
-        rounds.publish_round(table, platform, checked)
+        publish_round(table, platform, checked)
 
 
 def test_a_broken_file_leaves_no_table_behind(workshop, table_of):
@@ -331,7 +333,7 @@ def test_an_expiry_in_quarantine_is_tried_at_once_by_a_person_and_not_by_the_sch
     [log] = evaluate_topic(table.topic, workshop.platform(), now_ms=due).logs
     held = Quarantine(due - 1, "expire", "check failed: x", 1, due + HOUR)
     table.set_properties({f"{PROPERTY_PARTITION}0": replace(log.state, quarantine=held).as_json()})
-    assert rounds.expire_round(table, workshop.platform(), due, [0], lambda _: None)["expired"] == 0
+    assert rounds.expire_round(Run(table, workshop.platform()), due, [0]).expired == 0
     assert offsets(workshop.read(topic)) == [0, 1]
     assert workshop.json("compact", topic, "--now", due)["expired"]["expired"] == 1
     [log] = workshop.json("status", topic, "--now", due)["topics"][topic]
@@ -352,13 +354,13 @@ def test_publish_and_expiry_write_back_a_misplaced_checkpoint_of_a_log_that_no_u
         return workshop.json("status", topic, "--now", NOW)["topics"][topic][1]["checkpoint"]
 
     plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True, partition=0)
-    checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
     misplace(200)
-    told = json.dumps(told_by(checked, plan.round))
+    told = REFERENCE_JSON.text(reference_of(checked))
     assert publish_job.main(["--config", str(workshop.config), "--topic", topic, "--told", told]) == 0
     assert (stored(), offsets(workshop.read(topic))) == (5, [6, 5, 6])
     misplace(3)
-    rounds.expire_round(table, platform, NOW, [0], lambda _: None)
+    rounds.expire_round(Run(table, platform), NOW, [0])
     assert stored() == 5
 
 

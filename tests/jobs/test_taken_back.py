@@ -14,8 +14,11 @@ from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
 from cleantail.lake.runs.rolling_back import history_of
 from demo.sabotage import delete_where
 from spark_jobs.iceberg import commits
-from spark_jobs.round import run as rounds
+from spark_jobs.round.answered_rounds import publish_or_start_over
+from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
+from spark_jobs.round.publish import publish_round
+from spark_jobs.round.run import Run
 from spark_jobs.round.undo import undo_ingestion as job
 from tests.jobs.test_other_processes import kill_at
 from tests.jobs.test_rounds import NOW, offsets, record
@@ -223,12 +226,12 @@ def test_a_round_that_was_checked_before_is_void_and_starts_over(workshop, table
     ingest(workshop, topic, "wrong.jsonl", (2, "a", "wrong"))
     table, platform = table_of(topic), workshop.platform()
     plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True)
-    checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
     workshop.ok("rollback", topic, "--ingestion", "wrong.jsonl")
     with pytest.raises(ConflictError, match="void"):
-        rounds.publish_round(table, platform, checked)
+        publish_round(table, platform, checked)
     assert (state_of(workshop, topic)["checkpoint"], offsets(workshop.read(topic))) == (None, [0, 1])
-    assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
+    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
     assert (state_of(workshop, topic)["checkpoint"], offsets(workshop.read(topic))) == (2, [0, 1])
 
 

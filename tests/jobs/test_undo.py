@@ -12,8 +12,11 @@ from cleantail.lake.runs.rolling_back import preview
 from demo.sabotage import delete_where
 from spark_jobs import rollback
 from spark_jobs.iceberg import commits
-from spark_jobs.round import run as rounds
+from spark_jobs.round.answered_rounds import publish_or_start_over
+from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
+from spark_jobs.round.publish import publish_round
+from spark_jobs.round.run import Run
 from spark_jobs.round.undo import rollback as job
 from spark_jobs.round.undo.rollback import roll_back
 from tests.jobs.test_rounds import NOW, offsets, record
@@ -140,13 +143,13 @@ def test_a_round_on_records_that_were_rolled_back_is_not_published(workshop, twi
     topic, (_, (_, state)) = twice_compacted("late-publish")
     table, platform = table_of(topic), workshop.platform()
     plan = evaluate_topic(table.topic, platform, now_ms=NOW + 2000, force=True)
-    checked = rounds.check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
     workshop.ok("rollback", topic)
     with pytest.raises(ConflictError, match="void"):
-        rounds.publish_round(table, platform, checked)
+        publish_round(table, platform, checked)
     assert state_of(workshop, topic) == state
     assert offsets(workshop.read(topic)) == [1, 3, 4, 5, 6]
-    assert rounds.publish_or_start_over(table, platform, checked)["published"] == [0]
+    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
     assert offsets(workshop.read(topic)) == [1, 4, 6]
 
 

@@ -18,11 +18,9 @@ from cleantail_airflow.alerts.incident_book import PREFIX, load_book, variable_n
 from cleantail_airflow.alerts.red_check import RedCheck, failures_of
 from cleantail_airflow.tasks.alert_task import FailedTask, Known, run_alarms
 from cleantail_airflow.tasks.failure_notes import LOST, NOTE, noted, reason_in, red_in
-from tests.airflow_site import NOW_MS, failure, verdict
+from tests.airflow_site import NOW_MS, failure, parsed, verdict
 
-RED = failures_of(
-    "orders", {"verdicts": [verdict(4, failure(), failure(expectation="expect_b")), verdict(5, failure())]}
-)
+RED = failures_of("orders", parsed(verdict(4, failure(), failure(expectation="expect_b")), verdict(5, failure())))
 
 
 class Notes:

@@ -12,7 +12,7 @@ from cleantail.watch.alerting.incidents import Condition, Incident
 from cleantail.watch.alerting.tellings import Telling
 from cleantail_airflow.alerts.messages import LINES_SHOWN, Place, mail_body, message_of, slack_text
 from cleantail_airflow.alerts.red_check import failures_of
-from tests.airflow_site import failure, verdict
+from tests.airflow_site import failure, parsed, verdict
 
 PLACE = Place("http://ui", "orders", "orders", "manual__1", "2026-01-01T00:00:00+00:00")
 LINK = "http://ui/dags/orders/runs/manual__1/tasks/check_quality?try_number=1"
@@ -38,7 +38,7 @@ def said(begun: Iterable[Incident] = (), ended: Iterable[Incident] = (), still: 
 
 
 def red(*partitions: int, **more: object):  # type: ignore[no-untyped-def]
-    return failures_of("orders", {"verdicts": [verdict(p, failure(**more)) for p in partitions]})
+    return failures_of("orders", parsed(*(verdict(p, failure(**more)) for p in partitions)))
 
 
 def test_all_partitions_of_a_red_check_are_one_message() -> None:

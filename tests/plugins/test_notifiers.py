@@ -19,7 +19,7 @@ from cleantail_airflow.alerts import alerting
 from cleantail_airflow.alerts.alerting import Sight, red_alarms, tell, tell_now
 from cleantail_airflow.alerts.red_check import failures_of
 from tests.airflow_environment import BASE_URL
-from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, verdict
+from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, parsed, verdict
 from tests.alert_sinks import Hook, Mailbox
 from tests.cleantail.lake import OrdersTable
 
@@ -42,8 +42,7 @@ class Channels:
     def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = (), head: int = 0) -> list[str]:
         """Tells what has changed since the last call; returns the channels that were not reached. `head`: the snapshot
         that was checked."""
-        units = [{"head_snapshot_id": head, "partitions": [{"partition": 4}]}]
-        failures = failures_of("orders", {"verdicts": [verdict(4, *red)], "units": units}) if red else []
+        failures = failures_of("orders", parsed(verdict(4, *red)), {4: head}) if red else []
         conditions = (*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 0))
         self.runs += 1
         look = Look(conditions, lambda _: True, NOW_MS, self.runs, f"run {self.runs}", whole=True)

@@ -14,17 +14,18 @@ import pytest
 
 from cleantail_airflow.metrics.run_metrics import send_result
 from tests.airflow_environment import ROOT
+from tests.airflow_site import failure, verdict
 from tests.statsd_sink import UdpSink
 
-WORK = {"partition": 3, "first_dirty_offset": 2, "end_offset": 10, "read_bytes": 100, "dirty_bytes": 80}
+WORK = {"partition": 3, "first_dirty_offset": 2, "end_offset": 10, "log_start_offset": 0, "log_end_offset": 10}
+WORK |= {"read_bytes": 100, "dirty_bytes": 80}
+UNIT = {"round": "r1", "unit": 0, "now_ms": 5, "base_snapshot_id": 7, "branch": "ct_r1_u0_9", "partitions": [WORK]}
 COUNTS = {"records_read": 10, "records_kept": 4, "map_records": 8, "map_keys": 2}
 CHECKED = {
-    "verdicts": [
-        {"partition": 3, "passed": False, "failures": [{"severity": "critical", "passed": False}], "warnings": []}
-    ],
+    "verdicts": [verdict(3, failure())],
     "measures": [{"partition": 3, **COUNTS, "deleted": {"superseded": 6}}],
     "units": [
-        {"partitions": [WORK], "clean_ms": 1500, "map_slots": 8, "counts": {"hidden_bytes": {"3": 60}}},
+        {**UNIT, "clean_ms": 1500, "map_slots": 8, "counts": {"deleted": {}, "hidden_bytes": {"3": 60}}},
     ],
 }
 

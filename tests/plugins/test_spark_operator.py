@@ -130,7 +130,10 @@ def test_a_job_that_ends_well_without_a_result_did_not_end_well(operator: Publis
 def test_a_red_check_is_pushed_and_then_raised_with_every_failed_expectation(
     operator: Publish, jobs: StubbedJobs
 ) -> None:
-    result = {"ok": False, "verdicts": [verdict(0), verdict(1, failure()), verdict(3, failure(), failure(observed=7))]}
+    result = {
+        "ok": False,
+        "verdicts": [verdict(0), verdict(1, failure()), verdict(3, failure(), failure(observed="7"))],
+    }
     jobs.answer("publish", result, code=1)
     task = FakeTask()
     with pytest.raises(RedCheck, match="^orders: the check is red, partitions held back: 1, 3\n") as caught:
@@ -145,7 +148,7 @@ def test_expectations_that_only_warn_are_logged(
 ) -> None:
     log = Recorder()
     monkeypatch.setattr(Publish, "log", log)
-    row = failure(severity="warning")
+    row = failure(partition=2, severity="warning")
     jobs.answer(
         "publish", {"ok": True, "verdicts": [{"partition": 2, "passed": True, "failures": [], "warnings": [row]}]}
     )

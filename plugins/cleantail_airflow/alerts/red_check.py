@@ -53,7 +53,13 @@ def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int
     """Returns what held partitions back. A log that only waits for others has no failure of its own. `heads`: partition
     -> the snapshot that was checked, where it is known."""
     red = (verdict for verdict in verdicts if verdict.failed)
-    return [_failure(topic, result, heads.get(result.partition, 0)) for verdict in red for result in verdict.failures]
+    results = (result for verdict in red for result in verdict.failures or [_unnamed(verdict)])
+    return [_failure(topic, result, heads.get(result.partition, 0)) for result in results]
+
+
+def _unnamed(verdict: Verdict) -> CheckResult:
+    """A log that is held back is told of, whatever is missing of the reason."""
+    return CheckResult(verdict.partition, "no expectation named", "", "critical", False, "nothing")
 
 
 def warnings_of(topic: str, verdicts: Iterable[Verdict]) -> list[Failure]:
