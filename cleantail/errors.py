@@ -144,6 +144,10 @@ class ConflictError(CleantailError):
     exit_code = 3
 
 
+class OvertakenError(ConflictError):
+    """Another commit was faster; what was read still holds, and the same change may be tried again."""
+
+
 class HeldError(CleantailError):
     """A round that waits for a person's approval, or whose approval is void since the table has changed."""
 

@@ -1,0 +1,113 @@
+"""What is tried again, and what is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from cleantail.errors import ConflictError, HeldError, OvertakenError
+from cleantail.retries import COMMITS, ROUNDS, Retries, until
+
+
+@dataclass
+class Losing:
+    """An action that raises the errors one after another, then returns the number of its calls."""
+
+    errors: list[Exception]
+    calls: int = 0
+
+    def __call__(self) -> int:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.calls
+
+
+@dataclass
+class Sleeps:
+    seconds: list[float] = field(default_factory=list)
+
+    def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> Sleeps:
+    slept = Sleeps()
+    monkeypatch.setattr(time, "sleep", slept)
+    return slept
+
+
+def test_a_commit_that_was_overtaken_is_tried_again(sleeps):
+    assert COMMITS.run(Losing([OvertakenError("a"), OvertakenError("b")])) == 3
+    assert len(sleeps.seconds) == 2
+
+
+def test_a_void_result_is_not_merely_repeated(sleeps):
+    action = Losing([ConflictError("the base is gone")])
+    with pytest.raises(ConflictError, match="the base is gone"):
+        COMMITS.run(action)
+    assert (action.calls, sleeps.seconds) == (1, [])
+
+
+@pytest.mark.parametrize("error", [OvertakenError, ConflictError], ids=["overtaken", "void"])
+def test_a_round_starts_over_after_any_conflict(error, sleeps):
+    assert ROUNDS.run(Losing([error("a")])) == 2
+
+
+def test_a_round_that_waits_for_approval_does_not_start_over(sleeps):
+    action = Losing([HeldError("ask")])
+    with pytest.raises(HeldError, match="ask"):
+        ROUNDS.run(action)
+    assert action.calls == 1
+
+
+@pytest.mark.parametrize("policy", [COMMITS, ROUNDS], ids=["commits", "rounds"])
+def test_the_last_try_raises_its_own_error(policy: Retries, sleeps):
+    action = Losing([OvertakenError(str(n)) for n in range(1, 100)])
+    with pytest.raises(OvertakenError, match=f"^{policy.tries}$"):
+        policy.run(action)
+    assert action.calls == policy.tries
+    assert len(sleeps.seconds) == policy.tries - 1
+
+
+def test_pauses_are_random_and_grow_with_the_tries(sleeps):
+    policy = Retries(OvertakenError, tries=5, pause_s=(1.0, 2.0))
+    with pytest.raises(OvertakenError, match="lost"):
+        policy.run(Losing([OvertakenError("lost") for _ in range(5)]))
+    assert len(set(sleeps.seconds)) == 4
+    assert all(n <= seconds <= 2 * n for n, seconds in enumerate(sleeps.seconds, start=1))
+
+
+def test_a_note_is_made_of_each_try_that_another_one_follows(sleeps):
+    notes: list[tuple[int, str]] = []
+    policy = Retries(OvertakenError, tries=3, pause_s=(0.0, 0.0))
+    with pytest.raises(OvertakenError, match="c"):
+        policy.run(Losing([OvertakenError(t) for t in "abc"]), lambda number, e: notes.append((number, str(e))))
+    assert notes == [(1, "a"), (2, "b")]
+
+
+def test_an_interrupt_ends_the_tries():
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        COMMITS.run(interrupted)
+
+
+def answers(*given: bool) -> Callable[[], bool]:
+    rest = list(given)
+    return lambda: rest.pop(0)
+
+
+def test_a_condition_is_asked_until_it_holds(sleeps):
+    assert until(answers(False, False, True), every_s=0.5, within_s=9)
+    assert sleeps.seconds == [0.5, 0.5]
+
+
+def test_a_condition_that_does_not_hold_in_time_is_asked_once_at_least():
+    assert not until(answers(False), every_s=0.01, within_s=0)
+    assert not until(lambda: False, every_s=0.01, within_s=0.05)
