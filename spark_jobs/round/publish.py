@@ -40,6 +40,7 @@ from spark_jobs.round.failed_logs import drop_unnamed, keep_failed, quarantined
 from spark_jobs.round.keyless import move_keyless
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.published_rounds import identity_of, published_as, result_of
+from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
 logger = logging.getLogger("cleantail.publish")
 
@@ -76,7 +77,7 @@ def _publish(table: TopicTable, platform: Platform, checked: dict[str, Any], app
         remember(table, units, green)
     _require_as_checked(table, checked)
     kept = keep_failed(table, checked, units)
-    before = states_of_properties(texts(table.load().properties()), table.name)
+    before, releases = states_and_releases(table, platform)
     after = _next_states(table, checked, units, green, before)
     after |= quarantined(checked, units, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     properties = _as_properties(checked, after)
@@ -85,6 +86,7 @@ def _publish(table: TopicTable, platform: Platform, checked: dict[str, Any], app
     except ConflictError:
         drop_unnamed(table, kept.values())
         raise
+    forget_answered(table, platform, releases, after)
     append_answer(table, platform, checked, PUBLISHED)
     _tidy(table, [*(unit.branch for unit in units), *replaced(before, after)])
     ensure_latest_view(table)
