@@ -6,11 +6,12 @@ It is set in the commit that publishes the round, so it outlives every process.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from cleantail.codec import Codec
+from cleantail.errors import TableError
 from cleantail.log.policy.budget import buffer_percent
 
 PROPERTY_COMPACTION = "cleantail.last.compaction"
@@ -72,14 +73,16 @@ class LastCompaction:
     def parsed(cls, text: str | None) -> LastCompaction | None:
         """None where there is none, or one that this version cannot read: a metric is no reason to stop."""
         try:
-            fields = json.loads(text or "null")
-            numbers = {name: fields[name] for name in cls.__dataclass_fields__}
-        except (ValueError, TypeError, KeyError):
+            return _CODEC.value(text or "", PROPERTY_COMPACTION)
+        except TableError:
             return None
-        return cls(**numbers) if all(type(n) in (int, float) for n in numbers.values()) else None
 
     def as_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        """One line, for the property."""
+        return _CODEC.text(self)
+
+
+_CODEC: Codec[LastCompaction] = Codec(LastCompaction)
 
 
 def _complete(units: Iterable[Mapping[str, Any]], logs: Iterable[Mapping[str, Any]]) -> bool:
