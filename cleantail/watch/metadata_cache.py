@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -26,7 +26,7 @@ from cleantail.lake.outside_errors import explained
 from cleantail.lake.runs.readers import readers_in
 from cleantail.lake.runs.releases import releases_in
 from cleantail.lake.runs.rolling_back import history_of
-from cleantail.lake.table_metadata import TableFacts, table_facts
+from cleantail.lake.table_metadata import TableFacts, ancestry, table_facts
 from cleantail.log.reader_positions import Reader, namespace_of
 from cleantail.log.releases import NO_RELEASES, Releases
 from cleantail.rounds.history import SizePoint, size_point
@@ -214,14 +214,8 @@ def metadata_locations(catalog: Catalog) -> dict[str, str]:
 
 def size_points(table: Table) -> tuple[SizePoint, ...]:
     """One point a snapshot of main's history. Branches of rounds are left out: readers never saw them."""
-    snapshots: Mapping[int, Any] = {s.snapshot_id: s for s in table.metadata.snapshots}
-    points: list[SizePoint] = []
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        summary = snapshot.summary
-        if summary is not None:
-            points.append(size_point(snapshot.timestamp_ms, summary.operation.value, summary.additional_properties))
-        snapshot = snapshots.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+    told = ((s.timestamp_ms, s.summary) for s in ancestry(table, table.current_snapshot()) if s.summary is not None)
+    points = [size_point(at_ms, summary.operation.value, summary.additional_properties) for at_ms, summary in told]
     return tuple(reversed(points))
 
 

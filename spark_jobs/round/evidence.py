@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
+from cleantail.errors import OvertakenError
 from cleantail.lake.catalogs import open_catalog
+from cleantail.retries import COMMITS
 from cleantail.rounds.approval import heads_of
 from cleantail.rounds.checked_rounds import CHECKED_ROUND, parts_of
 from cleantail.rounds.history import OPERATION
@@ -210,10 +212,16 @@ def evidence_table(platform: Platform) -> Table:
     except NoSuchTableError:
         catalog.create_namespace_if_not_exists(namespace)
         table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)
-    while set(SCHEMA.names) - set(table.schema().column_names):  # made by an earlier version
-        try:
+
+    def with_all_columns() -> None:
+        if not set(SCHEMA.names) - set(table.schema().column_names):
+            return
+        try:  # made by an earlier version
             with table.update_schema() as update:
                 update.union_by_name(SCHEMA)
-        except CommitFailedException:  # another round was faster
+        except CommitFailedException as e:
             table.refresh()
+            raise OvertakenError(f"{namespace}.{EVIDENCE} could not be given its new columns: {e}") from None
+
+    COMMITS.run(with_all_columns)
     return table

@@ -14,7 +14,7 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.readers import readers_of
 from cleantail.lake.runs.releases import releases_of
-from cleantail.lake.table_metadata import added_files, live_files
+from cleantail.lake.table_metadata import added_files, ancestry, live_files
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.reader_positions import Reader, namespace_of
 from cleantail.log.releases import lifted
@@ -126,14 +126,11 @@ def _bounds(
 
 def history_of(table: Table) -> Iterator[Commit]:
     """The ancestry of `main`, newest first, as far as it is kept."""
-    by_id: dict[int, Any] = {s.snapshot_id: s for s in table.metadata.snapshots}
-    snapshot: Any = table.current_snapshot()
-    while snapshot is not None:
+    for snapshot in ancestry(table, table.current_snapshot()):
         summary = snapshot.summary
         operation = summary.operation.value if summary else ""
         own = dict(summary.additional_properties) if summary else {}
         yield Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.timestamp_ms, operation, own)
-        snapshot = by_id.get(snapshot.parent_snapshot_id)
 
 
 def _logs(table: Table, plan: RollbackPlan) -> Iterator[LogUndo]:
