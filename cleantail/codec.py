@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import zlib
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -21,6 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 from cleantail.errors import TableError
 
 T = TypeVar("T")
+_SURROGATES = re.compile(r"\\\\|(?i:\\ud[89ab]..\\ud[c-f]..)|(?P<lone>(?i:\\ud[89a-f]..))")
+"""A backslash, a pair of surrogates, or one alone: so Python writes a byte of a file's name that is no UTF-8."""
 
 
 class Codec(Generic[T]):
@@ -45,7 +48,7 @@ class Codec(Generic[T]):
     def value(self, text: str, where: str) -> T:
         """Parses what `text` wrote. Raises TableError, naming `where`, for any other text."""
         try:
-            return self._adapter.validate_json(text, strict=True)
+            return self._adapter.validate_json(_SURROGATES.sub(_as_unicode, text), strict=True)
         except ValidationError as e:
             raise TableError(f"{where} cannot be read: {_problems(e)}") from None
 
@@ -64,6 +67,11 @@ class Codec(Generic[T]):
         except (binascii.Error, zlib.error, ValueError) as e:
             raise TableError(f"{where} cannot be read: {type(e).__name__}") from None
         return self.value(unpacked, where)
+
+
+def _as_unicode(match: re.Match[str]) -> str:
+    """Returns what stands for a character that is none, where there is one: pydantic would refuse the whole text."""
+    return r"\ufffd" if match["lone"] else match[0]
 
 
 def _problems(error: ValidationError) -> str:

@@ -20,7 +20,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ import psutil  # type: ignore[import-untyped]  # comes with Airflow
 
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import open_to_others
+from cleantail.retries import until
 from cleantail_airflow.places import ROOT
 from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets
 
@@ -85,13 +87,14 @@ def _refuse_taken(port: int) -> None:
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], port: int) -> bool:
-    end = time.monotonic() + HEALTHY_WITHIN_S
-    while time.monotonic() < end and process.poll() is None:
-        health = _health(port)
-        if all(health.get(name, {}).get("status") == "healthy" for name in NEEDED):
-            return True
-        time.sleep(0.5)
-    return False
+    def known() -> bool:
+        return process.poll() is not None or _is_healthy(_health(port))
+
+    return until(known, every_s=0.5, within_s=HEALTHY_WITHIN_S) and process.poll() is None
+
+
+def _is_healthy(health: Mapping[str, Any]) -> bool:
+    return all(health.get(name, {}).get("status") == "healthy" for name in NEEDED)
 
 
 def _health(port: int) -> dict[str, Any]:
@@ -154,8 +157,7 @@ def run(port: int) -> int:
 
 def _wait_for_api(server: Any, port: int) -> None:
     """Tasks report to the API server: one that starts before it is there fails."""
-    while server.poll() is None and not _health(port):
-        time.sleep(0.2)
+    until(lambda: server.poll() is not None or bool(_health(port)), every_s=0.2, within_s=inf)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,12 +38,11 @@ def _wait(file: IO[str], name: str, within_s: float | None) -> None:
     if within_s is None:
         fcntl.flock(file, fcntl.LOCK_EX)
         return
-    until_s = time.monotonic() + within_s
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() >= until_s:
-                raise CleantailError(f"another process holds the lock {name} for over {within_s:g} s") from None
-        time.sleep(_PAUSE_S)
+    from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+    held = retry_if_exception_type(BlockingIOError)
+    tries = Retrying(retry=held, wait=wait_fixed(_PAUSE_S), stop=stop_after_delay(within_s))
+    try:
+        tries(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except RetryError:
+        raise CleantailError(f"another process holds the lock {name} for over {within_s:g} s") from None

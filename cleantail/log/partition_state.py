@@ -6,19 +6,21 @@ neither, and Airflow's database holds no truth about data.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
+from pydantic import ConfigDict
+
+from cleantail.codec import Codec
 from cleantail.errors import TableError
 
 PROPERTY_PARTITION = "cleantail.partition."
 """+ partition number: the PartitionState of that log as JSON."""
 PROPERTY_INGESTED = "cleantail.ingested."
 """+ SHA-256 of a source file's content: that file is in the table (exactly once)."""
-STATE_VERSION = 1
-_TEXTS = ("kind", "reason", "branch")
+STATE_VERSION: Literal[1] = 1
+_NO_MORE = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Horizon:
     `tombstones` is how many such tombstones were alive when the last round published; those below `swept_to` have
     been removed, up to the position of the slowest reader.
     """
+
+    __pydantic_config__ = _NO_MORE
 
     end_offset: int
     horizon_ms: int
@@ -47,6 +51,8 @@ class Quarantine:
     is where what a failed round would have published is kept for inspection (failed_branches); empty where nothing is
     kept.
     """
+
+    __pydantic_config__ = _NO_MORE
 
     since_ms: int
     kind: str
@@ -73,6 +79,8 @@ class PartitionState:
     to; None where it never has, and a backfill may still lower it.
     """
 
+    __pydantic_config__ = _NO_MORE
+
     checkpoint: int | None = None
     log_start_offset: int | None = None
     log_end_offset: int | None = None
@@ -93,31 +101,32 @@ class PartitionState:
 
     def as_json(self) -> str:
         """One line, keys sorted, so that equal states are equal texts."""
-        return json.dumps({"version": STATE_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+        return _STATE_JSON.text(_Written(**_fields(self), version=STATE_VERSION))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written(PartitionState):
+    """A state as its text has it. What every version has written is required here."""
+
+    horizons: tuple[Horizon, ...]
+    quarantine: Quarantine | None
+    version: Literal[1]
+
+
+_STATE_JSON: Codec[_Written] = Codec(_Written)
 
 
 def parse_partition_state(text: str, where: str) -> PartitionState:
-    """Raises TableError, naming `where`, when the property is not a state this version can read."""
+    """Parses what `as_json` wrote. Raises TableError, naming `where`, when this version cannot read the property: one
+    with an unknown field it cannot, since what is read is written again, and would lose it."""
     try:
-        fields = json.loads(text)
-        if fields.pop("version") != STATE_VERSION:
-            raise ValueError("unknown version")
-        horizons = tuple(Horizon(**_typed(h)) for h in fields.pop("horizons"))
-        earlier = tuple((int(end), int(number)) for end, number in fields.pop("earlier_rounds", ()))
-        quarantine = fields.pop("quarantine")
-        held = Quarantine(**_typed(quarantine)) if quarantine else None
-        return PartitionState(**_typed(fields), horizons=horizons, earlier_rounds=earlier, quarantine=held)
-    except (ValueError, TypeError, KeyError, AttributeError) as e:
-        raise TableError(f"{where} is not a partition state of version {STATE_VERSION}: {e}: {text[:200]!r}") from e
+        return PartitionState(**_fields(_STATE_JSON.value(text, "it")))
+    except TableError as e:
+        raise TableError(f"{where} is not a partition state of version {STATE_VERSION}: {e}") from None
 
 
-def _typed(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields as they are: those of _TEXTS are texts, the rest whole numbers, or null where none is known."""
-    for name, value in fields.items():
-        right = isinstance(value, str) if name in _TEXTS else value is None or type(value) is int
-        if not right:
-            raise ValueError(f"{name} is {value!r}")
-    return fields
+def _fields(state: PartitionState) -> dict[str, Any]:
+    return {field.name: getattr(state, field.name) for field in fields(PartitionState)}
 
 
 def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int, PartitionState]:

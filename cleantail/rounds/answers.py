@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.log.reader_positions import namespace_of
@@ -43,6 +44,9 @@ class Answer:
     user: str | None = None
     by: str | None = None
     at_ms: int | None = None
+
+
+ANSWER_JSON: Codec[Answer] = Codec(Answer)
 
 
 def question(checked: CheckedRound, task: Sequence[str], now_ms: int) -> Answer:
@@ -112,18 +116,17 @@ def read_answer(catalog: Catalog, topic: Topic, kind: str) -> Answer | None:
     if text is None:
         return None
     try:
-        document = json.loads(text)
-        answer = Answer(**document)
-    except (ValueError, TypeError):
-        raise TableError(f"namespace property {name} is not an answer about a round: {text[:200]!r}") from None
+        answer = ANSWER_JSON.value(text, "it")
+    except TableError as e:
+        raise TableError(f"namespace property {name} is not an answer about a round: {e}") from None
     return answer if answer.topic == topic.topic else None
 
 
 def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
     """Keeps the question or the answer, in the place of the last one of its kind."""
     catalog.create_namespace_if_not_exists(namespace_of(topic))
-    text = json.dumps(asdict(answer), ensure_ascii=True, sort_keys=True)
-    catalog.update_namespace_properties(namespace_of(topic), updates={_property(topic, answer.kind): text})
+    updates = {_property(topic, answer.kind): ANSWER_JSON.text(answer)}
+    catalog.update_namespace_properties(namespace_of(topic), updates=updates)
 
 
 def digest_of(parts: Sequence[object]) -> str:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cleantail.errors import TableError
+from cleantail.codec import Codec
 from cleantail.rounds.rollback import Commit
 
 INGEST = "ingest"
@@ -37,19 +33,18 @@ class Sources:
 
     def packed(self) -> str:
         """As one short text: a summary stays in the table's metadata for as long as its snapshot."""
-        ends = {str(p): end for p, end in sorted(self.log_ends.items())}
-        text = json.dumps([[[f.sha256, f.name] for f in self.files], ends], separators=(",", ":"))
-        return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+        return _NOTES.packed((tuple((f.sha256, f.name) for f in self.files), self.log_ends))
+
+
+_Note = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
+"""Files by content and name, and the log ends: the names of the fields would be most of the text."""
+_NOTES: Codec[_Note] = Codec(_Note)
 
 
 def unpacked_sources(text: str, where: str) -> Sources:
     """What Sources.packed wrote. Raises TableError, naming `where`, when the text is none of it."""
-    try:
-        files, ends = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
-        log_ends = {int(p): end if end is None else int(end) for p, end in ends.items()}
-        return Sources(tuple(SourceFile(str(sha256), str(name)) for sha256, name in files), log_ends)
-    except (binascii.Error, zlib.error, ValueError, TypeError, AttributeError) as e:
-        raise TableError(f"{where} cannot be read: {e}") from None
+    files, log_ends = _NOTES.unpacked(text, where)
+    return Sources(tuple(SourceFile(*file) for file in files), log_ends)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ It is set in the commit that publishes the round, so it outlives every process.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from cleantail.codec import Codec
+from cleantail.errors import TableError
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.policy.budget import buffer_percent
 from cleantail.rounds.checked.staged_units import StagedUnit
@@ -71,11 +72,13 @@ class LastCompaction:
     def parsed(cls, text: str | None) -> LastCompaction | None:
         """None where there is none, or one that this version cannot read: a metric is no reason to stop."""
         try:
-            fields = json.loads(text or "null")
-            numbers = {name: fields[name] for name in cls.__dataclass_fields__}
-        except (ValueError, TypeError, KeyError):
+            return _JSON.value(text or "", PROPERTY_COMPACTION)
+        except TableError:
             return None
-        return cls(**numbers) if all(type(n) in (int, float) for n in numbers.values()) else None
 
     def as_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        """Returns one line, for the property."""
+        return _JSON.text(self)
+
+
+_JSON: Codec[LastCompaction] = Codec(LastCompaction)

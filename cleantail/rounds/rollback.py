@@ -8,15 +8,12 @@ ours, nor an append, nor a rewrite that changes no record: undoing that would lo
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from typing import Any
 
+from cleantail.codec import Codec
 from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState, parse_partition_state
@@ -40,6 +37,7 @@ COMPUTED = (
     "engine-", "iceberg-version", "app-", "spark.app.id", "replace-partitions", "source-snapshot-id",
 )  # fmt: skip
 """Beginnings of the summary entries that Iceberg makes itself, for every commit anew."""
+_TEXTS: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +205,10 @@ def own_entries(summary: Mapping[str, str]) -> dict[str, str]:
 
 def packed(states: Mapping[int, PartitionState | None]) -> str:
     """States as one short text: a summary stays in the table's metadata for as long as its snapshot."""
-    texts = {str(p): state.as_json() if state else None for p, state in sorted(states.items())}
-    return base64.b64encode(zlib.compress(json.dumps(texts, separators=(",", ":")).encode(), 9)).decode()
+    return _TEXTS.packed({p: state.as_json() if state else None for p, state in states.items()})
 
 
 def unpacked(text: str, where: str) -> dict[int, PartitionState | None]:
     """The states of `packed`. Raises TableError, naming `where`, when the text is none of it."""
-    try:
-        texts = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
-        return {int(p): parse_partition_state(t, f"{where}, partition {p}") if t else None for p, t in texts.items()}
-    except (binascii.Error, zlib.error, ValueError, AttributeError) as e:
-        raise TableError(f"{where} cannot be read: {e}") from None
+    texts = _TEXTS.unpacked(text, where)
+    return {p: parse_partition_state(t, f"{where}, partition {p}") if t else None for p, t in texts.items()}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -21,11 +21,14 @@ from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.catalog_errors import cause
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.evidence_rows import read_evidence
+from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.outside_errors import explained
-from cleantail.lake.runs.readers import registered_in
+from cleantail.lake.runs.readers import readers_in
+from cleantail.lake.runs.releases import releases_in
 from cleantail.lake.runs.rolling_back import history_of
-from cleantail.lake.table_metadata import TableFacts, table_facts
+from cleantail.lake.table_metadata import TableFacts, ancestry, table_facts
 from cleantail.log.reader_positions import Reader, namespace_of
+from cleantail.log.releases import NO_RELEASES, Releases
 from cleantail.rounds.history import SizePoint, size_point
 from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback import UndoneRound, published_rounds, rollbacks
@@ -78,8 +81,11 @@ class MetadataCache:
         wait(reads.values(), timeout=within_s)
         return {name: read.result() if read.done() else None for name, read in reads.items()}
 
-    def with_readers(self, topics: Sequence[Topic], seen: Mapping[str, Observed | None]) -> dict[str, Observed | None]:
-        """What was observed, with the topics' readers as they are now: a position moves without a commit to the table.
+    def with_namespaces(
+        self, topics: Sequence[Topic], seen: Mapping[str, Observed | None]
+    ) -> dict[str, Observed | None]:
+        """What was observed, with the topics' readers and releases as they are now: a position moves, and a quarantine
+        is lifted, without a commit to the table.
 
         Asks the catalog once for each namespace. A position that is none makes its topic unreadable, as runs of it
         would fail by it.
@@ -87,15 +93,17 @@ class MetadataCache:
         found: dict[str, Observed | None] = dict(seen)
         for namespace, of_namespace in _by_namespace(topics).items():
             try:
-                readers, broken = registered_in(self._open(), namespace)
+                properties = namespace_properties(self._open(), namespace)
             except CleantailError as e:
                 found |= {t.topic: Observed(error=str(e)) for t in of_namespace if found.get(t.topic)}
                 continue
+            (readers, broken), releases = readers_in(properties), releases_in(properties)
             for topic in of_namespace:
                 if found.get(topic.topic) and topic.topic in broken:
                     found[topic.topic] = Observed(error=broken[topic.topic])
                     continue
-                found[topic.topic] = _read_by(found.get(topic.topic), readers.get(topic.topic, ()))
+                of_topic = readers.get(topic.topic, ()), releases.get(topic.topic, NO_RELEASES)
+                found[topic.topic] = _as_of_now(found.get(topic.topic), *of_topic)
         return found
 
     def rounds(self, topic: Topic) -> list[Round]:
@@ -175,10 +183,10 @@ def _by_namespace(topics: Sequence[Topic]) -> dict[str, list[Topic]]:
     return found
 
 
-def _read_by(observed: Observed | None, readers: tuple[Reader, ...]) -> Observed | None:
-    if observed is None or observed.facts is None or not readers:
+def _as_of_now(observed: Observed | None, readers: tuple[Reader, ...], releases: Releases) -> Observed | None:
+    if observed is None or observed.facts is None or not (readers or releases):
         return observed
-    return replace(observed, facts=replace(observed.facts, readers=readers))
+    return replace(observed, facts=observed.facts.with_namespace(readers, releases))
 
 
 def _observed(table: Table) -> Observed:
@@ -206,14 +214,8 @@ def metadata_locations(catalog: Catalog) -> dict[str, str]:
 
 def size_points(table: Table) -> tuple[SizePoint, ...]:
     """One point a snapshot of main's history. Branches of rounds are left out: readers never saw them."""
-    snapshots: Mapping[int, Any] = {s.snapshot_id: s for s in table.metadata.snapshots}
-    points: list[SizePoint] = []
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        summary = snapshot.summary
-        if summary is not None:
-            points.append(size_point(snapshot.timestamp_ms, summary.operation.value, summary.additional_properties))
-        snapshot = snapshots.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+    told = ((s.timestamp_ms, s.summary) for s in ancestry(table, table.current_snapshot()) if s.summary is not None)
+    points = [size_point(at_ms, summary.operation.value, summary.additional_properties) for at_ms, summary in told]
     return tuple(reversed(points))
 
 

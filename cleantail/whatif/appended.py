@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cleantail.lake.runs.rolling_back import history_of
-from cleantail.lake.table_metadata import files_added_by, live_files
+from cleantail.lake.table_metadata import ancestry, files_added_by, live_files
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.past_rounds import PUBLISHED, Round, with_undone
 from cleantail.rounds.rollback import rollbacks
@@ -40,13 +40,7 @@ def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History 
 
 def _main(table: Table) -> list[Snapshot]:
     """The snapshots of main that are kept, oldest first."""
-    by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
-    chain: list[Snapshot] = []
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        chain.append(snapshot)
-        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
-    return chain[::-1]
+    return list(ancestry(table, table.current_snapshot()))[::-1]
 
 
 def observed(rounds: Iterable[Round]) -> list[Observed]:

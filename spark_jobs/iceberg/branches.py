@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from spark_jobs.iceberg.refusals import REF_ATTEMPTS, conflict, lost
+from cleantail.retries import COMMITS
+from spark_jobs.iceberg.refusals import conflict
 
 BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 """Branches of ours: a round, an ingestion, a rewrite."""
@@ -28,16 +28,15 @@ def made_at_s(branch: str) -> float:
 
 def change_refs(load: Callable[[], Any], change: Callable[[Any], Any | None]) -> None:
     """Commits what `change` makes of the table, if anything. Iceberg tries an append again that lost against
-    another commit, but not a change of branches. Raises ConflictError when it lost every time."""
-    for attempt in range(1, REF_ATTEMPTS + 1):
+    another commit, but not a change of branches. Raises OvertakenError when it lost every time."""
+
+    def once() -> None:
         update = change(load())
         if update is None:
             return
         try:
             update.commit()
         except Py4JJavaError as e:
-            if attempt == REF_ATTEMPTS or not lost(e):
-                raise conflict(e) from None
-        else:
-            return
-        time.sleep(random.uniform(0.02, 0.1) * attempt)
+            raise conflict(e) from None
+
+    COMMITS.run(once)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from cleantail.errors import ConflictError
@@ -39,7 +40,8 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
     added: dict[tuple[str, int], Any] = {}
     removed: dict[tuple[str, int], Any] = {}
     data_files = 0
-    for snapshot in reversed(list(_snapshots_since(table, branch, base_snapshot_id))):
+    since = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, table.snapshot(branch)))
+    for snapshot in reversed(list(since)):
         for file in each(snapshot.removedDeleteFiles(table.io())):
             if added.pop(identity(file), None) is None:
                 removed[identity(file)] = file
@@ -50,9 +52,10 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
     return BranchChange(tuple(added.values()), tuple(removed.values()), data_files)
 
 
-def _snapshots_since(table: Any, branch: str, base_snapshot_id: int) -> Iterator[Any]:
-    snapshot = table.snapshot(branch)
-    while snapshot is not None and snapshot.snapshotId() != base_snapshot_id:
+def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
+    """The snapshot and its ancestors, newest first, as far as they are kept. Iceberg's own walk (SnapshotUtil) takes as
+    many calls to the JVM, and an object of its class first."""
+    while snapshot is not None:
         yield snapshot
         parent = snapshot.parentId()
         snapshot = table.snapshot(parent) if parent is not None else None
@@ -80,13 +83,11 @@ def added_by(table: Any, snapshot_id: int) -> list[Any]:
 
 def history(table: Any) -> Iterator[Commit]:
     """The ancestry of `main`, newest first, as far as it is kept."""
-    snapshot = table.currentSnapshot()
-    while snapshot is not None:
+    for snapshot in _ancestry(table, table.currentSnapshot()):
         parent = snapshot.parentId()
         summary = texts(snapshot.summary())
         at_ms, operation = int(snapshot.timestampMillis()), str(snapshot.operation())
         yield Commit(int(snapshot.snapshotId()), None if parent is None else int(parent), at_ms, operation, summary)
-        snapshot = table.snapshot(parent) if parent is not None else None
 
 
 def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:

@@ -7,8 +7,6 @@ that was old or all that is new, and appends to `main` meanwhile neither block n
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 
 from cleantail.errors import ConflictError
+from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, own_entries
 from spark_jobs.iceberg.changes import (
     BranchChange,
@@ -28,7 +27,7 @@ from spark_jobs.iceberg.changes import (
     require_own_deletes,
     texts,
 )
-from spark_jobs.iceberg.refusals import REF_ATTEMPTS, conflict, lost, void
+from spark_jobs.iceberg.refusals import conflict, overtaken, void
 
 if TYPE_CHECKING:
     from spark_jobs.iceberg.tables import TopicTable
@@ -75,7 +74,8 @@ def publish_deletes(
     if table.topic.columns is None:
         changes = [change.of_partitions(partitions) for change in changes]
     by_position = bool(partitions) and any(str(f.format()) == "PARQUET" for change in changes for f in change.added)
-    for attempt in range(1, REF_ATTEMPTS + 1):
+
+    def once() -> None:
         iceberg = table.load()
         since = _same_deletes_since(table, iceberg, base_snapshot_id, changes) if by_position else base_snapshot_id
         transaction = iceberg.newTransaction()
@@ -85,14 +85,12 @@ def publish_deletes(
                 _replay(table, delta, changes, by_position)
                 _with_summary(delta, summary).commit()
             _commit(transaction, properties)
-            break
         except Py4JJavaError as e:
-            refused = conflict(e)
-            again = by_position and isinstance(refused, ConflictError) and not lost(e)
-            if not again or attempt == REF_ATTEMPTS:
-                raise refused from None
+            raise overtaken(e) if by_position else conflict(e) from None
         except IllegalArgumentException as e:
             raise void(e) from None
+
+    COMMITS.run(once)
     return int(table.load().currentSnapshot().snapshotId())
 
 
@@ -170,29 +168,33 @@ def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, 
     that was planned on: with whatever another writer commits meanwhile it is planned anew. Raises ConflictError
     when others were faster every time.
     """
-    for attempt in range(1, REF_ATTEMPTS + 1):
+
+    def once() -> int:
         transaction = table.load().newTransaction()
         iceberg = transaction.table()
-        wanted = plan(list(history(iceberg)), texts(iceberg.properties()))
-        appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in wanted.appends]
-        _go_back(table, transaction, wanted.to_snapshot_id)
-        _with_summary(transaction.newFastAppend(), wanted.summary).commit()
-        for snapshot, files in appends:
-            append = transaction.newFastAppend()
-            for file in files:
-                append.appendFile(file)
-            _with_summary(append, own_entries(texts(snapshot.summary()))).commit()
-        _set(transaction, wanted.properties, wanted.removed)
+        rollback = plan(list(history(iceberg)), texts(iceberg.properties()))
+        _lay_out(table, transaction, iceberg, rollback)
         try:
             # not commitTransaction: that would lay the change onto whatever came in between
             transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
         except Py4JJavaError as e:
-            if attempt == REF_ATTEMPTS or not lost(e):
-                raise conflict(e) from None
-        else:
-            return int(transaction.currentMetadata().currentSnapshot().snapshotId())
-        time.sleep(random.uniform(0.02, 0.1) * attempt)
-    raise AssertionError("unreachable: the last attempt raises")
+            raise conflict(e) from None
+        return int(transaction.currentMetadata().currentSnapshot().snapshotId())
+
+    return COMMITS.run(once)
+
+
+def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollback) -> None:
+    """What the rollback does, in its order: back, an empty commit of its own, the appends, the properties."""
+    appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in rollback.appends]
+    _go_back(table, transaction, rollback.to_snapshot_id)
+    _with_summary(transaction.newFastAppend(), rollback.summary).commit()
+    for snapshot, files in appends:
+        append = transaction.newFastAppend()
+        for file in files:
+            append.appendFile(file)
+        _with_summary(append, own_entries(texts(snapshot.summary()))).commit()
+    _set(transaction, rollback.properties, rollback.removed)
 
 
 def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 
-from cleantail.errors import ConflictError
+from cleantail.errors import ConflictError, OvertakenError
 
-REF_ATTEMPTS = 20
-"""How often a change of `main` or of a branch is tried while others commit."""
 NOT_ANCESTOR = "is not an ancestor"
 """What Iceberg says of a commit whose base is not in main's history any more."""
 MUST_BE_VECTORS = "Must use DVs"
@@ -27,11 +25,21 @@ def lost(error: Py4JJavaError) -> bool:
 
 
 def conflict(error: Py4JJavaError) -> Exception:
-    """A ConflictError where Iceberg refused the commit because of what others committed, else the error itself."""
-    same: Exception = error
-    if "ValidationException" in _kinds(error) or lost(error):
-        return ConflictError(f"the table changed in a way that makes this result void: {java_message(error)}")
-    return same
+    """Returns what Iceberg's refusal means where it is because of what others committed, else the error itself.
+
+    OvertakenError: another commit came first. ConflictError: what others committed has changed what this one rests on.
+    """
+    message = f"the table changed in a way that makes this result void: {java_message(error)}"
+    if lost(error):
+        return OvertakenError(message)
+    return ConflictError(message) if "ValidationException" in _kinds(error) else error
+
+
+def overtaken(error: Py4JJavaError) -> Exception:
+    """The same of a commit that makes sure by itself that nothing it rests on has changed: where Iceberg refused it all
+    the same, it may be tried again on the table as it is now."""
+    refused = conflict(error)
+    return OvertakenError(str(refused)) if isinstance(refused, ConflictError) else refused
 
 
 def void(error: IllegalArgumentException) -> Exception:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
-from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.approval import Rejection, after_rejection
 from cleantail.rounds.checked.checked_round import CheckedRound
@@ -21,11 +21,11 @@ from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
 from spark_jobs.engine.transforms.winners import below_end
-from spark_jobs.iceberg.changes import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.iceberg.vectors import FILE, POS, with_place
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.failed_logs import keep_failed, quarantined
+from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
 SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
 KEPT = "kept_offset"
@@ -82,7 +82,7 @@ def set_aside(
     """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
     where a person said no. Nothing else of any log's state changes. A task that died and is tried again does it
     once. `why` is told where it is not a person's answer."""
-    before = states_of_properties(texts(table.load().properties()), table.name)
+    before, releases = states_and_releases(table, platform)
     kept = keep_failed(table, checked)
     new = quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     if rejection:
@@ -95,6 +95,7 @@ def set_aside(
         new = {}
     else:
         table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
+        forget_answered(table, platform, releases, new)
         append_answer(table, platform, checked, outcome, rejection.reason if rejection else why)
     table.drop_branches([*(unit.branch for unit in checked.units), *replaced(before, new)])
     if rejection is None:

@@ -17,8 +17,10 @@ import pyarrow as pa
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
+from cleantail.errors import OvertakenError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.log.log_measure import LogMeasure
+from cleantail.retries import COMMITS
 from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON, CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, parts_of
@@ -214,10 +216,16 @@ def evidence_table(platform: Platform) -> Table:
     except NoSuchTableError:
         catalog.create_namespace_if_not_exists(namespace)
         table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)
-    while set(SCHEMA.names) - set(table.schema().column_names):  # made by an earlier version
-        try:
+
+    def with_all_columns() -> None:
+        if not set(SCHEMA.names) - set(table.schema().column_names):
+            return
+        try:  # made by an earlier version
             with table.update_schema() as update:
                 update.union_by_name(SCHEMA)
-        except CommitFailedException:  # another round was faster
+        except CommitFailedException as e:
             table.refresh()
+            raise OvertakenError(f"{namespace}.{EVIDENCE} could not be given its new columns: {e}") from None
+
+    COMMITS.run(with_all_columns)
     return table

@@ -40,6 +40,7 @@ from spark_jobs.round.failed_logs import drop_unnamed, keep_failed, quarantined
 from spark_jobs.round.keyless import move_keyless
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.published_rounds import identity_of, published_as, result_of
+from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
 logger = logging.getLogger("cleantail.publish")
 
@@ -81,7 +82,7 @@ def _publish(table: TopicTable, platform: Platform, checked: CheckedRound, appro
         remember(table, checked.units, green)
     _require_as_checked(table, checked)
     kept = keep_failed(table, checked)
-    before = states_of_properties(texts(table.load().properties()), table.name)
+    before, releases = states_and_releases(table, platform)
     after = _next_states(table, checked, before)
     after |= quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     try:
@@ -89,6 +90,7 @@ def _publish(table: TopicTable, platform: Platform, checked: CheckedRound, appro
     except ConflictError:
         drop_unnamed(table, kept.values())
         raise
+    forget_answered(table, platform, releases, after)
     append_answer(table, platform, checked, PUBLISHED)
     _tidy(table, [*(unit.branch for unit in checked.units), *replaced(before, after)])
     ensure_latest_view(table)

@@ -6,7 +6,7 @@ import pytest
 
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
-from cleantail.rounds.answers import PROPERTY_ANSWER, answered, decided, question, read_answer, write_answer
+from cleantail.rounds.answers import PROPERTY_ANSWER, Answer, answered, decided, question, read_answer, write_answer
 from cleantail.rounds.approval import Rejection
 from cleantail.rounds.checked.checked_round import Verdict
 from tests.cleantail.lake import OrdersTable
@@ -68,6 +68,19 @@ def test_a_round_that_waits_is_not_published_by_an_answer(answer, why):
 
 def test_where_no_approvers_are_named_whoever_airflow_lets_answer_approves():
     assert decided(topic(), CHECKED, yes(user={"id": "eve", "name": ""})) == "eve"
+
+
+def test_an_answer_that_the_version_before_wrote_is_read(project):
+    catalog, orders = OrdersTable(project).catalog, topic("anna")
+    write_answer(catalog, orders, yes())
+    [name] = [n for n in catalog.load_namespace_properties("cleantail") if n.startswith(PROPERTY_ANSWER)]
+    text = (
+        '{"approved": true, "asked_at_ms": 5, "at_ms": 6, "by": "Zo\\u00eb", "kind": "compact", "round": "r1", '
+        '"shown": "ab", "task": "cd", "topic": "orders", "user": "7"}'
+    )
+    catalog.update_namespace_properties("cleantail", updates={name: text})
+    expected = Answer("orders", "compact", "r1", "ab", "cd", 5, True, "7", "Zoë", 6)
+    assert read_answer(catalog, orders, "compact") == expected
 
 
 def test_an_answer_is_kept_in_the_place_of_the_question_and_for_each_topic_and_kind_of_its_own(project):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -38,6 +38,19 @@ def test_equal_values_are_equal_texts_of_one_line():
 
 def test_an_earlier_version_wrote_less_and_a_later_one_writes_more():
     assert LOGS.value('{"partition":1,"deleted":{},"ends":{},"unknown":[1]}', "x") == Log(1, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("note", "read"),
+    [
+        pytest.param("x\udce9.gz", "x\ufffd.gz", id="a file's name that is no UTF-8"),
+        pytest.param("\U0001f600\U0001f600", "\U0001f600\U0001f600", id="two pairs"),
+        pytest.param("\\udce9", "\\udce9", id="a backslash"),
+        pytest.param("\\\udce9", "\\\ufffd", id="one after a backslash"),
+    ],
+)
+def test_a_text_that_python_writes_is_parsed_whatever_its_characters(note, read):
+    assert LOGS.value(LOGS.text(replace(LOG, note=note)), "x").note == read
 
 
 @pytest.mark.parametrize(

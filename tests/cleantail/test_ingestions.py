@@ -17,6 +17,12 @@ def test_a_note_comes_back_as_it_was_packed_and_stays_short(count):
     assert len(text) < 100 + 70 * count
 
 
+def test_a_note_that_the_version_before_packed_is_read():
+    text = "eNqLjo5WSkxS0lGq0Msqzs/LUYrViVZKTgEKxJQaGKRa6qVXKcXG6lQrGSlZ5ZXm5OgoGRooWZnXxgIA55MQeg=="
+    files = (SourceFile("ab", "x.jsonl"), SourceFile("cd", "é.gz"))
+    assert unpacked_sources(text, "here") == Sources(files, {2: None, 10: 7})
+
+
 @pytest.mark.parametrize("text", ["?", "eJwDAAAAAAE=", "", "4pyT"], ids=range(4))
 def test_what_is_no_note_is_an_error_that_says_where(text):
     with pytest.raises(TableError, match="^here cannot be read: "):

@@ -250,6 +250,15 @@ def test_the_last_compaction_is_that_of_its_worst_unit_and_survives_the_table_pr
     assert LastCompaction.parsed(last.as_json()) == last
 
 
+def test_the_last_compaction_has_the_text_that_the_version_before_wrote():
+    text = (
+        '{"buffer_percent":2.5,"bytes_read":3,"bytes_written":4,"clean_ms":1,"invalid_messages_read":9,'
+        '"map_bytes_read":7,"map_messages_read":8,"messages_read":5,"messages_written":6}'
+    )
+    assert LastCompaction.parsed(text) == LastCompaction(1, 2.5, 3, 4, 5, 6, 7, 8, 9)
+    assert LastCompaction(1, 2.5, 3, 4, 5, 6, 7, 8, 9).as_json() == text
+
+
 def test_ten_million_dirty_records_of_one_key_take_one_place_of_the_map():
     last = LastCompaction.of_round(UNITS[:1], [measure(0, 10_000_000, 1, 10_000_000, 1)])
     assert (last.buffer_percent, last.map_messages_read) == (5, 10_000_000)

@@ -106,15 +106,15 @@ def test_positions_of_readers_are_those_of_now(orders_table):
     orders_table.append((0, 0, 0, b"a", b"x"))
     cache, topics = MetadataCache(orders_table.platform), [orders_table.topic]
     seen = cache.observe(topics, 20)
-    assert cache.with_readers(topics, seen) == seen
+    assert cache.with_namespaces(topics, seen) == seen
     reader = set_position(orders_table.catalog, orders_table.topic, "index", 0, 1, now_ms=1)
-    assert cache.with_readers(topics, seen)["orders"].facts.readers == (reader,)
-    assert cache.with_readers(topics, {"orders": None}) == {"orders": None}
+    assert cache.with_namespaces(topics, seen)["orders"].facts.readers == (reader,)
+    assert cache.with_namespaces(topics, {"orders": None}) == {"orders": None}
 
 
 def test_a_position_that_is_none_makes_the_topics_of_its_namespace_unreadable(orders_table):
     orders_table.append((0, 0, 0, b"a", b"x"))
     orders_table.catalog.update_namespace_properties("cleantail", updates={"cleantail.reader.x": '{"topic": "orders"}'})
     cache, topics = MetadataCache(orders_table.platform), [orders_table.topic]
-    found = cache.with_readers(topics, cache.observe(topics, 20))
+    found = cache.with_namespaces(topics, cache.observe(topics, 20))
     assert "namespace property cleantail.reader.x is not a reader's position" in found["orders"].error

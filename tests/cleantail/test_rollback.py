@@ -141,6 +141,23 @@ def test_states_come_back_as_they_were_packed(states):
     assert len(text) < 60 + 12 * len(states) + 400 * (len(states) < 10)
 
 
+PACKED_BEFORE = (
+    "eNqNkt1uwjAMhV9lynUv0nYwwatQFIXWhYjWKYkL2lDffU4biZVVY5f+TmIf/9yFFFtxL0R5gvLcWYNUiG0qk0KAdo0Bp5ztsfJM"
+    "d7tMJut9sstlstrv+cmx126Ucg5OoCtFtj14sgiBvgdqnfmyOP7nMoCVsnXtIZRZPXTV+rFuKOxv0BFnYhDCWcp8SJ6zjGZnabKX"
+    "aeQQ7J/R3lB5uPSAJSjs2wM4Vj9Ya7SnqfUp52YToD2qWe1cRupJO3rwjHHn7BWiI+ybhtGF56WRDAIz7kMTQduRjz8OLJYnDgpR"
+    "iODPYDVGpW07XdIIHWhvccJhZ2+1Ng1U2zcdZXKfSlMc6FrKNMzChAYnNEyvNLuoVO1s+/B3BefNmDwdRCKyKIh08UgWb2R2FnLx"
+    "LOTTWfy1Crmwimj21zJ+8Kd1ROXVRiL7z3CGb4CjHJM="
+)
+
+
+def test_states_that_the_version_before_packed_are_read():
+    held = Quarantine(1, "compact", "check failed: a", 2, 16_001)
+    full = PartitionState(
+        10, 2, 30, (Horizon(5, 100, 3), Horizon(10, 200)), 7, 4, 99, None, None, held, ((20, 6), (30, 5)), 3
+    )
+    assert unpacked(PACKED_BEFORE, "here") == {0: full, 2: None, 10: PartitionState(checkpoint=1)}
+
+
 def test_a_state_is_put_back_but_for_log_end_and_quarantine():
     held = Quarantine(1, "compact", "check failed", 2, 9)
     now = PartitionState(checkpoint=20, log_end_offset=20, quarantine=held, proven_ms=5)

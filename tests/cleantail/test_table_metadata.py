@@ -19,7 +19,8 @@ from cleantail.log.partition_state import PartitionState
 
 def test_a_table_without_data_has_no_snapshot(orders_table):
     facts = table_facts(orders_table.table)
-    assert facts == TableFacts("cleantail.orders", None, 0, (), (), {}, frozenset(), ())
+    uuid = str(orders_table.table.metadata.table_uuid)
+    assert facts == TableFacts("cleantail.orders", None, 0, (), (), {}, frozenset(), (), table_uuid=uuid)
     assert (facts.partitions, live_partitions(orders_table.table)) == ([], [])
 
 

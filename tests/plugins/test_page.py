@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.reader_registration import set_position
-from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, states_of_properties
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.rollback import packed
 from cleantail_airflow.page import mount as page
 from cleantail_airflow.page.data_docs import site_of
@@ -195,7 +196,8 @@ def browser(server: Any, tokens: dict[str, str], orders: OrdersTable) -> Any:
 
 
 def quarantine_of(orders: OrdersTable) -> Quarantine | None:
-    return states_of_properties(orders.catalog.load_table("cleantail.orders").properties, "orders")[0].quarantine
+    facts = read_facts(orders.topic, orders.platform)
+    return facts.states[0].quarantine if facts else None
 
 
 # ---- who gets in

@@ -38,8 +38,9 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
     Partition by partition; with --json as without it.
     """
     from cleantail.lake.catalogs import load_table, open_catalog
+    from cleantail.lake.records.log_bounds import log_ends, log_starts
     from cleantail.lake.records.reading import read_records
-    from cleantail.lake.table_metadata import live_partitions, log_ends, log_starts, require_partition, snapshot_id_of
+    from cleantail.lake.table_metadata import live_partitions, require_partition, snapshot_id_of
     from cleantail.sources.kcat_output import format_record
 
     found = call.topic(topic)

@@ -18,8 +18,9 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.records.log_bounds import log_ends, log_starts
 from cleantail.lake.records.log_records import log_records
-from cleantail.lake.table_metadata import arrivals, log_ends, log_starts
+from cleantail.lake.table_metadata import arrivals
 from cleantail.log.ranking import VERSION_BYTES, latest_timestamp_ms, strategy_text
 
 if TYPE_CHECKING:

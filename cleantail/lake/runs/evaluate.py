@@ -14,9 +14,11 @@ from cleantail.config.settings.row import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import be, counted
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.clocks import expiry_ms
-from cleantail.lake.runs.readers import registered
+from cleantail.lake.runs.readers import readers_of
 from cleantail.lake.runs.reclaiming import ReclaimPlan, resolve_reclaim
+from cleantail.lake.runs.releases import releases_of
 from cleantail.lake.table_metadata import TableFacts, require_partition, table_facts
 from cleantail.log.log_state import LogState, keyless_note_of, resolve_log_state
 from cleantail.log.partition_state import PartitionState
@@ -24,7 +26,7 @@ from cleantail.log.policy.due_work import DueWork, resolve_due_work
 from cleantail.log.policy.holds import Hold
 from cleantail.log.policy.retention import Retention
 from cleantail.log.policy.triggers import Decision
-from cleantail.log.reader_positions import Reader
+from cleantail.log.reader_positions import Reader, namespace_of
 from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, pack
 
 
@@ -136,10 +138,14 @@ def evaluate_topic(
 
 
 def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:
-    """The table's metadata as it stands; None where nothing was ingested yet."""
+    """The table's metadata as it stands, with what its namespace says of it: positions of readers, and releases. None
+    where nothing was ingested yet."""
     catalog = open_catalog(platform, os.environ)
     table = load_table(catalog, topic, platform)
-    return table_facts(table, registered(catalog, topic)) if table is not None else None
+    if table is None:
+        return None
+    properties = namespace_properties(catalog, namespace_of(topic))
+    return table_facts(table, readers_of(topic, properties), releases=releases_of(topic, properties))
 
 
 def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[LogState, ...]:

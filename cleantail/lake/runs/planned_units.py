@@ -12,6 +12,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.runs.evaluate import plan_run
+from cleantail.lake.runs.releases import current_releases
 from cleantail.lake.runs.rolling_back import history_of
 from cleantail.lake.table_metadata import TableFacts, table_facts
 from cleantail.log.work_units import WORK_UNIT_JSON, PartitionWork, WorkUnit, branch_stem
@@ -77,12 +78,13 @@ def _work(told: PartitionWork, own: list[dict[int, PartitionWork]]) -> Partition
 
 
 def _base(topic: Topic, platform: Platform, snapshot_id: int) -> tuple[Commit, TableFacts]:
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    catalog = open_catalog(platform, os.environ)
+    table = load_table(catalog, topic, platform)
     history = history_of(table) if table is not None else iter(())
     commit = next((commit for commit in history if commit.snapshot_id == snapshot_id), None)
     if table is None or commit is None:
         raise _refused(f"snapshot {snapshot_id} is not in the history of {topic.table}")
-    return commit, table_facts(table, snapshot_id=snapshot_id)
+    return commit, table_facts(table, snapshot_id=snapshot_id, releases=current_releases(catalog, topic))
 
 
 def _refused(why: str) -> HeldError:

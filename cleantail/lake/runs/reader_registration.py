@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.lake.runs.readers import property_of, registered
+from cleantail.lake.namespaces import write_properties
+from cleantail.lake.runs.readers import READERS, property_of, registered
 from cleantail.log.reader_positions import Reader, namespace_of
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ def set_position(
         _require_ahead(registered(catalog, topic), name, partition, offset)
     at_ms = int(time.time() * 1000) if now_ms is None else now_ms
     reader = Reader(topic.topic, name, partition, offset, at_ms)
-    catalog.create_namespace_if_not_exists(namespace_of(topic))
-    text = json.dumps(asdict(reader), ensure_ascii=True, sort_keys=True)
-    catalog.update_namespace_properties(namespace_of(topic), updates={property_of(reader): text})
+    write_properties(catalog, namespace_of(topic), {property_of(reader): READERS.text(reader)}, set())
     return reader
 
 

@@ -1,18 +1,15 @@
-"""Adapter: the positions of readers, which are properties of the namespace of their topic's table.
-
-Any client of the catalog writes one quickly, without a commit to the table itself.
-"""
+"""Adapter: the positions of readers, which are properties of the namespace of their topic's table."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
+from cleantail.lake.namespaces import namespace_properties, property_name, topic_of_value
 from cleantail.log.reader_positions import Reader, namespace_of
 
 if TYPE_CHECKING:
@@ -21,7 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("cleantail.readers")
 
 PROPERTY_READER = "cleantail.reader."
-"""+ a hash of topic, name and partition: catalogs bound the length of a property's name."""
+"""+ a hash of topic, name and partition."""
+READERS: Codec[Reader] = Codec(Reader)
 
 
 def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = None) -> list[Reader]:
@@ -33,9 +31,14 @@ def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = No
 
 
 def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
-    """The topic's readers by partition and name. Raises TableError for a property of this topic that is not a position;
-    one that says no topic, or another's, is passed over with a warning."""
-    readers, broken = registered_in(catalog, namespace_of(topic))
+    """The topic's readers by partition and name. Raises TableError as readers_of does."""
+    return readers_of(topic, namespace_properties(catalog, namespace_of(topic)))
+
+
+def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...]:
+    """The topic's readers by partition and name, from its namespace's properties. Raises TableError for a property of
+    this topic that is not a position; one that says no topic, or another's, is passed over with a warning."""
+    readers, broken = readers_in(properties)
     if topic.topic in broken:
         raise TableError(broken[topic.topic])
     for problem in broken.values():
@@ -43,50 +46,38 @@ def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
     return readers.get(topic.topic, ())
 
 
-def registered_in(catalog: Catalog, namespace: str) -> tuple[dict[str, tuple[Reader, ...]], dict[str, str]]:
-    """Topic -> its readers by partition and name, of every topic of the namespace that has any, in one call to the
-    catalog; and topic -> what is wrong with a property of it that is not a position. One that names no topic is passed
-    over with a warning."""
-    from pyiceberg.exceptions import NoSuchNamespaceError
-
-    try:
-        properties = catalog.load_namespace_properties(namespace)
-    except NoSuchNamespaceError:
-        return {}, {}
+def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, ...]], dict[str, str]]:
+    """Topic -> its readers by partition and name, of every topic of a namespace that has any; and topic -> what is
+    wrong with a property of it that is not a position. One that names no topic is passed over with a warning."""
     positions: dict[str, list[Reader]] = {}
     broken: dict[str, str] = {}
     for name, text in sorted(properties.items()):
         if not name.startswith(PROPERTY_READER):
             continue
-        document = _document(text)
-        if _is_reader(document):
-            positions.setdefault(document["topic"], []).append(Reader(**document))
-        elif isinstance(document.get("topic"), str):
-            broken[document["topic"]] = f"namespace property {name} is not a reader's position: {text[:200]!r}"
-        else:
-            logger.warning("namespace property %s is not a reader's position, and is passed over", name)
+        where = f"namespace property {name}"
+        try:
+            reader = _position(text, where)
+            positions.setdefault(reader.topic, []).append(reader)
+        except TableError as e:
+            if (topic := topic_of_value(text)) is not None:
+                broken[topic] = str(e)
+            else:
+                logger.warning("%s is not a reader's position, and is passed over", where)
     in_order = {topic: sorted(readers, key=lambda r: (r.partition, r.name)) for topic, readers in positions.items()}
     return {topic: tuple(readers) for topic, readers in in_order.items()}, broken
 
 
-def _document(text: str) -> dict[str, Any]:
+def _position(text: str, where: str) -> Reader:
+    """Parses a position. Raises TableError, naming `where`, for what is none."""
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _is_reader(document: Mapping[str, Any]) -> bool:
-    """Whether there is all of a Reader and nothing else, each of its type. A bool is no number."""
-    numbers, texts = ("partition", "offset", "at_ms"), ("topic", "name")
-    return (
-        document.keys() == {*numbers, *texts}
-        and all(type(document[key]) is int and document[key] >= 0 for key in numbers)
-        and all(type(document[key]) is str for key in texts)
-    )
+        reader = READERS.value(text, where)
+    except TableError as e:
+        raise TableError(f"{where} is not a reader's position: {e}") from None
+    if min(reader.partition, reader.offset, reader.at_ms) < 0:
+        raise TableError(f"{where} is not a reader's position: a number of it is below 0")
+    return reader
 
 
 def property_of(reader: Reader) -> str:
-    identity = json.dumps([reader.topic, reader.name, reader.partition])
-    return PROPERTY_READER + hashlib.sha256(identity.encode()).hexdigest()[:32]
+    """Returns the name of the property that keeps the reader's position."""
+    return property_name(PROPERTY_READER, reader.topic, reader.name, reader.partition)

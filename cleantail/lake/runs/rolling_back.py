@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,13 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.runs.readers import registered
-from cleantail.lake.table_metadata import added_files, live_files
+from cleantail.lake.namespaces import namespace_properties
+from cleantail.lake.runs.readers import readers_of
+from cleantail.lake.runs.releases import releases_of
+from cleantail.lake.table_metadata import added_files, ancestry, live_files
 from cleantail.log.partition_state import PartitionState, states_of_properties
-from cleantail.log.reader_positions import Reader
+from cleantail.log.reader_positions import Reader, namespace_of
+from cleantail.log.releases import lifted
 from cleantail.log.segments import DataFile
 from cleantail.rounds.rollback import Commit, RollbackPlan, answer_to, plan_rollback
 from cleantail.rounds.undo_ingestion import (
@@ -83,16 +86,20 @@ def preview_ingestion(
     if before := undone_before(history, wanted, topic.topic):
         return before
     plan = plan_undo(history, wanted, topic.topic)
-    return plan, tuple(_logs_without(table, plan, registered(catalog, topic)))
+    properties = namespace_properties(catalog, namespace_of(topic))
+    states = states_of_properties(table.properties, topic.table)
+    states = lifted(states, releases_of(topic, properties), str(table.metadata.table_uuid))
+    return plan, tuple(_logs_without(table, plan, readers_of(topic, properties), states))
 
 
-def _logs_without(table: Table, plan: IngestionUndo, readers: Sequence[Reader]) -> Iterator[LogWithout]:
+def _logs_without(
+    table: Table, plan: IngestionUndo, readers: Sequence[Reader], states: Mapping[int, PartitionState]
+) -> Iterator[LogWithout]:
     now, before = live_files(table, None), live_files(table, plan.to_snapshot_id) if plan.to_snapshot_id else ()
     after = [*before, *(file for s in plan.appends for file in added_files(table, s))]
     lowest = _bounds(added_files(table, plan.ingestion.snapshot_id), min, lambda f: f.lower_offset)
     ends, ends_after = (_bounds(files, max, lambda f: f.upper_offset + 1) for files in (now, after))
     records, records_after = _records(now), _records(after)
-    states = states_of_properties(table.properties, ".".join(table.name()))
     for p in sorted(lowest):
         state = states.get(p, PartitionState())
         without = without_ingestion(state, plan.sources.log_ends.get(p), plan.ingestion.at_ms)
@@ -119,14 +126,11 @@ def _bounds(
 
 def history_of(table: Table) -> Iterator[Commit]:
     """The ancestry of `main`, newest first, as far as it is kept."""
-    by_id: dict[int, Any] = {s.snapshot_id: s for s in table.metadata.snapshots}
-    snapshot: Any = table.current_snapshot()
-    while snapshot is not None:
+    for snapshot in ancestry(table, table.current_snapshot()):
         summary = snapshot.summary
         operation = summary.operation.value if summary else ""
         own = dict(summary.additional_properties) if summary else {}
         yield Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.timestamp_ms, operation, own)
-        snapshot = by_id.get(snapshot.parent_snapshot_id)
 
 
 def _logs(table: Table, plan: RollbackPlan) -> Iterator[LogUndo]:

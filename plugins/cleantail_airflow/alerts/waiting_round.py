@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from airflow.sdk import Context
+from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt, wait_chain, wait_fixed
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -34,14 +35,21 @@ def tell_that_it_waits(
     shown where the answer is given, behind Airflow's login."""
     waits = _condition(topic, context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
     sight = Sight(lambda: [waits], int(time.time() * 1000))
-    unreached = tell_now(topic, platform, context, sight)
-    for pause_s in PAUSES_S:
-        if not unreached:
-            return
-        sleep(pause_s)
-        unreached = tell_now(topic, platform, context, sight)
-    for name in unreached:
+    tries = Retrying(
+        sleep=sleep,
+        retry=retry_if_result(bool),
+        wait=wait_chain(*map(wait_fixed, PAUSES_S)),
+        stop=stop_after_attempt(1 + len(PAUSES_S)),
+        retry_error_callback=_last_result,
+    )
+    for name in tries(tell_now, topic, platform, context, sight):
         logger.error("given up: %s does not know that a round waits for approval", name)
+
+
+def _last_result(state: RetryCallState) -> list[str]:
+    """The channels that the last try did not reach."""
+    unreached: list[str] = state.outcome.result() if state.outcome else []
+    return unreached
 
 
 def tell_that_it_was_answered(topic: Topic, platform: Platform, context: Context) -> None:

@@ -117,7 +117,7 @@ class Content:
 
     def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, Observed | None]:
         """As the cache's, with the readers' positions of now. Raises TableError where the catalog cannot be reached."""
-        return self.cache.with_readers(topics, self.cache.observe(topics, within_s)) if topics else {}
+        return self.cache.with_namespaces(topics, self.cache.observe(topics, within_s)) if topics else {}
 
     def all_topics(
         self,
