@@ -32,7 +32,7 @@ CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
 _NO_ENV: Mapping[str, str] = {}
 
 
-def config_place(env: Mapping[str, str]) -> Path:
+def config_directory(env: Mapping[str, str]) -> Path:
     """The directory of defaults.yaml and topics/ where none is given: CLEANTAIL_CONFIG, else `config`."""
     return Path(env.get(CONFIG_VARIABLE) or "config")
 
@@ -71,7 +71,7 @@ def dag_prefix(config_dir: Path) -> str:
     try:
         return _defaults(config_dir, _NO_ENV).file.platform.dag_prefix
     except ConfigError:
-        platform = _text_or_nothing(config_dir / "defaults.yaml").get("platform")
+        platform = _data_or_nothing(config_dir / "defaults.yaml").get("platform")
     prefix = platform.get("dag_prefix") if isinstance(platform, dict) else None
     return prefix if isinstance(prefix, str) else ""
 
@@ -97,14 +97,16 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) ->
     Raises ConfigError: that of the file `<name>.yaml` if it is broken, of a file that names the topic and is called
     otherwise, else that there is no such topic.
     """
-    found = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
-    broken = {error.value: error for error in found.values() if isinstance(error, ConfigError) and error.key == "topic"}
-    topic = found.get(name) or broken.get(name)
+    topics = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
+    broken = {
+        error.value: error for error in topics.values() if isinstance(error, ConfigError) and error.key == "topic"
+    }
+    topic = topics.get(name) or broken.get(name)
     if isinstance(topic, Topic):
         return topic
     if topic:
         raise topic
-    names = list(found)
+    names = list(topics)
     allowed = f"topics: {', '.join(names)}" if names else "there are no topics yet"
     problem = Problem("", f"no topic {name}", allowed, name, nearest(name, names))
     raise ConfigError(config_dir / "topics", [problem])
@@ -121,10 +123,10 @@ def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[
     if isinstance(defaults, ConfigError):
         yield from ((file, defaults) for file in files)
         return
-    found = [(file, _topic_or_error(file, defaults)) for file in files]
+    scanned = [(file, _topic_or_error(file, defaults)) for file in files]
     namespace = defaults.file.platform.catalog.namespace
-    problems = claim_problems([_claim(file, topic, namespace) for file, topic in found], namespace)
-    for file, topic in found:
+    problems = claim_problems([_claim(file, topic, namespace) for file, topic in scanned], namespace)
+    for file, topic in scanned:
         problem = problems.get(file)
         yield file, topic if problem is None or isinstance(topic, ConfigError) else ConfigError(file, [problem])
 
@@ -145,12 +147,12 @@ def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
     """A file that is not called as its topic claims the table that is its name's, not that of the topic it names."""
     if isinstance(topic, Topic):
         return Claim(file, topic.table)
-    data = _text_or_nothing(file)
-    own, table = data.get("topic") == file.stem, data.get("table")
-    return Claim(file, table if own and isinstance(table, str) else default_table(namespace, file.stem))
+    data = _data_or_nothing(file)
+    names_itself, table = data.get("topic") == file.stem, data.get("table")
+    return Claim(file, table if names_itself and isinstance(table, str) else default_table(namespace, file.stem))
 
 
-def _text_or_nothing(file: Path) -> dict[str, Any]:
+def _data_or_nothing(file: Path) -> dict[str, Any]:
     try:
         return read_yaml(file)
     except ConfigError:
@@ -201,12 +203,12 @@ def _topic_or_error(file: Path, defaults: _Defaults) -> Topic | ConfigError:
 
 def _topic(file: Path, defaults: _Defaults) -> Topic:
     platform = defaults.file.platform
-    most_bytes = platform.limits.yaml_max_bytes
-    data = merged(defaults.written, without_nulls(read_yaml(file, most_bytes, limit_text(YAML_BYTES))))
+    max_bytes = platform.limits.yaml_max_bytes
+    data = merged(defaults.written, without_nulls(read_yaml(file, max_bytes, limit_text(YAML_BYTES))))
     name = str(data.get("topic") or "none")  # a wrong name is one problem, not also a wrong table
     data.setdefault("table", default_table(platform.catalog.namespace, name))
     topic = validate(Topic, data, file)
     if problems := list(platform_problems(topic, platform, defaults.home)):
         lines = key_lines(file)
-        raise ConfigError(file, [replace(problem, line=line_of(place, lines)) for place, problem in problems])
+        raise ConfigError(file, [replace(problem, line=line_of(key_path, lines)) for key_path, problem in problems])
     return topic

@@ -31,14 +31,20 @@ Setting = Annotated[str, BeforeValidator(_scalar_text)]
 ROOT_ALLOWED = (
     "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
 )
-_OWN_FOLDERS = ("airflow", "warehouse", "data_docs", "locks", "jars", "alerts", "demo")
+_RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "locks", "jars", "alerts", "demo")
 """Of CLEANTAIL_HOME: what lies there is no source of records."""
 
 
 def _root(text: str) -> str:
     path = PurePosixPath(text)
-    own = not path.is_absolute() and (not path.parts or path.parts[0] in _OWN_FOLDERS)
-    if own or path == PurePosixPath("/") or ".." in path.parts or not text.isprintable() or set("*?[") & set(text):
+    is_reserved = not path.is_absolute() and (not path.parts or path.parts[0] in _RESERVED_FOLDERS)
+    if (
+        is_reserved
+        or path == PurePosixPath("/")
+        or ".." in path.parts
+        or not text.isprintable()
+        or set("*?[") & set(text)
+    ):
         raise ValueError("not a folder of sources")
     return text
 

@@ -100,7 +100,7 @@ def parts_of(schedule: str | AssetSchedule | None) -> tuple[str | None, tuple[st
     return schedule, ()
 
 
-def schedule_words(schedule: str | AssetSchedule | None) -> str:
+def schedule_text(schedule: str | AssetSchedule | None) -> str:
     """`*/15 * * * *, or after x-cleantail://orders`: what starts a run."""
     cron, assets = parts_of(schedule)
     after = [f"after {' and '.join(assets)}"] if assets else []

@@ -13,7 +13,7 @@ import re
 SECRET_FACT = "a secret has no place in YAML"
 SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; write its id here"
 
-_SURE = re.compile(
+_SECRET_ANYWHERE = re.compile(
     r"passw|passphrase|secret|token|credential(?!s?[._-]?provider)|jaas|conn(ection)?[._-]?str(ing)?\b"
     r"|(access|private|api|account|shared|signing|encryption|decryption|sse|subscription|functions?|master|hmac|ssh)"
     r"[._-]?key(?![._-]?(store|size|length))",
@@ -21,18 +21,18 @@ _SURE = re.compile(
 )
 """Parts of names that are of a secret wherever they stand."""
 # fmt: off
-_WORDS = frozenset({
+_SECRET_WORDS = frozenset({
     "apikey", "auth", "authorization", "bearer", "cookie", "credentials", "creds", "dsn", "jwt", "keypass", "pass",
     "passcode", "pat", "private", "pw", "pwd", "sas", "sig", "signature", "storepass", "userpass", "userpwd",
 })
 """Words of names that are of a secret unless the name goes on to say what about it: auth.type, sas.provider."""
-_ABOUT = frozenset({
+_ATTRIBUTE_WORDS = frozenset({
     "algorithm", "class", "enabled", "endpoint", "engine", "expiration", "file", "id", "impl", "interval", "issuer",
     "location", "mechanism", "method", "mode", "ms", "name", "path", "port", "principal", "protocol", "provider",
     "realm", "region", "scope", "server", "source", "timeout", "ttl", "type", "uri", "url", "user", "username",
     "version",
 })
-_MODES = frozenset({
+_LOGIN_METHODS = frozenset({
     "basic", "custom", "digest", "entra", "entraid", "google", "kerberos", "key", "none", "ntlm", "oauth", "oauth2",
     "sas", "sharedkey", "sigv4", "simple", "ssl", "tls",
 })
@@ -48,7 +48,7 @@ _SECRET_VALUE = re.compile(
     r"|(?:password|passphrase|passcode|passwd|pwd|secret|token|accountkey|accesskey|access_key|apikey|api_key|api-key"
     r"|sharedaccesssignature|credential)\s?="
     r"|sharedaccesssignature |(?:^|[?&;,\s])(?:sig|signature)=|x-amz-signature="
-    rf"|[?&](?:sas|auth)=(?!(?:{'|'.join(sorted(_MODES))})(?:[&#\s]|$))[^&#\s]"
+    rf"|[?&](?:sas|auth)=(?!(?:{'|'.join(sorted(_LOGIN_METHODS))})(?:[&#\s]|$))[^&#\s]"
     # `password: who and when` is prose; what has a digit, ends the line or comes before another name is none
     r"|(?:password|passphrase|passcode|passwd|pwd)[\"']?\s?:(?!:)\s?"
     r"(?:\S{0,64}\d|[^\s,;}]{1,128}(?:[,;}\n]|\s*$|\s[\w.-]{1,64}\s?[:=]))"
@@ -72,22 +72,26 @@ def is_secret(key: str, value: object) -> bool:
     """Whether the key says that the value is a secret. True and false are none, whatever they switch."""
     if value is None or isinstance(value, bool) or str(value).lower() in ("true", "false"):
         return False
-    words = [part.lower() for part in _PART.findall(_PASSING.sub("", key))]
-    if _SURE.search(key):
-        return not _says_where(words, value)
-    if not _WORDS.intersection(words):
+    name_parts = [part.lower() for part in _PART.findall(_PASSING.sub("", key))]
+    if _SECRET_ANYWHERE.search(key):
+        return not _says_where_it_is(name_parts, value)
+    if not _SECRET_WORDS.intersection(name_parts):
         return False
-    return words[-1] not in _ABOUT and str(value).lower() not in _MODES and not _says_where(words, value)
+    return (
+        name_parts[-1] not in _ATTRIBUTE_WORDS
+        and str(value).lower() not in _LOGIN_METHODS
+        and not _says_where_it_is(name_parts, value)
+    )
 
 
-def _says_where(words: list[str], value: object) -> bool:
+def _says_where_it_is(name_parts: list[str], value: object) -> bool:
     """Of a secret: the file that it is in, the service that keeps it, the class that gives it, how long it lasts."""
-    if words[-1:] == ["ms"] and str(value).isdecimal():
+    if name_parts[-1:] == ["ms"] and str(value).isdecimal():
         return True
-    if not isinstance(value, str) or not words:
+    if not isinstance(value, str) or not name_parts:
         return False
-    of_file = words[-1] in ("file", "path", "location") and re.match(r"(file:)?/[^\s=?&]*$", value)
-    return bool(of_file or _KEPT.fullmatch(value) or ("provider" in words and _CLASS.fullmatch(value)))
+    of_file = name_parts[-1] in ("file", "path", "location") and re.match(r"(file:)?/[^\s=?&]*$", value)
+    return bool(of_file or _KEPT.fullmatch(value) or ("provider" in name_parts and _CLASS.fullmatch(value)))
 
 
 def is_secret_value(value: str) -> bool:

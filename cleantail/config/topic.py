@@ -116,8 +116,8 @@ class Topic(TopicDefaults):
     @model_validator(mode="after")
     def _waits_for_others(self) -> Topic:
         """A DAG that runs after its own publish would never rest."""
-        if (own := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
-            raise cross_field_error("schedule.assets", own, "assets that others update, not the topic's own")
+        if (own_asset := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
+            raise cross_field_error("schedule.assets", own_asset, "assets that others update, not the topic's own")
         return self
 
     @model_validator(mode="after")

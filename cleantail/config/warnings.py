@@ -18,25 +18,25 @@ _OF_CREATE_TIME = "message.timestamp.after.max.ms"
 
 def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str]) -> list[str]:
     """A line for each; `written` is the topic's file as it is, `topics` are the names of all topics."""
-    own = written.get("config") or {}
+    configs = written.get("config") or {}
     policy, strategy = ",".join(sorted(topic.config.cleanup_policy)), topic.config.compaction_strategy
-    said = [
+    texts = [
         f"config.{name}: has no effect: cleanup.policy is {policy}, without delete"
         for name in _OF_DELETE
-        if name in own and not topic.deletes
+        if name in configs and not topic.deletes
     ]
-    said += [
+    texts += [
         f"config.{name}: has no effect: compaction.strategy is {strategy}, not header"
         for name in _OF_HEADER
-        if own.get(name) and strategy != "header"
+        if configs.get(name) and strategy != "header"
     ]
-    if _OF_CREATE_TIME in own and topic.config.message_timestamp_type != "CreateTime":
-        said.append(f"config.{_OF_CREATE_TIME}: has no effect: message.timestamp.type is LogAppendTime")
+    if _OF_CREATE_TIME in configs and topic.config.message_timestamp_type != "CreateTime":
+        texts.append(f"config.{_OF_CREATE_TIME}: has no effect: message.timestamp.type is LogAppendTime")
     ours = f"{ASSET_SCHEME}://"
     names = [uri.removeprefix(ours) for uri in parts_of(topic.schedule)[1] if uri.startswith(ours)]
-    said += [
+    texts += [
         f"schedule.assets: there is no topic {name}: {ASSET_SCHEME}://{name} is never updated"
         for name in names
         if name not in topics
     ]
-    return said
+    return texts

@@ -16,7 +16,7 @@ import yaml
 from cleantail.config.secret_filter import SECRET_FACT, SECRET_HINT, is_secret, is_secret_value
 from cleantail.errors import ConfigError, Problem
 
-Place = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severity")
+KeyPath = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severity")
 
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast
 _DEEPEST = 20
@@ -79,7 +79,7 @@ def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict
     return data or {}
 
 
-def key_lines(file: Path) -> dict[Place, int]:
+def key_lines(file: Path) -> dict[KeyPath, int]:
     """Where each key of a file is, by its place; lines count from 1. Empty for what is no file that can be read."""
     try:
         root = yaml.compose(file.read_bytes(), Loader=_SafeLoader)
@@ -88,20 +88,20 @@ def key_lines(file: Path) -> dict[Place, int]:
     return dict(_lines(root, ()))
 
 
-def _lines(node: yaml.Node | None, place: Place) -> Iterator[tuple[Place, int]]:
+def _lines(node: yaml.Node | None, key_path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
     inner: list[tuple[str | int, yaml.Node, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
         inner = [(str(key.value), key, value) for key, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
         inner = [(index, value, value) for index, value in enumerate(node.value)]
     for part, key, value in inner:
-        yield (*place, part), key.start_mark.line + 1
-        yield from _lines(value, (*place, part))
+        yield (*key_path, part), key.start_mark.line + 1
+        yield from _lines(value, (*key_path, part))
 
 
-def line_of(place: Place, lines: dict[Place, int]) -> int | None:
+def line_of(key_path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
     """The line of a place, or of the mapping that it is missing in; None for what is not in the file at all."""
-    return next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
+    return next((lines[key_path[:n]] for n in range(len(key_path), 0, -1) if key_path[:n] in lines), None)
 
 
 def _require_plain(text: bytes) -> None:
@@ -131,36 +131,42 @@ def _yaml_reason(error: Exception) -> str:
     return f"line {mark.line + 1}: {problem}{hint}" if mark else f"{problem}{hint}"
 
 
-def unwanted(value: Any, place: Place = ()) -> Iterator[tuple[Place, Problem]]:
+def unwanted(value: Any, key_path: KeyPath = ()) -> Iterator[tuple[KeyPath, Problem]]:
     """Secrets, and keys that are not text, each with its place."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _unwanted_entry(key, inner, (*place, key))
+            yield from _unwanted_entry(key, inner, (*key_path, key))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from unwanted(inner, (*place, index))
+            yield from unwanted(inner, (*key_path, index))
     elif isinstance(value, str) and len(value) > MOST_CHARS:
-        yield place, Problem(key_text(place), f"a text of {len(value)} characters", f"at most {MOST_CHARS} characters")
+        yield (
+            key_path,
+            Problem(key_text(key_path), f"a text of {len(value)} characters", f"at most {MOST_CHARS} characters"),
+        )
     elif isinstance(value, str) and is_secret_value(value):
-        yield place, Problem(key_text(place), SECRET_FACT, SECRET_HINT)
+        yield key_path, Problem(key_text(key_path), SECRET_FACT, SECRET_HINT)
 
 
-def _unwanted_entry(key: Any, value: Any, place: Place) -> Iterator[tuple[Place, Problem]]:
+def _unwanted_entry(key: Any, value: Any, key_path: KeyPath) -> Iterator[tuple[KeyPath, Problem]]:
     if not isinstance(key, str):
-        yield place, Problem(key_text(place), "a key that is not text", "quote it")
+        yield key_path, Problem(key_text(key_path), "a key that is not text", "quote it")
     elif len(key) > MOST_CHARS:
-        yield place, Problem("", f"a key of {len(key)} characters", f"at most {MOST_CHARS} characters")
+        yield key_path, Problem("", f"a key of {len(key)} characters", f"at most {MOST_CHARS} characters")
     elif is_secret_value(key):
-        yield place, Problem(key_text(place[:-1]), f"a key that is written as a secret: {SECRET_FACT}", SECRET_HINT)
+        yield (
+            key_path,
+            Problem(key_text(key_path[:-1]), f"a key that is written as a secret: {SECRET_FACT}", SECRET_HINT),
+        )
     elif is_secret(key, value):
-        yield place, Problem(key_text(place), SECRET_FACT, SECRET_HINT)
+        yield key_path, Problem(key_text(key_path), SECRET_FACT, SECRET_HINT)
     else:
-        yield from unwanted(value, place)
+        yield from unwanted(value, key_path)
 
 
-def key_text(place: Place) -> str:
+def key_text(key_path: KeyPath) -> str:
     """("checks", 0, "severity") -> `checks[0].severity`, on one printable line."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path).lstrip(".")
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 

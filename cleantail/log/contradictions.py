@@ -22,13 +22,13 @@ MEASURE = "contradicting_offsets"
 FIRST = "first_contradiction"
 """Measures of a log: the number of such offsets, and the lowest of them in words."""
 
-ASKED, HIDDEN, THERE = 0, 1, 2
+CANDIDATE, HIDDEN, LIVE = 0, 1, 2
 """A record's part: it is to be compared with what else its offset has; it is only compared with, being deleted or not.
 Two that nobody asks about may differ."""
 OTHERS = {
-    ASKED: "two different records",
+    CANDIDATE: "two different records",
     HIDDEN: "the table had another record there, which is hidden by now but still in its data file",
-    THERE: "the table has another record there",
+    LIVE: "the table has another record there",
 }
 
 
@@ -41,7 +41,7 @@ class Contradiction:
     offsets: int
     first_offset: int
     differing: tuple[str, ...]
-    other: int = ASKED
+    other: int = CANDIDATE
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Contradiction:
@@ -72,12 +72,12 @@ class Contradiction:
         return {MEASURE: self.offsets, FIRST: self.text}
 
 
-def refusal(found: Sequence[Contradiction], files: Iterable[Path]) -> str:
-    """What ingestion says where it appends nothing. `found`: one a log; `files`: those with a record at the lowest
+def refusal(contradictions: Sequence[Contradiction], files: Iterable[Path]) -> str:
+    """What ingestion says where it appends nothing. `contradictions`: one a log; `files`: those with a record at the lowest
     offset of the first log."""
-    first, total = found[0], sum(c.offsets for c in found)
+    first, total = contradictions[0], sum(c.offsets for c in contradictions)
     where = f"partition {first.partition}, offset {first.first_offset}"
-    logs = f" in {counted(len(found), 'partition')}" if len(found) > 1 else ""
+    logs = f" in {counted(len(contradictions), 'partition')}" if len(contradictions) > 1 else ""
     others = f" ({total} such offsets{logs} in all)" if total > 1 else ""
     what = f"{OTHERS[first.other]}: {first.difference}{others}; nothing was appended"
     return (

@@ -51,10 +51,10 @@ def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaCon
     `below` are those in the part of the log that can be cleaned now, `above` those in the rest of its dirty part.
     """
     policy = configs.cleantail_keyless_policy
-    found, which = (below, "the next round") if below.at_most else (above, "the round that reaches them")
-    if not (found.at_most and configs.compacts):
+    records, which = (below, "the next round") if below.at_most else (above, "the round that reaches them")
+    if not (records.at_most and configs.compacts):
         return ""
-    return f"{which} {'will' if found.at_least else 'may'} {_WILL[policy]}: {found} ({POLICY}: {policy})"
+    return f"{which} {'will' if records.at_least else 'may'} {_WILL[policy]}: {records} ({POLICY}: {policy})"
 
 
 def held_logs(units: Iterable[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
@@ -66,6 +66,6 @@ def held_logs(units: Iterable[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
     return {int(p): (count, first) for logs in counted for p, (count, first) in logs.items()}
 
 
-def held_words(count: int, first_offset: int) -> str:
+def held_reason(count: int, first_offset: int) -> str:
     """Why a log is held back, for its quarantine: `1 record without a key, the first at offset 7; …`."""
     return f"{KeylessRecords(count, count)}, the first at offset {first_offset}; {POLICY} is fail"

@@ -19,8 +19,8 @@ def late_warnings(
     lowest: Mapping[int, int], states: Mapping[int, PartitionState], configs: KafkaConfigs
 ) -> tuple[str, ...]:
     """One of each log with such records. `lowest`: partition -> the lowest offset that an ingestion brings."""
-    found = ((p, low, states[p]) for p, low in sorted(lowest.items()) if p in states)
-    return tuple(text for p, low, state in found if (text := _warning(p, low, state, configs)))
+    arrivals = ((p, low, states[p]) for p, low in sorted(lowest.items()) if p in states)
+    return tuple(text for p, low, state in arrivals if (text := _warning(p, low, state, configs)))
 
 
 def _warning(partition: int, low: int, state: PartitionState, configs: KafkaConfigs) -> str:

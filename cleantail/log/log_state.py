@@ -108,7 +108,7 @@ def resolve_log_state(
     keyless = (keyless_between(live, first_dirty, bound), keyless_between(live, max(first_dirty, bound), log_end))
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
         warnings = (*warnings, note)
-    stamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
+    dirty_timestamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
     return LogState(
         partition=partition,
         log_start_offset=log_start,
@@ -122,7 +122,7 @@ def resolve_log_state(
         cleanable_bytes=sum(s.bytes for s in dirty if s.end_offset_exclusive <= bound),
         uncleanable_bytes=sum(s.bytes for s in segments if s.end_offset_exclusive > bound),
         records=sum(f.live_records for f in files),
-        earliest_dirty_timestamp_ms=min(stamps, default=None),
+        earliest_dirty_timestamp_ms=min(dirty_timestamps, default=None),
         horizons=state.horizons,
         tombstones_without_horizon=state.head_tombstones + sum(f.null_values for f in arrived),
         known_sequence_number=state.known_sequence_number,
@@ -144,8 +144,8 @@ def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaCo
     lowest = min((f.lower_offset for f in live), default=0)
     if state.log_start_offset is None:
         return lowest
-    known = state.log_start_offset if not live else min(state.log_start_offset, lowest)
-    return max(known, kept_log_start(state, configs))
+    remembered = state.log_start_offset if not live else min(state.log_start_offset, lowest)
+    return max(remembered, kept_log_start(state, configs))
 
 
 def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:

@@ -33,6 +33,6 @@ def hold_offset(readers: Iterable[Reader], partition: int) -> int | None:
     return min((r.offset for r in readers if r.partition == partition), default=None)
 
 
-def left_behind(readers: Iterable[Reader], last_gone: Mapping[int, int]) -> list[Reader]:
-    """Readers that have not read a tombstone which has gone. `last_gone`: partition -> its highest offset."""
-    return [r for r in readers if r.partition in last_gone and r.offset <= last_gone[r.partition]]
+def left_behind(readers: Iterable[Reader], last_removed: Mapping[int, int]) -> list[Reader]:
+    """Readers that have not read a tombstone which has gone. `last_removed`: partition -> its highest offset."""
+    return [r for r in readers if r.partition in last_removed and r.offset <= last_removed[r.partition]]

@@ -59,10 +59,10 @@ def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, in
     says what was cleaned before.
     """
     low, spans = work.first_dirty_offset, []
-    for round_end, known in _rounds_before(state):
+    for round_end, sequence_number in _rounds_before(state):
         high = min(round_end, work.end_offset)
         if low < high:
-            spans.append((low, high, known))
+            spans.append((low, high, sequence_number))
             low = high
     return spans
 
@@ -72,9 +72,9 @@ def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
     ascend. Where the checkpoint was lost, the last known number holds up to the ledger's end."""
     last = [] if state.checkpoint is None else [(state.checkpoint, state.known_sequence_number)]
     low, rounds = 0, []
-    for end, known in [*last, *state.earlier_rounds, (state.ledger_end_offset, state.known_sequence_number)]:
+    for end, sequence_number in [*last, *state.earlier_rounds, (state.ledger_end_offset, state.known_sequence_number)]:
         if (end := min(end, state.ledger_end_offset)) > low:
-            rounds.append((end, known))
+            rounds.append((end, sequence_number))
             low = end
     return rounds
 

@@ -87,12 +87,12 @@ class Segment:
 
     def joined(self, file: DataFile) -> Segment:
         """This segment with one more file. The first timestamp stays that of the first file that has one."""
-        known = self.first_timestamp_ms != NO_TIMESTAMP_MS
+        has_timestamp = self.first_timestamp_ms != NO_TIMESTAMP_MS
         return Segment(
             base_offset=self.base_offset,
             end_offset_exclusive=max(self.end_offset_exclusive, file.upper_offset + 1),
             bytes=self.bytes + file.live_bytes,
-            first_timestamp_ms=self.first_timestamp_ms if known else file.min_timestamp_ms,
+            first_timestamp_ms=self.first_timestamp_ms if has_timestamp else file.min_timestamp_ms,
             largest_timestamp_ms=max(self.largest_timestamp_ms, file.max_timestamp_ms),
             files=self.files + 1,
         )
@@ -118,8 +118,8 @@ def _must_roll(current: Segment, file: DataFile, segment_bytes: int, segment_ms:
     """Kafka's LogSegment.shouldRoll on whole files: the sum would pass the size, or the time span passes the age."""
     same_base = file.lower_offset == current.base_offset
     too_big = current.bytes + file.live_bytes > segment_bytes
-    known = NO_TIMESTAMP_MS not in (current.first_timestamp_ms, file.max_timestamp_ms)
-    too_long = known and file.max_timestamp_ms - current.first_timestamp_ms > segment_ms
+    have_timestamps = NO_TIMESTAMP_MS not in (current.first_timestamp_ms, file.max_timestamp_ms)
+    too_long = have_timestamps and file.max_timestamp_ms - current.first_timestamp_ms > segment_ms
     return not same_base and (too_big or too_long)
 
 

@@ -9,7 +9,7 @@ from cleantail.config.topic import Topic
 from cleantail.human import in_words
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.due_work import DueWork
-from cleantail.log.policy.holds import slowest, waiting_words
+from cleantail.log.policy.holds import slowest, waiting_text
 from cleantail.watch.dag_state import DagState, failed_words, still_words
 
 
@@ -95,7 +95,7 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
     if not topic.config.compacts:
         return State.RETAINED, MEANING[State.RETAINED]
     if waiting := slowest(work.holds):
-        return State.WAITING, waiting_words(waiting)
+        return State.WAITING, waiting_text(waiting)
     dirty = [d for d, log in zip(work.decisions, logs, strict=True) if log.first_dirty_offset < log.log_end_offset]
     if dirty:
         worst = max(dirty, key=lambda d: d.dirty_ratio)

@@ -20,7 +20,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, PARTITION, VALUE
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.contradictions import FIRST, MEASURE, Contradiction
-from cleantail.log.keyless import KEYLESS_RULE, held_logs, held_words
+from cleantail.log.keyless import KEYLESS_RULE, held_logs, held_reason
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.log.rules import RULES
 from cleantail.log.work_units import WorkUnit
@@ -162,7 +162,7 @@ def for_keyless(findings: Sequence[Finding], held: Mapping[int, tuple[int, int]]
     """Of a log that is held back for records without a key the one rule that says so: from it nothing was removed, so
     the other rules have nothing to judge."""
     return [
-        replace(f, observed=held_words(*held[f.partition])) if f.partition in held else f
+        replace(f, observed=held_reason(*held[f.partition])) if f.partition in held else f
         for f in findings
         if f.partition not in held or f.expectation == KEYLESS_RULE
     ]

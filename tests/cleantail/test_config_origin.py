@@ -73,7 +73,7 @@ def found(project):
     ],
 )
 def test_a_setting_says_its_value_and_its_layer(found, name, value, words, origin):
-    assert (found[name].value, found[name].words, found[name].origin) == (value, words, origin)
+    assert (found[name].value, found[name].readable, found[name].origin) == (value, words, origin)
 
 
 def test_every_key_of_a_topic_is_there_but_its_name_and_description(found):

@@ -3,7 +3,7 @@
 import pytest
 from kernel_builders import configs, data_file, resolved
 
-from cleantail.log.keyless import KEYLESS, KeylessRecords, held_logs, held_words, keyless_between
+from cleantail.log.keyless import KEYLESS, KeylessRecords, held_logs, held_reason, keyless_between
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_a_log_that_is_not_compacted_warns_of_none():
 def test_the_logs_that_compact_left_alone_are_in_its_counts():
     units = [{"counts": {KEYLESS: {"3": [2, 17]}}}, {"counts": {}}]
     assert held_logs(units) == {3: (2, 17)}
-    assert held_words(2, 17) == "2 records without a key, the first at offset 17; cleantail.keyless.policy is fail"
+    assert held_reason(2, 17) == "2 records without a key, the first at offset 17; cleantail.keyless.policy is fail"

@@ -13,10 +13,10 @@ from cleantail.config.topic_table import COLUMNS
 
 
 def _expectation(name: str) -> str:
-    known = expectation_name(name)
-    if known is None:
+    snake_case_name = expectation_name(name)
+    if snake_case_name is None:
         raise ValueError("not an expectation")
-    return known
+    return snake_case_name
 
 
 Expectation = Annotated[

@@ -31,6 +31,6 @@ def dag_ids_of(topics: Iterable[str], prefix: str) -> dict[str, str]:
     return {topic: dag_id_of(topic, prefix) for topic in topics}
 
 
-def by_topic(known: Mapping[str, V], dag_ids: Mapping[str, str]) -> dict[str, V]:
+def by_topic(by_dag_id: Mapping[str, V], dag_ids: Mapping[str, str]) -> dict[str, V]:
     """What is known by DAG, by the topics of `dag_ids`; topics without it are left out."""
-    return {topic: known[dag_id] for topic, dag_id in dag_ids.items() if dag_id in known}
+    return {topic: by_dag_id[dag_id] for topic, dag_id in dag_ids.items() if dag_id in by_dag_id}

@@ -49,17 +49,19 @@ class Claim:
 def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
     """What is wrong where the file is not named as its topic, or is a link to a file of another name, or where the
     name is too long for the id of a DAG."""
-    own, real = file.stem, file.resolve()
-    if topic.topic != own:
-        allowed = f"the name of its file: write {own}, or call the file {topic.topic}.yaml"
+    file_stem, real = file.stem, file.resolve()
+    if topic.topic != file_stem:
+        allowed = f"the name of its file: write {file_stem}, or call the file {topic.topic}.yaml"
         return Problem("topic", not_allowed(topic.topic), allowed, topic.topic, line=_line(file, "topic"))
-    if real.stem != own:
+    if real.stem != file_stem:
         fact = f"a link to {real.name}"
-        return Problem("", fact, f"a file, or a link to a file that is called {own}.yaml: it decides over topic {own}")
-    if len(dag_id_of(own, dag_prefix)) > ID_CHARS:
+        return Problem(
+            "", fact, f"a file, or a link to a file that is called {file_stem}.yaml: it decides over topic {file_stem}"
+        )
+    if len(dag_id_of(file_stem, dag_prefix)) > ID_CHARS:
         most = ID_CHARS - len(dag_prefix)
         allowed = f"at most {most} characters with platform.dag_prefix {dag_prefix}: a DAG id has {ID_CHARS} at most"
-        return Problem("topic", not_allowed(own), allowed, own, line=_line(file, "topic"))
+        return Problem("topic", not_allowed(file_stem), allowed, file_stem, line=_line(file, "topic"))
     return None
 
 
@@ -72,18 +74,20 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
         topics[claim.topic.casefold()].append(claim)
         for name in claim.names():
             names[name.casefold()].append((claim, name))
-    found: dict[Path, Problem] = {}
+    problems: dict[Path, Problem] = {}
     for same in topics.values():
-        found |= {claim.file: _same_topic(claim, same) for claim in same if len(same) > 1}
+        problems |= {claim.file: _same_topic(claim, same) for claim in same if len(same) > 1}
     for claim in claims:
         if claim.table and claim.table.casefold() == evidence.casefold():
-            found.setdefault(claim.file, _table_problem(claim, "it is the evidence of all topics: name another table"))
+            problems.setdefault(
+                claim.file, _table_problem(claim, "it is the evidence of all topics: name another table")
+            )
     for pairs in names.values():
         for claim, name in pairs:
             others = [pair for pair in pairs if pair[0].file != claim.file]
-            if others and claim.file not in found:
-                found[claim.file] = _same_name(claim, name, others)
-    return found
+            if others and claim.file not in problems:
+                problems[claim.file] = _same_name(claim, name, others)
+    return problems
 
 
 def problem_of_new(claim: Claim, claims: Iterable[Claim], namespace: str) -> Problem | None:
@@ -100,10 +104,10 @@ def _same_topic(claim: Claim, same: Sequence[Claim]) -> Problem:
 def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> Problem:
     """`name` as this file has it: the table, or a name beside it."""
     theirs = ", ".join(f"{other.names()[same].replace('its', 'the', 1)} of {other.file.name}" for other, same in others)
-    own = "" if name == claim.table else f"{claim.names()[name]} {name} would be "
+    subject = "" if name == claim.table else f"{claim.names()[name]} {name} would be "
     also = "also " if name == claim.table else ""
     rest = "neither topic has it until one of the files names another table"
-    return _table_problem(claim, f"{own}{also}{theirs}: {rest}")
+    return _table_problem(claim, f"{subject}{also}{theirs}: {rest}")
 
 
 def _table_problem(claim: Claim, allowed: str) -> Problem:

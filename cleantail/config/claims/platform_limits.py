@@ -9,7 +9,7 @@ from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.claims.source_paths import path_problem, written_problem
 from cleantail.config.platform import Platform, PlatformSettings
 from cleantail.config.topic import Topic
-from cleantail.config.yaml_file import Place, key_lines, key_text, line_of
+from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of
 from cleantail.errors import ConfigError, Problem, not_allowed
 
 
@@ -24,15 +24,15 @@ def in_its_sources(file: Path, topic: Topic | ConfigError, platform: Platform) -
     return ConfigError(file, [Problem("source.path", not_allowed(path), allowed, path, line=line)])
 
 
-def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> Iterator[tuple[Place, Problem]]:
+def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> Iterator[tuple[KeyPath, Problem]]:
     """Each with its place in the topic's file."""
     path = topic.source.path
     if path and (allowed := written_problem(path, home, platform.sources)):
         yield ("source", "path"), Problem("source.path", not_allowed(path), allowed, path)
     for number, alert in enumerate(topic.alerts):
         if allowed := connection_problem(alert, platform):
-            place, conn_id = ("alerts", number, "conn_id"), getattr(alert, "conn_id", None)
-            yield place, Problem(key_text(place), not_allowed(conn_id), allowed, conn_id)
+            key_path, conn_id = ("alerts", number, "conn_id"), getattr(alert, "conn_id", None)
+            yield key_path, Problem(key_text(key_path), not_allowed(conn_id), allowed, conn_id)
 
 
 def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:

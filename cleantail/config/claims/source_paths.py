@@ -61,8 +61,8 @@ def matching_files(platform: Platform, pattern: str) -> list[Path]:
     if allowed := path_problem(pattern, platform):
         raise CleantailError(f"source.path {pattern} is not allowed: {allowed}; nothing was appended")
     parts = (platform.home / pattern).parts
-    found = sorted(_matches(Path(parts[0]), parts[1:], _Counted(pattern)))
-    return list(dict.fromkeys(require_inside(file, platform) for file in found if file.is_file()))
+    matches = sorted(_matches(Path(parts[0]), parts[1:], _BoundedListing(pattern)))
+    return list(dict.fromkeys(require_inside(file, platform) for file in matches if file.is_file()))
 
 
 def require_inside(file: Path, platform: Platform) -> Path:
@@ -85,7 +85,7 @@ def _inside(path: Path, roots: Sequence[Path]) -> bool:
     return any(root in (path, *path.parents) for root in roots)
 
 
-class _Counted:
+class _BoundedListing:
     """Lists folders, and no more than MOST_ENTRIES entries in all of them together."""
 
     def __init__(self, pattern: str) -> None:
@@ -95,8 +95,8 @@ class _Counted:
     def entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
         """Nothing of what cannot be listed. Raises CleantailError after too many."""
         try:
-            with os.scandir(folder) as found:
-                for entry in found:
+            with os.scandir(folder) as listing:
+                for entry in listing:
                     self._seen += 1
                     if self._seen > MOST_ENTRIES:
                         raise CleantailError(
@@ -108,30 +108,30 @@ class _Counted:
             return
 
 
-def _folders(folder: Path, listed: _Counted) -> Iterator[Path]:
+def _folders(folder: Path, listing: _BoundedListing) -> Iterator[Path]:
     """The folder and all below it, however deep."""
     waiting = [folder]
     while waiting:
         below = waiting.pop()
         yield below
-        found = [entry for entry in listed.entries(below) if not entry.name.startswith(".")]
-        waiting += [below / entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+        entries = [entry for entry in listing.entries(below) if not entry.name.startswith(".")]
+        waiting += [below / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
-def _matches(folder: Path, parts: Sequence[str], listed: _Counted) -> Iterator[Path]:
+def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> Iterator[Path]:
     """As glob does, hidden files by name alone; but ** goes through no link, which may lead anywhere or in a circle."""
     if not parts:
         yield folder
         return
     part, rest = parts[0], parts[1:]
     if part == "**":
-        for below in _folders(folder, listed):
-            yield from _matches(below, rest or ("*",), listed)
+        for below in _folders(folder, listing):
+            yield from _matches(below, rest or ("*",), listing)
     elif not _MAGIC.search(part):
         if os.path.lexists(folder / part):
-            yield from _matches(folder / part, rest, listed)
+            yield from _matches(folder / part, rest, listing)
     else:
-        names = [entry.name for entry in listed.entries(folder)]
+        names = [entry.name for entry in listing.entries(folder)]
         for name in fnmatch.filter(names, part):
             if part.startswith(".") or not name.startswith("."):
-                yield from _matches(folder / name, rest, listed)
+                yield from _matches(folder / name, rest, listing)

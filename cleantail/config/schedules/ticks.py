@@ -19,11 +19,11 @@ def run_times(schedule: str | None, start_ms: int, end_ms: int, appends_ms: Iter
 
     Without a schedule, or where it comes too seldom, a run after each append stands for a person's.
     """
-    found = _scheduled(schedule, start_ms, end_ms) if schedule and schedule != "@once" else []
-    if not found:
-        found = sorted({*appends_ms, end_ms})
-    step = -(-len(found) // MOST_TICKS)
-    return found[step - 1 :: step]
+    times = _scheduled(schedule, start_ms, end_ms) if schedule and schedule != "@once" else []
+    if not times:
+        times = sorted({*appends_ms, end_ms})
+    step = -(-len(times) // MOST_TICKS)
+    return times[step - 1 :: step]
 
 
 def run_before(schedule: str | None, now_ms: int) -> int | None:
@@ -43,8 +43,8 @@ def run_before(schedule: str | None, now_ms: int) -> int | None:
 def _scheduled(schedule: str, start_ms: int, end_ms: int) -> list[int]:
     from croniter import croniter
 
-    times = croniter(_PRESETS.get(schedule, schedule), datetime.fromtimestamp(start_ms / 1000, UTC))
-    found: list[int] = []
-    while len(found) < _MOST_STARTS and (at_ms := int(times.get_next(float) * 1000)) <= end_ms:
-        found.append(at_ms)
-    return found
+    cron_times = croniter(_PRESETS.get(schedule, schedule), datetime.fromtimestamp(start_ms / 1000, UTC))
+    times: list[int] = []
+    while len(times) < _MOST_STARTS and (at_ms := int(cron_times.get_next(float) * 1000)) <= end_ms:
+        times.append(at_ms)
+    return times

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import counted, instant
 from cleantail.log.log_state import LogState
-from cleantail.log.policy.holds import Hold, resolve_holds, slowest, waiting_words
+from cleantail.log.policy.holds import Hold, resolve_holds, slowest, waiting_text
 from cleantail.log.policy.retention import Retention, resolve_retention
 from cleantail.log.policy.triggers import Decision, decide, due_tombstones, in_order_of_work, quarantine_pause
 from cleantail.log.reader_positions import Reader, hold_offset
@@ -60,7 +60,7 @@ def resolve_due_work(
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
     retentions = tuple(resolve_retention(s, configs, now_ms) for s in logs)  # a failed check does not stop it
     compact = tuple(d.partition for d in in_order_of_work(decisions))
-    resting = [s.partition for s in logs if pauses.get(s.partition) and _said_no(s)]
+    resting = [s.partition for s in logs if pauses.get(s.partition) and _is_rejected(s)]
     due = [s.partition for s, r in zip(logs, retentions, strict=True) if r.due]
     retain = tuple(p for p in due if p not in compact and p not in resting)
     ends = _ends(logs, retentions, compact, retain)
@@ -72,7 +72,7 @@ def resolve_due_work(
     return DueWork(decisions, retentions, compact, retain, ends, tombstones, holds, reason)
 
 
-def _said_no(log: LogState) -> bool:
+def _is_rejected(log: LogState) -> bool:
     """Whether a person's answer, and no red check, holds the log back."""
     return log.state.quarantine is not None and not log.state.quarantine.check_failed
 
@@ -101,7 +101,7 @@ def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[Hold], no
     `logs`: those that can be swept; `due`: how many tombstones of theirs are; `waiting`: the readers that hold others.
     """
     horizons = [h for s in logs for h in s.horizons if h.tombstones]
-    guards, held = sum(s.state.guards for s in logs), waiting_words(waiting, beside_due=due > 0)
+    guards, held = sum(s.state.guards for s in logs), waiting_text(waiting, beside_due=due > 0)
     past = sum(h.tombstones for h in horizons if h.horizon_ms <= now_ms)
     coming = [f"{instant(at_ms)} UTC" for at_ms in sorted(h.horizon_ms for h in horizons) if at_ms > now_ms]
     if due:

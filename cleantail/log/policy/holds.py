@@ -36,10 +36,10 @@ class Hold:
     until_ms: int | None
 
     @property
-    def until_words(self) -> str:
+    def until_text(self) -> str:
         """`2026-11-29 14:20:00 UTC`; empty where none waits, or where the cap is further than a calendar goes."""
-        known = self.until_ms is not None and self.until_ms <= LAST_MOMENT_MS
-        return f"{instant(self.until_ms)} UTC" if self.until_ms is not None and known else ""
+        in_calendar = self.until_ms is not None and self.until_ms <= LAST_MOMENT_MS
+        return f"{instant(self.until_ms)} UTC" if self.until_ms is not None and in_calendar else ""
 
 
 def resolve_holds(
@@ -84,7 +84,7 @@ def slowest(holds: Iterable[Hold]) -> list[Hold]:
     return [hold for hold in by_log.values() if hold.tombstones]
 
 
-def waiting_words(holds: Sequence[Hold], beside_due: bool = False) -> str:
+def waiting_text(holds: Sequence[Hold], beside_due: bool = False) -> str:
     """`1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00 UTC`.
 
     `holds` are those of `slowest`; empty where there are none. `beside_due`: the sentence before says how many go.
@@ -110,7 +110,7 @@ def _readers(holds: Sequence[Hold]) -> str:
 
 
 def _until(holds: Sequence[Hold]) -> str:
-    last = max(holds, key=lambda hold: hold.until_ms or 0).until_words
+    last = max(holds, key=lambda hold: hold.until_ms or 0).until_text
     if not last:
         return ", however long that takes (cleantail.readers.hold.cap.ms)"
     return f" until {last}{' at the latest' if len(holds) > 1 else ''}"
@@ -119,13 +119,13 @@ def _until(holds: Sequence[Hold]) -> str:
 def hold_lines(holds: Iterable[Hold]) -> list[str]:
     """A line a reader and log, for people: where it is, how far behind, and what it holds back until when."""
     return [
-        f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_words(h)}"
+        f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_text(h)}"
         for h in holds
     ]
 
 
-def _held_words(hold: Hold) -> str:
+def _held_text(hold: Hold) -> str:
     if not hold.tombstones:
         return "holds nothing back"
     count = f"{'up to ' if hold.at_most else ''}{hold.tombstones} tombstone{'' if hold.tombstones == 1 else 's'}"
-    return f"holds back {count}{f' until {hold.until_words}' if hold.until_words else ''}"
+    return f"holds back {count}{f' until {hold.until_text}' if hold.until_text else ''}"

@@ -38,14 +38,14 @@ def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, adop
     file of the table may hold several logs.
     """
     plan = _spark_join(unit, platform, configs)
-    wanted = columnar_wanted(platform) and configs.compaction_strategy == "offset" and not adopted
-    if plan.hint == MERGE or not wanted:
+    by_columns = columnar_enabled(platform) and configs.compaction_strategy == "offset" and not adopted
+    if plan.hint == MERGE or not by_columns:
         return plan
     where = plan.reason.rpartition(":")[0]
     return replace(plan, columnar=True, reason=f"{where}: each log's keys matched by columns in one task")
 
 
-def columnar_wanted(platform: Platform) -> bool:
+def columnar_enabled(platform: Platform) -> bool:
     """Workers elsewhere need this Python and its packages, which only their owner knows."""
     chosen = platform.spark.columnar
     return chosen == "always" or (chosen == "auto" and platform.spark.master.startswith("local"))

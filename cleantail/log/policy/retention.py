@@ -67,11 +67,11 @@ def _prefix_past_age(segments: list[Segment], retention_ms: int, now_ms: int) ->
     return count
 
 
-def _prefix_past_size(every: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
+def _prefix_past_size(all_segments: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
     """How many of the oldest can go while the log stays at or above retention.bytes."""
     if retention_bytes < 0:
         return 0
-    excess, count = sum(s.bytes for s in every) - retention_bytes, 0
+    excess, count = sum(s.bytes for s in all_segments) - retention_bytes, 0
     for segment in segments:
         if excess - segment.bytes < 0:
             break

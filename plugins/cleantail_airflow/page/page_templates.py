@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cleantail import human
-from cleantail.config.run_schedule import schedule_words
+from cleantail.config.run_schedule import schedule_text
 from cleantail.rounds.round_work import clocks_differ
 
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ def _templates() -> Environment:
         "duration": human.duration,
         "ago": human.ago,
         "in_words": human.in_words,
-        "schedule_words": schedule_words,
+        "schedule_text": schedule_text,
         "count": "{:,}".format,
         "ratio": "{:.2f}".format,
         "px": "{:.1f}".format,

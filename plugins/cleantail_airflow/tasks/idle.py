@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
-from cleantail.config.run_schedule import schedule_words
+from cleantail.config.run_schedule import schedule_text
 from cleantail.config.topic import Topic
 from cleantail.human import be, in_words
 from cleantail.log.log_state import LogState
@@ -40,7 +40,7 @@ def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
     why = in_words(reason.removeprefix("nothing is due: "))
     return (
         f"Nothing was due, {_standing(logs)}: {why}. "
-        f"Skipped tasks are work that was not needed. Looks again: {schedule_words(topic.schedule)}."
+        f"Skipped tasks are work that was not needed. Looks again: {schedule_text(topic.schedule)}."
     )
 
 
