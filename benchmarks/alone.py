@@ -19,17 +19,19 @@ class BenchmarkError(Exception):
     """Something that was measured did not do the work that it was measured for."""
 
 
-def alone(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """What `work` returns, run in a fresh Python. Raises BenchmarkError with the text of what it raised."""
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=fresh) as pool:
-        result, error = pool.submit(_told, work, args, kwargs).result()
+        result, error = pool.submit(_result_or_error, work, args, kwargs).result()
     if error:
         raise BenchmarkError(error)
     return cast(R, result)
 
 
-def _told(work: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, str]:
+def _result_or_error(
+    work: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[object, str]:
     """Errors of the JVM cannot be pickled, so they travel as text."""
     try:
         return work(*args, **kwargs), ""
@@ -55,7 +57,7 @@ def say(text: str) -> None:
     print(f"  {time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
-def require_records(found: int, expected: int, what: str) -> None:
+def require_records(count: int, expected: int, what: str) -> None:
     """Raises BenchmarkError: work that is not done right has no time."""
-    if found != expected:
-        raise BenchmarkError(f"{what} left {found:,} records, and should have left {expected:,}")
+    if count != expected:
+        raise BenchmarkError(f"{what} left {count:,} records, and should have left {expected:,}")

@@ -37,7 +37,7 @@ CLEANED_WITHIN_S = 1800
 BATCH, QUEUE = 10_000, 200_000
 ROLL_MS = 30 * 86_400_000
 """Segments roll after a week by record timestamps: a record a month later begins a new one."""
-STORY = re.compile(
+CLEANED_LINE = re.compile(
     r"cleaned log (\S+)-(\d+) \(dirty section = \[(\d+), (\d+)\]\)\s+"
     r"([\d,.]+) MB of log processed in ([\d,.]+) seconds.*?"
     r"End size: [\d,.]+ MB \(([\d,]+) messages\)",
@@ -50,7 +50,7 @@ Sent = tuple[int, bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class CleaningReport:
     """One cleaning of one log, as the broker's log has it: its own seconds, and the messages that it left."""
 
     partition: int
@@ -63,7 +63,7 @@ class Cleaned:
     """Seconds by the wall clock, and the broker's own seconds summed over the logs; a repetition each."""
 
     wall: Times
-    told: Times
+    cleaner: Times
 
 
 def measure_cleaner(lake: Lake, shape: Shape, repetitions: int) -> Cleaned:
@@ -73,19 +73,19 @@ def measure_cleaner(lake: Lake, shape: Shape, repetitions: int) -> Cleaned:
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     properties = {"log.cleaner.threads": lake.cores, "log.cleaner.dedupe.buffer.size": DEDUPE_BUFFER}
-    wall, told = [], []
+    wall, cleaner_seconds = [], []
     with running_broker(directory, kafka_jars(os.environ), JVM, properties) as broker:
         client = KafkaClient(broker.address)
         for number in range(repetitions + 1):
             say(f"Kafka's cleaner, {number} of {repetitions}: {shape.text}")
             repetition = Repetition(broker, client, shape, f"{shape.topic}_{number}")
             repetition.fill(files)
-            seconds, stories = repetition.clean()
+            seconds, reports = repetition.clean()
             wall.append(seconds)
-            told.append(sum(story.seconds for story in stories))
+            cleaner_seconds.append(sum(report.seconds for report in reports))
             client.delete(repetition.topic)
     shutil.rmtree(directory)
-    return Cleaned(Times.of(wall), Times.of(told))
+    return Cleaned(Times.of(wall), Times.of(cleaner_seconds))
 
 
 class Repetition:
@@ -114,11 +114,11 @@ class Repetition:
         self._produce(files, split, self._shape.per_log)
         self._roll()
 
-    def clean(self) -> tuple[float, list[Story]]:
+    def clean(self) -> tuple[float, list[CleaningReport]]:
         """Seconds from lowering the ratio until all checkpoints are at the active segments. Raises BenchmarkError."""
         logs = range(self._shape.partitions)
         ends = {p: self._broker.segment_bases(self.topic, p)[-1] for p in logs}
-        before = len(self._stories())
+        before = len(self._reports())
         began = time.perf_counter()
         self._client.alter(self.topic, LET_GO)
         while self._broker.checkpoints(self.topic) != ends:
@@ -126,26 +126,26 @@ class Repetition:
                 raise BenchmarkError(f"the cleaner is at {self._broker.checkpoints(self.topic)}, expected {ends}")
             time.sleep(0.02)
         seconds = time.perf_counter() - began
-        return seconds, self._told(before)
+        return seconds, self._checked_reports(before)
 
-    def _told(self, before: int) -> list[Story]:
+    def _checked_reports(self, before: int) -> list[CleaningReport]:
         """What the broker says of this cleaning, checked once the clean part and the updates are there."""
         time.sleep(1)
-        stories = self._stories()[before:]
+        reports = self._reports()[before:]
         if self._rolls == self._rolls_of_all:
             # the records that rolled earlier segments have keys of their own, and stay
             extra = (self._rolls - 1) * self._shape.partitions
-            left = {s.partition: s.messages for s in stories}  # the last one of each log
+            left = {s.partition: s.messages for s in reports}  # the last one of each log
             require_records(sum(left.values()), self._shape.survivors + extra, "Kafka's cleaner")
-        return stories
+        return reports
 
     @property
     def _rolls_of_all(self) -> int:
         return 1 if self._shape.first_clean else 2
 
-    def _stories(self) -> list[Story]:
-        found = STORY.findall(self._broker.output.read_text(errors="replace"))
-        return [Story(int(m[1]), _number(m[5]), int(_number(m[6]))) for m in found if m[0] == self.topic]
+    def _reports(self) -> list[CleaningReport]:
+        matches = CLEANED_LINE.findall(self._broker.output.read_text(errors="replace"))
+        return [CleaningReport(int(m[1]), _number(m[5]), int(_number(m[6]))) for m in matches if m[0] == self.topic]
 
     def _produce(self, files: list[str], first: int, end: int) -> None:
         """Records of offsets `[first, end)`, each to its log, in order."""
@@ -177,8 +177,8 @@ def _batches(files: list[str], first: int, end: int) -> Iterator[tuple[int, list
         for batch in ParquetFile(file).iter_batches(BATCH, columns=["partition", "offset", "key", "value"]):
             partition = batch.column("partition")[0].as_py()
             rows = zip(*(batch.column(name).to_pylist() for name in ("offset", "key", "value")), strict=True)
-            if wanted := [(FIRST_TIMESTAMP_MS + o, k, v) for o, k, v in rows if first <= o < end]:
-                yield partition, wanted
+            if batch_records := [(FIRST_TIMESTAMP_MS + o, k, v) for o, k, v in rows if first <= o < end]:
+                yield partition, batch_records
 
 
 def _send(producer: Any, topic: str, partition: int, batch: list[Sent]) -> None:

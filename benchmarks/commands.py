@@ -17,14 +17,14 @@ CLEANTAIL = ("-m", "cleantail.cli")
 NOTHING: dict[str, str] = {}
 
 
-def timed(lake: Lake, arguments: Sequence[str], more: Mapping[str, str] = NOTHING) -> float:
+def timed(lake: Lake, arguments: Sequence[str], extra_environment: Mapping[str, str] = NOTHING) -> float:
     """Seconds of `python ARGUMENTS` on the lake, from start to end. Raises BenchmarkError when it fails."""
     environment = {
         **os.environ,
         "CLEANTAIL_HOME": str(lake.home),
         "CLEANTAIL_JARS": str(spark_jars()),
         "PYTHONPATH": str(ROOT),
-        **more,
+        **extra_environment,
     }
     began = time.perf_counter()
     done = subprocess.run(

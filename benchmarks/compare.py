@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from benchmarks import our_round as ours
-from benchmarks.alone import alone
+from benchmarks.alone import in_fresh_process
 from benchmarks.cleaner import measure_cleaner
 from benchmarks.dataset import Shape
-from benchmarks.duck import JOIN, PLANS, measure_duck
+from benchmarks.duck import JOIN, PLANS, measure_duckdb
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.our_round import measure_round
@@ -64,11 +64,11 @@ def compared(name: str, shape: Shape, options: Options) -> Table:
 def _measured(options: Options, shape: Shape) -> Iterator[Measured]:
     """Cleantail's stations and their sums first, then the others, each in a process of its own."""
     lake, times = options.lake, options.repetitions
-    seconds = alone(measure_round, lake, shape, times).seconds
+    seconds = in_fresh_process(measure_round, lake, shape, times).seconds
     scan, parts = seconds[ours.SCAN], {name: seconds[name] for name in (ours.ROUND, ours.CHECK, ours.PUBLISH)}
     yield Measured(shape, "key scan", scan)
-    for name, found in parts.items():
-        yield Measured(shape, f"Cleantail: {name}", found)
+    for name, part_times in parts.items():
+        yield Measured(shape, f"Cleantail: {name}", part_times)
     yield Measured(shape, "Cleantail: round + publish", parts[ours.ROUND] + parts[ours.PUBLISH])
     yield Measured(
         shape, "Cleantail: round + check + publish", parts[ours.ROUND] + parts[ours.CHECK] + parts[ours.PUBLISH]
@@ -77,9 +77,9 @@ def _measured(options: Options, shape: Shape) -> Iterator[Measured]:
 
 
 def _others(lake: Lake, shape: Shape, times: int) -> Iterator[Measured]:
-    cleaned = alone(measure_cleaner, lake, shape, times)
+    cleaned = in_fresh_process(measure_cleaner, lake, shape, times)
     yield Measured(shape, f"Kafka's cleaner, {lake.cores} threads", cleaned.wall)
-    yield Measured(shape, "Kafka's cleaner, its own seconds, all logs", cleaned.told)
+    yield Measured(shape, "Kafka's cleaner, its own seconds, all logs", cleaned.cleaner)
     plain = replace(lake, plain=True)
     names = {
         REWRITE: "Spark: row_number, INSERT OVERWRITE",
@@ -87,10 +87,10 @@ def _others(lake: Lake, shape: Shape, times: int) -> Iterator[Measured]:
         MERGE: "Iceberg: MERGE",
     }
     for how, name in names.items():
-        yield Measured(shape, name, alone(measure_rewrite, plain, shape, times, how))
-    duck = {plan: alone(measure_duck, lake, shape, times, plan) for plan in PLANS}
+        yield Measured(shape, name, in_fresh_process(measure_rewrite, plain, shape, times, how))
+    duck = {plan: in_fresh_process(measure_duckdb, lake, shape, times, plan) for plan in PLANS}
     fastest = min(duck, key=lambda plan: duck[plan].warm)
-    other = ", ".join(f"{plan} {found.warm:.2f} s" for plan, found in duck.items() if plan != fastest)
+    other = ", ".join(f"{plan} {plan_times.warm:.2f} s" for plan, plan_times in duck.items() if plan != fastest)
     yield Measured(shape, f"DuckDB: {'join' if fastest == JOIN else 'window'} to Parquet ({other})", duck[fastest])
 
 

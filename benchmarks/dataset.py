@@ -122,12 +122,14 @@ def build(lake: Lake, shape: Shape) -> Built:
     table.drop()
     table.ensure()
     fill(table, shape, 0, shape.keys_per_log)
-    known = int(table.load().currentSnapshot().sequenceNumber())
+    clean_sequence_number = int(table.load().currentSnapshot().sequenceNumber())
     fill(table, shape, shape.keys_per_log, shape.per_log)
     base = table.load().currentSnapshot()
     # a tag keeps the files from whatever expires snapshots
     table.load().manageSnapshots().createTag(BASE_TAG, base.snapshotId()).commit()
-    built = Built(shape.topic, int(base.snapshotId()), known, int(base.summary().get("total-files-size")))
+    built = Built(
+        shape.topic, int(base.snapshotId()), clean_sequence_number, int(base.summary().get("total-files-size"))
+    )
     note.write_text(json.dumps(asdict(built)))
     return built
 
@@ -144,9 +146,9 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
     state = PartitionState()
     if not shape.first_clean:
         end = shape.first_dirty_offset
-        horizons, known = (Horizon(end, HORIZON_MS),), built.known_sequence_number
+        horizons, sequence_number = (Horizon(end, HORIZON_MS),), built.known_sequence_number
         # proven by the round that cleaned it: a proof from nothing is for every seventh day
-        state = PartitionState(end, 0, end, horizons, known, proven_ms=NOW_MS)
+        state = PartitionState(end, 0, end, horizons, sequence_number, proven_ms=NOW_MS)
     return {f"{PROPERTY_PARTITION}{p}": state.as_json() for p in range(shape.partitions)}
 
 

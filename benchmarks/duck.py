@@ -25,7 +25,7 @@ PLANS = {
 }
 
 
-def measure_duck(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Times:
+def measure_duckdb(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Times:
     """Seconds of one plan, once cold and `repetitions` times warm. The data set must have been built.
 
     One file a log, no order within it asked for: the least that could replace the files.

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # comes with Airflow
 
-from benchmarks.alone import BenchmarkError, alone, say
+from benchmarks.alone import BenchmarkError, in_fresh_process, say
 from benchmarks.dataset import TOPIC_CONFIG, build
 from benchmarks.lake import Lake, spark_jars
 from benchmarks.options import Options
@@ -50,7 +50,7 @@ def run(options: Options) -> Table:
     lake = replace(options.lake, directory=options.lake.directory / "in_airflow")
     shutil.rmtree(lake.directory, ignore_errors=True)
     lake.directory.mkdir()
-    alone(build, lake, SMALL)
+    in_fresh_process(build, lake, SMALL)
     _keep(lake.home, lake.directory / "saved")
     _with_schedule(lake)
     runs = []
@@ -101,9 +101,9 @@ def _airflow(lake: Lake) -> Iterator[AirflowApi]:
 
 def _command(lake: Lake, *arguments: str) -> None:
     """bin/cleantail-airflow on the lake, with nothing of the caller's own Airflow."""
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "CLEANTAIL_"))}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "CLEANTAIL_"))}
     places = {"HOME": lake.home, "CONFIG": lake.config, "JARS": spark_jars()}
-    environment = own | {f"CLEANTAIL_{name}": str(place) for name, place in places.items()}
+    environment = environment | {f"CLEANTAIL_{name}": str(place) for name, place in places.items()}
     argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), *arguments]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -115,13 +115,13 @@ def _run(api: AirflowApi, run_id: str) -> dict[str, tuple[float, float]]:
     api.trigger(SMALL.topic, run_id)
     end = time.monotonic() + RUN_WITHIN_S
     while time.monotonic() < end:
-        found = api.run(SMALL.topic, run_id)
-        if found["state"] == "success":
+        run = api.run(SMALL.topic, run_id)
+        if run["state"] == "success":
             spans = {_name(task): _span(task) for task in api.tasks(SMALL.topic, run_id) if task["state"] == "success"}
-            begin, last = _span(found)
+            begin, last = _span(run)
             _require_all(spans)
             return {"": (0.0, last - begin)} | {n: (a - begin, b - begin) for n, (a, b) in spans.items()}
-        if found["state"] == "failed":
+        if run["state"] == "failed":
             raise BenchmarkError(f"the run {run_id} failed")
         time.sleep(0.5)
     raise BenchmarkError(f"the run {run_id} did not end within {RUN_WITHIN_S} s")

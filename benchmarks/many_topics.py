@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.alone import alone, say
+from benchmarks.alone import in_fresh_process, say
 from benchmarks.commands import cleantail, timed
 from benchmarks.dataset import NOW_MS, TOPIC_CONFIG, Shape, fill
 from benchmarks.lake import Lake
@@ -28,7 +28,7 @@ NOTES = (
 def run(options: Options) -> Table:
     lake = replace(options.lake, directory=options.lake.directory / f"many_{options.topics}")
     names = [f"topic_{number:04d}" for number in range(options.topics)]
-    alone(make_topics, lake, names)
+    in_fresh_process(make_topics, lake, names)
     one = _config_of_one(lake, names[-1])
     rows = []
     for name, work in _works(lake, names[-1]):
@@ -85,8 +85,8 @@ def _parse(lake: Lake, config: Path) -> tuple[float, float]:
     """Seconds of the process, and of the parse in it."""
     result, home = lake.directory / "parse.json", lake.directory / "airflow"
     home.mkdir(exist_ok=True)
-    more = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
-    seconds = timed(lake, ["-m", "benchmarks.dag_parse", str(result)], more)
+    environment = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
+    seconds = timed(lake, ["-m", "benchmarks.dag_parse", str(result)], environment)
     return seconds, json.loads(result.read_text())["seconds"]
 
 
@@ -94,8 +94,8 @@ def _pages(lake: Lake, config: Path) -> dict[str, float]:
     """Seconds of the pages in a fresh process."""
     result = lake.directory / "pages.json"
     timed(lake, ["-m", "benchmarks.page_load", str(result)], {"CLEANTAIL_CONFIG": str(config)})
-    found: dict[str, float] = json.loads(result.read_text())
-    return found
+    seconds: dict[str, float] = json.loads(result.read_text())
+    return seconds
 
 
 def _row(name: str, options: Options, work: Callable[[Path], float], one: Path) -> tuple[Value, ...]:

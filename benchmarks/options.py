@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.alone import alone
+from benchmarks.alone import in_fresh_process
 from benchmarks.dataset import Shape, forget
 from benchmarks.lake import Lake
 
@@ -22,7 +22,7 @@ class Options:
     def forget(self, shape: Shape) -> None:
         """Gives the space back, where nobody asked to keep it."""
         if not self.keep:
-            alone(forget, self.lake, shape)
+            in_fresh_process(forget, self.lake, shape)
 
     @property
     def text(self) -> str:

@@ -19,7 +19,7 @@ SCAN, EVALUATE, ROUND, CHECK, PUBLISH = "scan", "evaluate", "round", "check", "p
 
 
 @dataclass(frozen=True, slots=True)
-class OurRound:
+class CleantailRound:
     """Seconds by station, and what the last repetition cost in bytes."""
 
     seconds: dict[str, Times]
@@ -30,7 +30,7 @@ class OurRound:
     peak_memory_bytes: int
 
 
-def measure_round(lake: Lake, shape: Shape, repetitions: int) -> OurRound:
+def measure_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
     """Scan, evaluate, round, check and publish, once cold and `repetitions` times warm; makes the data set if need be.
 
     Great Expectations is imported before: what starting costs is measured by the benchmark `startup`.
@@ -47,7 +47,7 @@ def measure_round(lake: Lake, shape: Shape, repetitions: int) -> OurRound:
         written = files.now(table)
         require_records(live_records(lake, shape.topic), shape.survivors, "our round")
     reset(table, shape, built)
-    return OurRound(
+    return CleantailRound(
         {name: Times.of(seconds) for name, seconds in watch.seconds.items()},
         costs[0],
         costs[1],

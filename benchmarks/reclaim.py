@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.alone import Stopwatch, alone, require_records, say
+from benchmarks.alone import Stopwatch, in_fresh_process, require_records, say
 from benchmarks.dataset import Shape, build, reset
 from benchmarks.duck import data_files
 from benchmarks.lake import Lake
@@ -45,7 +45,7 @@ class Rewriting:
 def run(options: Options) -> Table:
     rows: list[tuple[Value, ...]] = []
     for shape in (Shape(options.records, 0.2), Shape(options.records, 0.5, first_clean=True)):
-        rows += _rows(shape, alone(measure_reclaim, options.lake, shape, options.repetitions))
+        rows += _rows(shape, in_fresh_process(measure_reclaim, options.lake, shape, options.repetitions))
         options.forget(shape)
     return Table(
         "reclaim", "Rewriting files without their deleted records", COLUMNS, tuple(rows), (*NOTES, options.text)
@@ -93,10 +93,10 @@ def _head(table: TopicTable) -> int:
     return int(table.load().currentSnapshot().snapshotId())
 
 
-def _rows(shape: Shape, found: Rewriting) -> list[tuple[Value, ...]]:
+def _rows(shape: Shape, rewriting: Rewriting) -> list[tuple[Value, ...]]:
     kind = "after a first clean, half left" if shape.first_clean else "after a steady round, 80 % left"
-    base = found.seconds[COPY_FILES].warm
+    base = rewriting.seconds[COPY_FILES].warm
     return [
-        (kind, name, t.cold, t.warm, t.spread, found.bytes / t.warm, ratio(t.warm, base))
-        for name, t in found.seconds.items()
+        (kind, name, t.cold, t.warm, t.spread, rewriting.bytes / t.warm, ratio(t.warm, base))
+        for name, t in rewriting.seconds.items()
     ]

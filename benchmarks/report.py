@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table as Shown
+from rich.table import Table as RichTable
 
 from benchmarks.machine import machine, versions
 
@@ -107,23 +107,23 @@ def _size(size: float) -> str:
 
 
 def print_table(console: Console, table: Table) -> None:
-    made = Shown(title=table.title)
+    printed = RichTable(title=table.title)
     for column in table.columns:
-        made.add_column(column.name, justify="left" if column.kind == "text" else "right", overflow="fold")
+        printed.add_column(column.name, justify="left" if column.kind == "text" else "right", overflow="fold")
     for row in table.texts():
-        made.add_row(*row)
-    console.print(made)
+        printed.add_row(*row)
+    console.print(printed)
     for note in table.notes:
         console.print(f"- {note}", markup=False, soft_wrap=True)
 
 
-def markdown(table: Table, surroundings: Mapping[str, str]) -> str:
+def markdown(table: Table, environment: Mapping[str, str]) -> str:
     """The table with its notes and where it was measured."""
     names = [column.name for column in table.columns]
     rule = ["---" if column.kind == "text" else "---:" for column in table.columns]
     lines = [f"# {table.title}", "", *(_line(row) for row in (names, rule, *table.texts())), ""]
     lines += [f"- {note}" for note in table.notes]
-    lines += ["", "Measured on:", "", *(f"- {name}: {text}" for name, text in surroundings.items())]
+    lines += ["", "Measured on:", "", *(f"- {name}: {text}" for name, text in environment.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -131,7 +131,7 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def as_json(table: Table, surroundings: Mapping[str, str]) -> dict[str, Any]:
+def as_json(table: Table, environment: Mapping[str, str]) -> dict[str, Any]:
     """The same for machines: values as measured, by column name."""
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
@@ -142,15 +142,15 @@ def as_json(table: Table, surroundings: Mapping[str, str]) -> dict[str, Any]:
         "kinds": kinds,
         "rows": rows,
         "notes": list(table.notes),
-        "measured_on": dict(surroundings),
+        "measured_on": dict(environment),
     }
 
 
 def write_results(table: Table, directory: Path = RESULTS) -> list[Path]:
     """`NAME.md` and `NAME.json`; what was there is replaced."""
-    surroundings = machine() | versions()
+    environment = machine() | versions()
     directory.mkdir(parents=True, exist_ok=True)
     page, data = directory / f"{table.name}.md", directory / f"{table.name}.json"
-    page.write_text(markdown(table, surroundings))
-    data.write_text(json.dumps(as_json(table, surroundings), indent=1) + "\n")
+    page.write_text(markdown(table, environment))
+    data.write_text(json.dumps(as_json(table, environment), indent=1) + "\n")
     return [page, data]

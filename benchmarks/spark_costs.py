@@ -64,8 +64,8 @@ class Meter:
     def _stages(self, context: Any) -> list[Any]:
         """Without details, summaries and quantiles."""
         none = context._gateway.new_array(context._jvm.double, 0)
-        found = context._jsc.sc().statusStore().stageList(None, False, False, none, context._jvm.java.util.ArrayList())
-        return [found.apply(i) for i in range(found.size())]
+        stages = context._jsc.sc().statusStore().stageList(None, False, False, none, context._jvm.java.util.ArrayList())
+        return [stages.apply(i) for i in range(stages.size())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class NewFiles:
 
 def _number(file: str, name: str) -> int:
     """What a line `name: number` of a file under /proc says; 0 where there is none."""
-    found = re.search(rf"^{name}:\s+(\d+)", Path(file).read_text(), re.MULTILINE)
-    return int(found[1]) if found else 0
+    match = re.search(rf"^{name}:\s+(\d+)", Path(file).read_text(), re.MULTILINE)
+    return int(match[1]) if match else 0
 
 
 def _bytes_under(directory: Path) -> int:

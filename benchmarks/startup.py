@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from benchmarks.alone import alone, say
+from benchmarks.alone import in_fresh_process, say
 from benchmarks.commands import cleantail, timed
 from benchmarks.dataset import NOW_MS, Shape, build
 from benchmarks.lake import Lake
@@ -36,7 +36,7 @@ def run(options: Options) -> Table:
     lake = replace(options.lake, directory=options.lake.directory / "startup")
     shutil.rmtree(lake.directory, ignore_errors=True)  # a run that was killed has left it compacted
     lake.directory.mkdir()
-    alone(build, lake, SMALL)
+    in_fresh_process(build, lake, SMALL)
     again = _saved(lake)
     whole, watched, plan = [], [], []
     for number in range(options.repetitions + 1):

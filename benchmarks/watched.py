@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-STATIONS = {
+STEPS = {
     "cleantail.lake.runs.evaluate": "evaluate_topic",
     "pyspark.java_gateway": "launch_gateway",
     "spark_jobs.iceberg.session": "start_session",
@@ -61,7 +61,7 @@ class Finder(MetaPathFinder):
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._left = {*STATIONS, *IMPORTS}
+        self._left = {*STEPS, *IMPORTS}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -81,7 +81,7 @@ class Finder(MetaPathFinder):
 
         def run(module: ModuleType) -> None:
             timed(module)
-            if function := STATIONS.get(name):
+            if function := STEPS.get(name):
                 setattr(module, function, self._watch.watched(function, getattr(module, function)))
 
         return run

@@ -96,7 +96,7 @@ class ConfigError(CleantailError):
         return self.problems[0].nearest
 
     @property
-    def places(self) -> list[str]:
+    def locations(self) -> list[str]:
         """File, line and key of each problem, without what is in them: for those who may not see the file."""
         return [self._line(problem, problem.key or "the whole file") for problem in self.problems]
 
@@ -126,12 +126,12 @@ class BadLineError(CleantailError):
 class ContradictionError(CleantailError):
     """Two different records at one (partition, offset), of which ingestion would append one; nothing was appended.
 
-    `found` has one Contradiction (cleantail.log.contradictions) a log; the message has neither keys nor values.
+    `contradictions` has one Contradiction (cleantail.log.contradictions) a log; the message has neither keys nor values.
     """
 
-    def __init__(self, message: str, found: Sequence[object]) -> None:
+    def __init__(self, message: str, contradictions: Sequence[object]) -> None:
         super().__init__(message)
-        self.found = tuple(found)
+        self.contradictions = tuple(contradictions)
 
 
 class TableError(CleantailError):

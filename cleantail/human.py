@@ -84,7 +84,7 @@ def ago(at_ms: int, now_ms: int) -> str:
     return f"{duration(away_ms)} ago" if away_ms > 0 else f"in {duration(-away_ms)}"
 
 
-def in_words(reason: str) -> str:
+def readable_reason(reason: str) -> str:
     """A decision's reason with its milliseconds as moments (UTC) and durations."""
     text = _MOMENT.sub(lambda m: f"{m[1]} {instant(int(m[2]))} UTC", reason)
     text = _DURATION.sub(lambda m: duration(int(m[1])), text)

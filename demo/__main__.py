@@ -21,23 +21,23 @@ from demo.home import CONFIG, DemoError, Home, free_port
 from demo.inputs import Expected, make_inputs
 from demo.proof import prove
 from demo.rounds import Scheduler
-from demo.story import tell
-from demo.summary import all_holds, print_places, print_summary
+from demo.story import run_topics
+from demo.summary import all_holds, print_locations, print_summary
 
 PIPE_WIDTH = 150
 HOW_TO_STOP = "stop it with: .venv/bin/python -m demo down"
 
 
 def main(argv: list[str]) -> int:
-    given = _parse_args(argv)
+    arguments = _parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     signal.signal(signal.SIGTERM, _end)
     home = Home.of(os.environ)
     try:
-        if given.command in ("up", "down"):
-            console.print(_switch(home, given.command), markup=False, soft_wrap=True)
+        if arguments.command in ("up", "down"):
+            console.print(_switch(home, arguments.command), markup=False, soft_wrap=True)
             return 0
-        return _demonstrate(console, home, given.repository, given.keep)
+        return _demonstrate(console, home, arguments.repository, arguments.keep)
     except (DemoError, CleantailError, OSError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         return 1
@@ -77,8 +77,10 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
     started = time.monotonic()
     inputs = make_inputs(repository, int(time.time() * 1000))
     home.make_afresh()
-    for given in (expected.given for expected in inputs):
-        console.print(f"{given.topic:<18}{len(given.records):>7,} records  {given.origin}", markup=False)
+    for topic_input in (expected.input for expected in inputs):
+        console.print(
+            f"{topic_input.topic:<18}{len(topic_input.records):>7,} records  {topic_input.origin}", markup=False
+        )
     holds = _with_airflow(console, home, inputs, keep, started)
     verdict = "everything as claimed" if holds else "[bold red]NOT as claimed[/bold red]"
     console.print(f"\n{time.monotonic() - started:.0f} s in all; {verdict}")
@@ -114,11 +116,11 @@ def _run(console: Console, home: Home, inputs: list[Expected], started: float) -
     home.airflow("up", "--port", str(port))
     scheduler = Scheduler(AirflowApi(port, home.password), console, started)
     scheduler.say(f"Airflow is up: http://127.0.0.1:{port}  user: admin  password: in {home.passwords}")
-    told = tell(scheduler, home, platform, inputs)
+    results = run_topics(scheduler, home, platform, inputs)
     now_ms = int(time.time() * 1000)
-    proofs = [prove(topic, platform, now_ms) for topic in told]
+    proofs = [prove(topic, platform, now_ms) for topic in results]
     print_summary(console, proofs)
-    print_places(console, home, [proof.topic for proof in proofs])
+    print_locations(console, home, [proof.topic for proof in proofs])
     return all_holds(proofs)
 
 

@@ -26,10 +26,10 @@ class AirflowApi:
         self.token = ""
         self.token = self._call("/auth/token", login)["access_token"]
 
-    def wait_for_dag(self, dag_id: str, given_up: Callable[[], bool]) -> None:
+    def wait_for_dag(self, dag_id: str, is_stopped: Callable[[], bool]) -> None:
         """The DAG processor finds the files some seconds after the start. Raises DemoError."""
         end = time.monotonic() + DAG_THERE_WITHIN_S
-        while time.monotonic() < end and not given_up():
+        while time.monotonic() < end and not is_stopped():
             try:
                 self._call(f"/api/v2/dags/{quote(dag_id)}")
                 return
@@ -42,8 +42,8 @@ class AirflowApi:
         raise DemoError(f"Airflow has no DAG {dag_id} after {DAG_THERE_WITHIN_S} s")
 
     def import_errors(self) -> list[str]:
-        found = self._call("/api/v2/importErrors")["import_errors"]
-        return [f"{error['filename']}: {error['stack_trace']}" for error in found]
+        errors = self._call("/api/v2/importErrors")["import_errors"]
+        return [f"{error['filename']}: {error['stack_trace']}" for error in errors]
 
     def trigger(self, dag_id: str, run_id: str) -> None:
         """A new run of that name."""
@@ -60,8 +60,8 @@ class AirflowApi:
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
         """Task instances, each mapped one by itself."""
-        found: list[dict[str, Any]] = self._call(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
-        return found
+        tasks: list[dict[str, Any]] = self._call(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
+        return tasks
 
     def log(self, task: dict[str, Any]) -> list[str]:
         """The lines that a task logged at its last try, with the exception that it ended with."""

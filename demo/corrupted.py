@@ -27,11 +27,11 @@ class CorruptedRound:
     claims: dict[str, bool]
 
 
-def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, given: TopicInput) -> CorruptedRound:
+def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, topic: TopicInput) -> CorruptedRound:
     """Runs the damaged DAG, after the second batch was landed, and looks at what came of it."""
-    before = live_records(platform, given.topic)
-    ended = scheduler.run(f"{given.topic}-corrupted", "corrupted")
-    after = live_records(platform, given.topic)
+    before = live_records(platform, topic.topic)
+    ended = scheduler.run(f"{topic.topic}-corrupted", "corrupted")
+    after = live_records(platform, topic.topic)
     alerts = _alerts(home)
     failures = [failure for alert in alerts for failure in alert["failures"]]
     log = "\n".join(scheduler.api.log(ended.task("check_quality")))
@@ -43,7 +43,7 @@ def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, given: T
             f"its message names {RULE}": RULE in log,
             "the alert is in the file and names it too": any(f["expectation"] == RULE for f in failures),
             "main untouched: what it had and what was ingested, but for what is past retention": _same(
-                after, retained([*before, *given.batches[1]], log_starts(platform, given.topic))
+                after, retained([*before, *topic.batches[1]], log_starts(platform, topic.topic))
             ),
         },
     )

@@ -15,7 +15,14 @@ from pathlib import Path
 from demo.records import Change
 
 NO_MODE = b"000000"
-_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX")
+_LOCATION_VARIABLES = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_COMMON_DIR",
+    "GIT_PREFIX",
+)
 """Set inside git's hooks; they would win over the folder that is asked for."""
 
 
@@ -50,8 +57,8 @@ def changelog(repository: Path, head: str, now_ms: int) -> list[Change]:
 
 def first_parent_line(repository: Path, head: str) -> list[Commit]:
     """Oldest first: what the main branch was, merge by merge."""
-    wanted = ("rev-list", "--first-parent", "--reverse", "--format=%H %ct %at %P", head)
-    lines = _git(repository, *wanted).decode("ascii").splitlines()
+    arguments = ("rev-list", "--first-parent", "--reverse", "--format=%H %ct %at %P", head)
+    lines = _git(repository, *arguments).decode("ascii").splitlines()
     return [_commit(line.split()) for line in lines if not line.startswith("commit ")]
 
 
@@ -62,7 +69,7 @@ def _commit(fields: list[str]) -> Commit:
 
 def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes | None]]:
     """(commit, path, value) of each line "commit parent" given; a commit without a parent adds all its files."""
-    wanted = (
+    arguments = (
         "diff-tree",
         "--stdin",
         "-r",
@@ -73,7 +80,7 @@ def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes
         "--no-renames",
         "--ignore-submodules=none",
     )
-    parts = iter(_git(repository, *wanted, given=pairs).split(b"\0"))
+    parts = iter(_git(repository, *arguments, stdin=pairs).split(b"\0"))
     commit = ""
     for part in parts:
         if part.startswith(b":"):
@@ -94,14 +101,14 @@ def _value(mode: bytes, _kind: bytes, blob: bytes) -> bytes:
     return mode + b" " + blob
 
 
-def _git(repository: Path, *arguments: str, given: bytes | None = None) -> bytes:
-    environment = {name: value for name, value in os.environ.items() if name not in _PLACES}
+def _git(repository: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
+    environment = {name: value for name, value in os.environ.items() if name not in _LOCATION_VARIABLES}
     command = ["git", "--no-replace-objects", "-C", str(repository), *arguments]
     try:
-        done = subprocess.run(command, input=given, capture_output=True, env=environment, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, env=environment, check=False)
     except FileNotFoundError:
         raise NoHistoryError("git is not installed") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise NoHistoryError(said[0] if said else f"{repository} has no commit yet")
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise NoHistoryError(lines[0] if lines else f"{repository} has no commit yet")
     return done.stdout

@@ -20,7 +20,7 @@ Rank = Callable[[Record], tuple[object, int]]
 class Expected:
     """A topic's input with its end: key -> value of every key that is not deleted."""
 
-    given: TopicInput
+    input: TopicInput
     values: dict[bytes, bytes]
     proof: str
 
@@ -40,19 +40,21 @@ def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
 
 
 def _files(repository: Path | None, now_ms: int) -> Expected:
-    place = repository or ROOT
+    folder = repository or ROOT
     try:
-        head = head_of(place)
-        given = topic_input(
-            FILES, f"git history of {place.resolve()} up to {head[:12]}", changelog(place, head, now_ms), 3
+        head = head_of(folder)
+        topic = topic_input(
+            FILES, f"git history of {folder.resolve()} up to {head[:12]}", changelog(folder, head, now_ms), 3
         )
-        return Expected(given, tree(place, head), f"git ls-tree -r {head[:12]}")
+        return Expected(topic, tree(folder, head), f"git ls-tree -r {head[:12]}")
     except NoHistoryError as error:
         if repository:
             raise DemoError(f"{repository} has no history to show: {error}") from None
         origin = f"made, since there is no git history here ({error})"
-    made = topic_input(FILES, origin, file_changes(now_ms), 3)
-    return Expected(made, _winners(made.records, lambda r: (0, r.offset)), "latest version of each (no git here)")
+    generated = topic_input(FILES, origin, file_changes(now_ms), 3)
+    return Expected(
+        generated, _winners(generated.records, lambda r: (0, r.offset)), "latest version of each (no git here)"
+    )
 
 
 def _winners(records: Iterable[Record], rank: Rank) -> dict[bytes, bytes]:

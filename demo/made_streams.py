@@ -26,11 +26,11 @@ def customer_changes(now_ms: int, count: int = 12_000, customers: int = 1500, la
     arrival = [
         (version + (rng.randint(1, late_by) if rng.random() < 1 / 6 else 0), version) for version in range(count)
     ]
-    made = [
+    changes = [
         _customer_change(rng, rng.randrange(customers), version, now_ms - (count - version) * STEP_MS)
         for version in range(count)
     ]
-    return [made[version] for _, version in sorted(arrival)]
+    return [changes[version] for _, version in sorted(arrival)]
 
 
 def _customer_change(rng: random.Random, customer: int, version: int, at_ms: int) -> Change:
@@ -68,12 +68,12 @@ def file_changes(now_ms: int, count: int = 3000, files: int = 400) -> list[Chang
 
 
 def _file_changes(rng: random.Random, now_ms: int, count: int, files: int) -> Iterator[Change]:
-    there: set[int] = set()
+    existing: set[int] = set()
     for i in range(count):
         file = rng.randrange(files)
-        gone = file in there and rng.random() < 0.1
-        (there.discard if gone else there.add)(file)
+        deletes = file in existing and rng.random() < 0.1
+        (existing.discard if deletes else existing.add)(file)
         at_ms = now_ms - (count - i) * STEP_MS
         blob = hashlib.sha1(b"%d %d" % (file, i)).hexdigest()
-        value = None if gone else f"100644 {blob}".encode()
+        value = None if deletes else f"100644 {blob}".encode()
         yield Change(b"src/module_%03d.py" % file, value, at_ms, (("author_ts", b"%d" % at_ms),))

@@ -54,8 +54,8 @@ def in_logs(changes: Iterable[Change], partitions: int) -> list[Record]:
     records = []
     for change in changes:
         partition = zlib.crc32(change.key) % partitions
-        place = (partition, ends[partition], change.timestamp_ms, 0)
-        records.append(Record(*place, change.key, change.value, change.headers))
+        position = (partition, ends[partition], change.timestamp_ms, 0)
+        records.append(Record(*position, change.key, change.value, change.headers))
         ends[partition] += 1
     return records
 

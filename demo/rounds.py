@@ -67,14 +67,14 @@ class Scheduler:
         """Triggers the DAG and waits for the end. Raises DemoError when it takes too long or all stops."""
         run_id = name.replace(" ", "-")
         self.api.trigger(dag_id, run_id)
-        told: set[tuple[str, int, int, str]] = set()
+        printed: set[tuple[str, int, int, str]] = set()
         end = time.monotonic() + RUN_WITHIN_S
         while time.monotonic() < end:
             if self._stopped.wait(POLL_S):
                 raise DemoError(f"{dag_id}: given up")
             run = self.api.run(dag_id, run_id)
             tasks = self.api.tasks(dag_id, run_id)
-            self._tell(f"{dag_id:<26}{name:<11}", tasks, told)
+            self._print_new_states(f"{dag_id:<26}{name:<11}", tasks, printed)
             if run["state"] in ("success", "failed"):
                 return Round(dag_id, run["state"], _seconds(run), tuple(tasks))
         raise DemoError(f"{dag_id}: {name} did not end within {RUN_WITHIN_S} s")
@@ -88,11 +88,13 @@ class Scheduler:
         lines = "\n".join(self.api.log(first)[-LOG_LINES:])
         raise DemoError(f"{dag_id}: {first['task_id']} failed in {name}; the end of its log:\n{lines}")
 
-    def _tell(self, head: str, tasks: list[dict[str, Any]], told: set[tuple[str, int, int, str]]) -> None:
+    def _print_new_states(
+        self, head: str, tasks: list[dict[str, Any]], printed: set[tuple[str, int, int, str]]
+    ) -> None:
         for task in sorted(tasks, key=lambda task: task["end_date"] or ""):
-            known = (task["task_id"], task["map_index"], task["try_number"], task["state"])
-            if task["state"] in SHOWN and known not in told:
-                told.add(known)
+            state = (task["task_id"], task["map_index"], task["try_number"], task["state"])
+            if task["state"] in SHOWN and state not in printed:
+                printed.add(state)
                 seconds = f"{_seconds(task):5.1f} s"
                 self.say(f"{head}{task['task_id']:<19}{SHOWN[task['state']]}  {seconds}  {escape(_label(task))}")
 

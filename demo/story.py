@@ -22,7 +22,7 @@ CORRUPTED = SENSORS
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TopicResult:
     """A topic that went the whole way."""
 
     expected: Expected
@@ -30,9 +30,9 @@ class Told:
     corrupted: CorruptedRound | None
 
 
-def tell(scheduler: Scheduler, home: Home, platform: Platform, inputs: Sequence[Expected]) -> list[Told]:
+def run_topics(scheduler: Scheduler, home: Home, platform: Platform, inputs: Sequence[Expected]) -> list[TopicResult]:
     """All topics at once. Raises the first error; the others then give up."""
-    scheduler.wait_for([*(expected.given.topic for expected in inputs), f"{CORRUPTED}-corrupted"])
+    scheduler.wait_for([*(expected.input.topic for expected in inputs), f"{CORRUPTED}-corrupted"])
     with ThreadPoolExecutor(len(inputs)) as threads:
         try:
             futures = [threads.submit(_topic, scheduler, home, platform, expected) for expected in inputs]
@@ -45,17 +45,17 @@ def tell(scheduler: Scheduler, home: Home, platform: Platform, inputs: Sequence[
             scheduler.stop()
 
 
-def _topic(scheduler: Scheduler, home: Home, platform: Platform, expected: Expected) -> Told:
-    given = expected.given
-    _land(home, given, 0)
-    first = scheduler.run_green(given.topic, "round 1")
-    _land(home, given, 1)
-    corrupted = run_corrupted(scheduler, home, platform, given) if given.topic == CORRUPTED else None
-    second = scheduler.run_green(given.topic, "round 2")
-    return Told(expected, (first, second), corrupted)
+def _topic(scheduler: Scheduler, home: Home, platform: Platform, expected: Expected) -> TopicResult:
+    topic = expected.input
+    _land(home, topic, 0)
+    first = scheduler.run_green(topic.topic, "round 1")
+    _land(home, topic, 1)
+    corrupted = run_corrupted(scheduler, home, platform, topic) if topic.topic == CORRUPTED else None
+    second = scheduler.run_green(topic.topic, "round 2")
+    return TopicResult(expected, (first, second), corrupted)
 
 
-def _land(home: Home, given: TopicInput, batch: int) -> None:
-    if given.batches[batch]:
-        file = home.path / "landing" / given.topic / f"batch-{batch + 1}.jsonl.gz"
-        land(given.topic, given.batches[batch], file)
+def _land(home: Home, topic: TopicInput, batch: int) -> None:
+    if topic.batches[batch]:
+        file = home.path / "landing" / topic.topic / f"batch-{batch + 1}.jsonl.gz"
+        land(topic.topic, topic.batches[batch], file)

@@ -30,9 +30,9 @@ class Size:
 
     @classmethod
     def of(cls, records: Iterable[Record], live_bytes: int) -> Size:
-        found = list(records)
-        tombstones = sum(record.value is None for record in found)
-        return cls(len(found), len({record.key for record in found}), tombstones, live_bytes)
+        all_records = list(records)
+        tombstones = sum(record.value is None for record in all_records)
+        return cls(len(all_records), len({record.key for record in all_records}), tombstones, live_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from differential.archive import Archive, ArchiveError
 from differential.broker import ROOT, BrokerError, kafka_jars, running_broker
 from differential.families import CHANGELOG_TOPIC, FAMILIES, Plan, changelog_plan, random_plans
 from differential.kafka_client import KafkaClient
-from differential.observing import Observed, observe
+from differential.observing import BrokerRound, observe
 from differential.summary import print_summary
 from differential.trial import Trial, replay
 
@@ -35,20 +35,20 @@ SPARK = {
 
 
 def main(argv: list[str]) -> int:
-    given = _parse_args(argv)
+    arguments = _parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     signal.signal(signal.SIGTERM, _end)
     started = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="cleantail-differential-") as directory:
-            trials = _run(console, _plans(console, given), Path(directory))
+            trials = _run(console, _plans(console, arguments), Path(directory))
     except (BrokerError, ArchiveError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         console.print("interrupted")
         return 130
-    print_summary(console, trials, given.seed)
+    print_summary(console, trials, arguments.seed)
     return _verdict(console, trials, time.monotonic() - started)
 
 
@@ -70,22 +70,22 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _plans(console: Console, given: argparse.Namespace) -> list[Plan]:
+def _plans(console: Console, arguments: argparse.Namespace) -> list[Plan]:
     """The random histories and the changelog, or what was asked for of them."""
-    wanted = given.only or [*(family.name for family in FAMILIES), CHANGELOG_TOPIC]
-    families = [family for family in FAMILIES if family.name in wanted]
-    plans = random_plans(given.histories, given.seed, families) if families else []
-    if CHANGELOG_TOPIC in wanted and given.changelog.exists():
-        plans.append(changelog_plan(given.changelog))
-    elif CHANGELOG_TOPIC in wanted:
-        console.print(f"NOT compared: there is no changelog at {given.changelog}", markup=False, soft_wrap=True)
+    topics = arguments.only or [*(family.name for family in FAMILIES), CHANGELOG_TOPIC]
+    families = [family for family in FAMILIES if family.name in topics]
+    plans = random_plans(arguments.histories, arguments.seed, families) if families else []
+    if CHANGELOG_TOPIC in topics and arguments.changelog.exists():
+        plans.append(changelog_plan(arguments.changelog))
+    elif CHANGELOG_TOPIC in topics:
+        console.print(f"NOT compared: there is no changelog at {arguments.changelog}", markup=False, soft_wrap=True)
     return plans
 
 
 def _run(console: Console, plans: list[Plan], directory: Path) -> list[Trial]:
     """First the broker with all plans, then, when it has stopped, the engine."""
     observed = _observe(console, plans, directory)
-    config = _surroundings(directory)
+    config = _fresh_configuration(directory)
     archive = Archive(config)
     say = lambda text: console.print(f"  engine  {text}", style="dim", markup=False)  # noqa: E731
     try:
@@ -94,7 +94,7 @@ def _run(console: Console, plans: list[Plan], directory: Path) -> list[Trial]:
         _stop_spark()
 
 
-def _observe(console: Console, plans: list[Plan], directory: Path) -> list[list[Observed]]:
+def _observe(console: Console, plans: list[Plan], directory: Path) -> list[list[BrokerRound]]:
     console.print("starting the broker ...", style="dim")
     with running_broker(directory, kafka_jars(os.environ)) as broker:
         observed = []
@@ -105,7 +105,7 @@ def _observe(console: Console, plans: list[Plan], directory: Path) -> list[list[
     return observed
 
 
-def _surroundings(directory: Path) -> Path:
+def _fresh_configuration(directory: Path) -> Path:
     """A CLEANTAIL_HOME and a configuration of our own; only the jars are the caller's."""
     jars = os.environ.get("CLEANTAIL_JARS") or Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail") / "jars"
     for name in [name for name in os.environ if name.startswith("CLEANTAIL_")]:

@@ -68,8 +68,8 @@ class Broker:
 
     def cleanings(self, topic: str) -> list[Cleaning]:
         """Every cleaning of the topic's logs so far."""
-        found = CLEANED.findall(self.output.read_text(errors="replace"))
-        return [Cleaning(name, *map(int, numbers)) for name, *numbers in found if name == topic]
+        lines = CLEANED.findall(self.output.read_text(errors="replace"))
+        return [Cleaning(name, *map(int, numbers)) for name, *numbers in lines if name == topic]
 
 
 def kafka_jars(env: Mapping[str, str]) -> Path:
@@ -80,16 +80,16 @@ def kafka_jars(env: Mapping[str, str]) -> Path:
 
 @contextlib.contextmanager
 def running_broker(
-    directory: Path, jars: Path, jvm: Sequence[str] = JVM, more: Mapping[str, object] | None = None
+    directory: Path, jars: Path, jvm: Sequence[str] = JVM, extra_properties: Mapping[str, object] | None = None
 ) -> Iterator[Broker]:
     """Formats, starts, waits until it answers; stops it whatever happens. Raises BrokerError.
 
-    `more`: properties beside those of a broker for tests, or in their place.
+    `extra_properties`: properties beside those of a broker for tests, or in their place.
     """
     java = _java(jars, jvm)
     port, controller_port = free_port(), free_port()
     settings, output = directory / "server.properties", directory / "broker.log"
-    properties = _properties(directory / "logs", port, controller_port) | dict(more or {})
+    properties = _properties(directory / "logs", port, controller_port) | dict(extra_properties or {})
     settings.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     _format(java, settings)
     with output.open("wb") as log:
@@ -151,15 +151,15 @@ def _format(java: list[str], settings: Path) -> None:
 
 def _wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
     began = time.monotonic()
-    while "Kafka Server started" not in (said := output.read_text(errors="replace")):
+    while "Kafka Server started" not in (log := output.read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() - began > READY_WITHIN_S:
-            raise BrokerError(f"the broker did not come up:\n{said[-2000:]}")
+            raise BrokerError(f"the broker did not come up:\n{log[-2000:]}")
         time.sleep(0.1)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """The group is ours, made by start_new_session; a second Ctrl-C must not leave a JVM behind."""
-    with _deaf():
+    with _signals_ignored():
         _signal_group(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOPPED_WITHIN_S)
@@ -168,7 +168,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
+def _signals_ignored() -> Iterator[None]:
     """SIGINT and SIGTERM are ignored for the block."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -98,16 +98,16 @@ def _checkpoints(log: Log) -> list[Difference]:
 
 def _records(log: Log) -> list[Difference]:
     theirs, ours = {r.offset: r for r in log.broker}, {r.offset: r for r in log.archive}
-    found = [_difference(log, f"offset {offset} is there twice") for offset in _twice(log.archive)]
+    differences = [_difference(log, f"offset {offset} is there twice") for offset in _twice(log.archive)]
     for offset in sorted(theirs.keys() | ours.keys()):
         if offset not in theirs:
-            found.append(_difference(log, f"only the archive has {_shown(ours[offset])}"))
+            differences.append(_difference(log, f"only the archive has {_shown(ours[offset])}"))
         elif offset not in ours:
             record = theirs[offset]
-            found.append(_difference(log, f"only the broker has {_shown(record)}", explained(record, log)))
+            differences.append(_difference(log, f"only the broker has {_shown(record)}", explained(record, log)))
         elif theirs[offset] != ours[offset]:
-            found.append(_difference(log, f"the broker has {_shown(theirs[offset])}, we {_shown(ours[offset])}"))
-    return found
+            differences.append(_difference(log, f"the broker has {_shown(theirs[offset])}, we {_shown(ours[offset])}"))
+    return differences
 
 
 def _difference(log: Log, what: str, declared: Declared | None = None) -> Difference:

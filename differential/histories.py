@@ -128,15 +128,15 @@ def make_history(
     the active one always, since the archive's clock could not call an old segment active."""
     counts = [0 if n and rng.random() < shape.quiet else rng.randint(*shape.segments) for n in range(rounds)]
     old = rng.randrange(counts[0]) if lagging else 0
-    step, made = 0, []
+    step, history_rounds = 0, []
     for count in counts:
         segments = []
         for _ in range(count):
             start_ms = (OLD_MS if step < old else YOUNG_MS) + step * STEP_MS
             segments.append(_segment(rng, shape, start_ms, step >= old, transactional))
             step += 1
-        made.append(tuple(segments))
-    return History(shape.name, tuple(made))
+        history_rounds.append(tuple(segments))
+    return History(shape.name, tuple(history_rounds))
 
 
 def _segment(rng: random.Random, shape: Shape, start_ms: int, young: bool, transactional: bool) -> Segment:

@@ -20,7 +20,7 @@ Logs = dict[int, list[Record]]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class BrokerRound:
     """One round of one topic at the broker; everything by partition.
 
     `bounds` are the bases of the segments at which the cleaner may have to stop: the first young one, the active one.
@@ -35,7 +35,7 @@ class Observed:
     cleaned: frozenset[int]
 
 
-def observe(broker: Broker, client: KafkaClient, plan: Plan) -> list[Observed]:
+def observe(broker: Broker, client: KafkaClient, plan: Plan) -> list[BrokerRound]:
     """All rounds of a plan on a new topic. Raises BrokerError where the broker did not do what is compared."""
     fixed = {
         "cleanup.policy": "compact",
@@ -43,11 +43,11 @@ def observe(broker: Broker, client: KafkaClient, plan: Plan) -> list[Observed]:
         "message.timestamp.after.max.ms": (1 << 63) - 1,
     }
     client.create(plan.topic, len(plan.histories), fixed | HELD_BACK)
-    observer = Observer(broker, client, plan)
-    return [observer.round(number) for number in range(len(plan.family.configs))]
+    broker_topic = BrokerTopic(broker, client, plan)
+    return [broker_topic.round(number) for number in range(len(plan.family.configs))]
 
 
-class Observer:
+class BrokerTopic:
     """What is known of a topic between its rounds."""
 
     def __init__(self, broker: Broker, client: KafkaClient, plan: Plan) -> None:
@@ -57,7 +57,7 @@ class Observer:
         self._young: dict[int, int] = {}
         self._cleanings = 0
 
-    def round(self, number: int) -> Observed:
+    def round(self, number: int) -> BrokerRound:
         """Held back: produce, read what is new. Let go: clean, read what is left."""
         topic, family = self._plan.topic, self._plan.family
         configs = family.configs[number]
@@ -73,7 +73,7 @@ class Observer:
             time.sleep(configs[RETENTION] / 1000)  # so that the next round comes after the horizon
         left = self._client.read(topic, self._ends, committed=family.transactional)
         bounds = {p: tuple(sorted({self._young.get(p, 0), self._active(p)})) for p in self._ends}
-        return Observed(configs, appended, bounds, left, expected, cleaned)
+        return BrokerRound(configs, appended, bounds, left, expected, cleaned)
 
     def _append(self, segments: Mapping[int, tuple[Segment, ...]]) -> Logs:
         topic, family = self._plan.topic, self._plan.family
@@ -117,17 +117,17 @@ class Observer:
     def _wait_for(self, expected: Mapping[int, int]) -> None:
         """Until the checkpoints cover the dirty parts, and the cleaner has found nothing more to do after that."""
         topic, until = self._plan.topic, time.monotonic() + CLEANED_WITHIN_S
-        while (found := self._found()) != expected:
-            beyond = any(found[p] > expected[p] for p in expected)
+        while (checkpoints := self._current_checkpoints()) != expected:
+            beyond = any(checkpoints[p] > expected[p] for p in expected)
             if beyond or time.monotonic() > until:
-                wrong = {p: (found[p], expected[p]) for p in expected if found[p] != expected[p]}
+                wrong = {p: (checkpoints[p], expected[p]) for p in expected if checkpoints[p] != expected[p]}
                 raise BrokerError(f"{topic}: checkpoints (found, expected) by partition: {wrong}")
             time.sleep(0.1)
         time.sleep(SETTLED_S)
-        if self._found() != expected:
-            raise BrokerError(f"{topic}: the cleaner went on beyond the bounds: {self._found()}")
+        if self._current_checkpoints() != expected:
+            raise BrokerError(f"{topic}: the cleaner went on beyond the bounds: {self._current_checkpoints()}")
 
-    def _found(self) -> dict[int, int]:
+    def _current_checkpoints(self) -> dict[int, int]:
         return dict.fromkeys(self._ends, 0) | self._broker.checkpoints(self._plan.topic)
 
     def _cleaned_once(self, expected: Mapping[int, int]) -> frozenset[int]:
@@ -138,7 +138,7 @@ class Observer:
         every = self._broker.cleanings(self._plan.topic)
         done, self._cleanings = every[self._cleanings :], len(every)
         spans = sorted((c.partition, c.first_dirty_offset, c.end_offset) for c in done)
-        wanted = [(p, start, expected[p]) for p, start in self._checkpoints.items() if expected[p] > start]
-        if spans != wanted:
-            raise BrokerError(f"{self._plan.topic}: cleaned (partition, from, to) {spans}, expected {wanted}")
-        return frozenset(p for p, _, _ in wanted)
+        expected_spans = [(p, start, expected[p]) for p, start in self._checkpoints.items() if expected[p] > start]
+        if spans != expected_spans:
+            raise BrokerError(f"{self._plan.topic}: cleaned (partition, from, to) {spans}, expected {expected_spans}")
+        return frozenset(p for p, _, _ in expected_spans)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cleantail.adopt.adoption import ForeignTable, FoundLog
+from cleantail.adopt.adoption import ForeignLog, ForeignTable
 from cleantail.adopt.layouts import REQUIRED, Layout
 from cleantail.config.columns import PROPERTY_COLUMNS, Columns
 from cleantail.config.topic_table import OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES
@@ -32,7 +32,7 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
     kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
     properties = table.properties
     fields = [f"{f.transform}({schema.find_column_name(f.source_id)})" for f in spec.fields]
-    found = {
+    facts = {
         "table": ".".join(table.name()[-2:]),
         "sink": layout.sink,
         "format_version": table.metadata.format_version,
@@ -45,9 +45,9 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
         "deletes": _deletes(table),
         "wrong": tuple(_wrong(layout.paths, kinds)),
     }
-    if columns is None or found["wrong"] or found["deletes"]:
-        return ForeignTable(**found)
-    return ForeignTable(**(found | _records(table, layout, columns)))
+    if columns is None or facts["wrong"] or facts["deletes"]:
+        return ForeignTable(**facts)
+    return ForeignTable(**(facts | _records(table, layout, columns)))
 
 
 def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:
@@ -135,15 +135,15 @@ def _of_file(
         topics |= set(field_of(records, topic_path).unique().to_pylist()) - {None}
     partitions, values = partition.to_numpy(zero_copy_only=False), offset.to_numpy(zero_copy_only=False)
     logs = {int(p): values[partitions == p] for p in np.unique(partitions)}
-    return logs, all(bool(np.all(np.diff(found) > 0)) for found in logs.values())
+    return logs, all(bool(np.all(np.diff(offsets) > 0)) for offsets in logs.values())
 
 
-def _log(partition: int, parts: list[Any]) -> FoundLog:
+def _log(partition: int, parts: list[Any]) -> ForeignLog:
     import numpy as np
 
     offsets = np.concatenate(parts)
     count, distinct = len(offsets), len(np.unique(offsets))
-    return FoundLog(partition, count, int(offsets.min()), int(offsets.max()), count - distinct)
+    return ForeignLog(partition, count, int(offsets.min()), int(offsets.max()), count - distinct)
 
 
 def _has_bounds(table: Table, columns: Columns, file: Any) -> bool:
@@ -155,8 +155,8 @@ def _nulls(table: Table, path: str | None, files: Iterable[Any]) -> int | None:
     if path is None:
         return None
     counts = [null_count(table, file, path) for file in files]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    null_counts = [count for count in counts if count is not None]
+    return sum(null_counts) if len(null_counts) == len(counts) else None
 
 
 def _is_required(table: Table, path: str) -> bool:

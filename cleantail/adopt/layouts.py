@@ -32,12 +32,12 @@ class Layout:
     topic_path: str | None
 
 
-def guess_layout(names: Sequence[str], given: Mapping[str, str]) -> Layout:
-    """The layout of a table with these column paths. What is `given` counts before anything that is found."""
-    prefix = _prefix(names, given)
-    found: dict[str, str] = {}
+def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout:
+    """The layout of a table with these column paths. What is `named_paths` counts before anything that is found."""
+    prefix = _prefix(names, named_paths)
+    guessed: dict[str, str] = {}
     if prefix is not None:
-        wanted = {
+        candidates = {
             PARTITION: (f"{prefix}partition",),
             OFFSET: (f"{prefix}offset",),
             KEY: (f"{prefix}key", "key"),
@@ -45,20 +45,20 @@ def guess_layout(names: Sequence[str], given: Mapping[str, str]) -> Layout:
             HEADERS: (f"{prefix}headers", "headers"),
             **{name: tuple(f"{prefix}{n}" for n in choices) for name, choices in _NAMES.items()},
         }
-        hits = {name: [path for path in paths if path in names] for name, paths in wanted.items()}
-        found = {name: paths[0] for name, paths in hits.items() if paths}
+        hits = {name: [path for path in paths if path in names] for name, paths in candidates.items()}
+        guessed = {name: paths[0] for name, paths in hits.items() if paths}
     topic_path = f"{prefix}{TOPIC}" if prefix is not None and f"{prefix}{TOPIC}" in names else None
-    return Layout(_sink(prefix), found | dict(given), topic_path)
+    return Layout(_sink(prefix), guessed | dict(named_paths), topic_path)
 
 
-def _prefix(names: Sequence[str], given: Mapping[str, str]) -> str | None:
+def _prefix(names: Sequence[str], named_paths: Mapping[str, str]) -> str | None:
     """What stands before `offset` and `partition`; None where nothing or more than one thing does."""
-    if OFFSET in given:
-        return given[OFFSET][: -len(OFFSET)] if given[OFFSET].endswith(OFFSET) else None
-    found = {name[: -len(OFFSET)] for name in names if name.endswith(OFFSET)}
-    both = sorted(prefix for prefix in found if f"{prefix}{PARTITION}" in names)
-    known = [prefix for prefix in _SINKS if prefix in both]
-    return known[0] if known else both[0] if len(both) == 1 else None
+    if OFFSET in named_paths:
+        return named_paths[OFFSET][: -len(OFFSET)] if named_paths[OFFSET].endswith(OFFSET) else None
+    prefixes = {name[: -len(OFFSET)] for name in names if name.endswith(OFFSET)}
+    both = sorted(prefix for prefix in prefixes if f"{prefix}{PARTITION}" in names)
+    of_sinks = [prefix for prefix in _SINKS if prefix in both]
+    return of_sinks[0] if of_sinks else both[0] if len(both) == 1 else None
 
 
 def _sink(prefix: str | None) -> str:

@@ -13,17 +13,19 @@ from collections.abc import Mapping
 
 TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
 """What opens the metrics, in the environment of the API server."""
-_AIRFLOWS = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW")
+_AIRFLOW_PREFIXES = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW")
 """Settings (AIRFLOW__…, also by _CMD and _SECRET), AIRFLOW_CONN_…, AIRFLOW_VAR_…, passwords."""
-_NAMES_OF_THE_TASK = "AIRFLOW_CTX_"
+_TASK_IDENTITY_PREFIX = "AIRFLOW_CTX_"
 """Which task of which run it is: the evidence says so."""
 
 
 def of_driver(env: Mapping[str, str]) -> dict[str, str]:
     """The environment of a driver that a process with `env` starts."""
-    return {name: value for name, value in env.items() if not _is_airflows(name)}
+    return {name: value for name, value in env.items() if not _is_airflow_secret(name)}
 
 
-def _is_airflows(name: str) -> bool:
+def _is_airflow_secret(name: str) -> bool:
     upper = name.upper()
-    return name == TOKEN_VARIABLE or (upper.startswith(_AIRFLOWS) and not upper.startswith(_NAMES_OF_THE_TASK))
+    return name == TOKEN_VARIABLE or (
+        upper.startswith(_AIRFLOW_PREFIXES) and not upper.startswith(_TASK_IDENTITY_PREFIX)
+    )

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 
 from cleantail.errors import CleantailError
 
-OWNERS = 0o700
-OWN_FILE = 0o600
-OTHERS = 0o077
+OWNER_FOLDER_MODE = 0o700
+OWNER_FILE_MODE = 0o600
+GROUP_AND_OTHERS = 0o077
 """What group and others may do."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -26,7 +26,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 def make_home(home: Path) -> None:
     """The folder, for its owner alone where it was not there; what is above it as the system has it."""
     home.parent.mkdir(parents=True, exist_ok=True)
-    home.mkdir(mode=OWNERS, exist_ok=True)
+    home.mkdir(mode=OWNER_FOLDER_MODE, exist_ok=True)
 
 
 def make_folder(home: Path, *parts: str) -> Path:
@@ -44,7 +44,7 @@ def open_to_others(home: Path) -> str | None:
         mode = stat.S_IMODE(home.stat().st_mode)
     except OSError:
         return None
-    if not mode & OTHERS:
+    if not mode & GROUP_AND_OTHERS:
         return None
     return (
         f"CLEANTAIL_HOME {home} is open to others than its owner (mode {mode:04o}), and with it tables, landed files "
@@ -65,9 +65,9 @@ def append_line(home: Path, path: str, line: str) -> None:
     try:
         for folder in folders:
             opened.append(_entered(folder, opened[-1]))
-        opened.append(os.open(name, _APPEND, OWN_FILE, dir_fd=opened[-1]))
-        seen = os.fstat(opened[-1])
-        if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1:
+        opened.append(os.open(name, _APPEND, OWNER_FILE_MODE, dir_fd=opened[-1]))
+        status = os.fstat(opened[-1])
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise CleantailError(f"{home / path} is not an ordinary file of this name alone; nothing was written")
         os.write(opened[-1], f"{line}\n".encode())
     except OSError as e:
@@ -79,7 +79,7 @@ def append_line(home: Path, path: str, line: str) -> None:
 
 def _entered(folder: str, above: int) -> int:
     with contextlib.suppress(FileExistsError):
-        os.mkdir(folder, OWNERS, dir_fd=above)
+        os.mkdir(folder, OWNER_FOLDER_MODE, dir_fd=above)
     return os.open(folder, _FOLDER, dir_fd=above)
 
 

@@ -17,7 +17,7 @@ NO_TIMESTAMP_MS = -1
 class DataFile:
     """What the Iceberg manifests say of one data file of one log. Both offset bounds are inclusive.
 
-    A file of an adopted table that holds several logs is one of these for each. `place`: the Iceberg partition of an
+    A file of an adopted table that holds several logs is one of these for each. `iceberg_partition`: the Iceberg partition of an
     adopted table's file; files of two places cannot become one. `null_keys`: records without a key when it was written.
     """
 
@@ -33,7 +33,7 @@ class DataFile:
     null_values: int
     data_sequence_number: int
     snapshot_id: int
-    place: str = ""
+    iceberg_partition: str = ""
     null_keys: int = 0
 
     @property

@@ -48,14 +48,14 @@ class DigestCache:
         """What content_digest says of the file, with its errors; `clock_ms` is the real clock (Unix ms)."""
         before = file_state(file)
         path = os.fsencode(os.path.realpath(file))
-        if before is not None and (known := self._known(path, before)):
-            return known
+        if before is not None and (remembered := self._remembered(path, before)):
+            return remembered
         digest = content_digest(file, self._limits)
         if before is not None and before == file_state(file) and _changed_ms(file) + SETTLED_MS <= clock_ms:
             self._remember(path, before, digest)
         return digest
 
-    def _known(self, path: bytes, state: str) -> str | None:
+    def _remembered(self, path: bytes, state: str) -> str | None:
         rows = self._execute("SELECT sha256 FROM digests WHERE path = ? AND state = ?", (path, state))
         return str(rows[0][0]) if rows else None
 
@@ -71,8 +71,8 @@ class DigestCache:
         count = self._count()
         if count >= MOST_FILES:
             paths = [row[0] for row in self._execute("SELECT path FROM digests")]
-            gone = [path for path in paths if isinstance(path, bytes) and not os.path.exists(path)]
-            for path in gone:
+            deleted_paths = [path for path in paths if isinstance(path, bytes) and not os.path.exists(path)]
+            for path in deleted_paths:
                 self._execute("DELETE FROM digests WHERE path = ?", (path,))
             count = self._count()
         return MOST_FILES - count
@@ -111,5 +111,5 @@ def _opened(file: Path) -> sqlite3.Connection | None:
 
 
 def _changed_ms(file: Path) -> int:
-    found = file.stat()
-    return max(found.st_mtime_ns, found.st_ctime_ns) // 1_000_000
+    status = file.stat()
+    return max(status.st_mtime_ns, status.st_ctime_ns) // 1_000_000

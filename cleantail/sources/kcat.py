@@ -96,7 +96,7 @@ def parse_line(
     """
     if problem := line_problem(line, limits):
         raise ValueError(problem)
-    fields = _object(line)
+    fields = _json_object(line)
     _require_topic(fields, topic)
     timestamp_ms = _integer(fields, "ts", -1, TIMESTAMP_MAX_MS, default=-1)
     return Record(
@@ -110,9 +110,9 @@ def parse_line(
     )
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _json_object(line: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_once)
+        fields = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_without_repeated_names)
     except RecursionError:
         raise ValueError("nested too deeply: a record is an object, of which only the headers are a list") from None
     except json.JSONDecodeError as e:
@@ -147,7 +147,7 @@ def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
     )
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose names occur once: of two offsets nobody knows which is meant."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
@@ -163,11 +163,11 @@ def _integer(fields: dict[str, Any], name: str, low: int, high: int, default: in
     if value is None:
         raise ValueError(f'"{name}" is missing: an integer from {low} to {high}')
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f'"{name}" is {_place(value)}: an integer from {low} to {high} is allowed')
+        raise ValueError(f'"{name}" is {_number_or_kind(value)}: an integer from {low} to {high} is allowed')
     return value
 
 
-def _place(value: object) -> str:
+def _number_or_kind(value: object) -> str:
     """An offset, a partition or a time that is out of bounds says by how much; what is none of them is not shown."""
     return str(value) if type(value) is int and abs(value) <= 10 * LONG_MAX else _kind(value)
 

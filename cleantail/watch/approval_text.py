@@ -21,10 +21,10 @@ FENCE = "```"
 
 def subject(checked: Mapping[str, Any]) -> str:
     """One line: what would go, of which topic."""
-    gone = sum(removed(m) for m in _green(checked))
+    removed_records = sum(removed(m) for m in _green(checked))
     what = "tombstones" if checked["kind"] == "expire" else "records"
-    logs = len(_green(checked))
-    return f"{checked['topic']}: {gone} {what} would go from {logs} {'partition' if logs == 1 else 'partitions'}"
+    logs = counted(len(_green(checked)), "partition")
+    return f"{checked['topic']}: {removed_records} {what} would go from {logs}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ def _deadline(question: Question) -> str:
 
 def _links(question: Question) -> str:
     """Our own addresses, of names that a configured topic may have: nothing in them is data."""
-    places = f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
-    return f"{places} · `{question.shown}`" if question.shown else places
+    links = f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
+    return f"{links} · `{question.shown}`" if question.shown else links
 
 
 def _fenced(lines: Sequence[str]) -> str:
@@ -116,13 +116,13 @@ def sample_lines(sample: Sequence[Mapping[str, Any]], records: Records = NO_RECO
 
 
 def _record_lines(going: Mapping[str, Any], records: Records) -> list[str]:
-    place = f"partition {going['partition']}, offset {going['offset']} goes"
+    text = f"partition {going['partition']}, offset {going['offset']} goes"
     if "kept_offset" in going:  # a round that waits since an earlier version does not say it
         kept = going["kept_offset"]
-        place += f"; offset {kept} of the same key stays" if kept is not None else "; nothing of its key stays"
+        text += f"; offset {kept} of the same key stays" if kept is not None else "; nothing of its key stays"
     record = records.get((going["partition"], going["offset"]))
     pieces = [f"key   {record.key}", f"value {record.value}"] if record else []
-    return [place, *(f"{indent}{line}" for piece in pieces for indent, line in _wrapped(piece))]
+    return [text, *(f"{indent}{line}" for piece in pieces for indent, line in _wrapped(piece))]
 
 
 def _wrapped(text: str) -> Iterator[tuple[str, str]]:

@@ -66,7 +66,7 @@ class DagState:
         return self.paused or not self.exists
 
 
-def failed_words(dag: DagState, now_ms: int) -> str:
+def failure_text(dag: DagState, now_ms: int) -> str:
     """`its last run failed 3 min ago in task evaluate`; empty where it did not."""
     if not dag.failed or dag.last is None:
         return ""
@@ -78,7 +78,7 @@ def failed_words(dag: DagState, now_ms: int) -> str:
     return f"its last run failed{when}{where}"
 
 
-def still_words(dag: DagState) -> str:
+def standstill_text(dag: DagState) -> str:
     """Why no run begins by itself; empty where one does."""
     if not dag.exists:
         return "Airflow has no DAG of it"

@@ -59,24 +59,24 @@ class EvidenceTotals:
     def _refresh(self) -> None:
         try:
             table = self._load()
-            found = _data_files(table, self._manifests) if table is not None else {}
-            files = frozenset(path for paths in found.values() for path in paths)
+            manifests = _data_files(table, self._manifests) if table is not None else {}
+            files = frozenset(path for paths in manifests.values() for path in paths)
             rewritten = bool(self._files - files)
             before: Totals = Counter() if rewritten or self._totals is None else self._totals
             new = files if rewritten else files - self._files
             self._totals = before + _totals(table, sorted(new)) if table is not None else Counter()
-            self._manifests, self._files = found, files
+            self._manifests, self._files = manifests, files
         except Exception as error:  # the last totals stay; the next call tries again
             logger.warning("evidence was not read: %s: %s", type(error).__name__, error)
             with self._lock:
                 self._read = None
 
 
-def _data_files(table: Table, known: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def _data_files(table: Table, earlier: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Manifest -> its live data files. A manifest never changes, so a known one is not opened again."""
     snapshot = table.current_snapshot()
     manifests = snapshot.manifests(table.io) if snapshot else []
-    return {m.manifest_path: known.get(m.manifest_path) or _entries(table, m) for m in manifests}
+    return {m.manifest_path: earlier.get(m.manifest_path) or _entries(table, m) for m in manifests}
 
 
 def _entries(table: Table, manifest: ManifestFile) -> tuple[str, ...]:
@@ -94,6 +94,6 @@ def _totals(table: Table, paths: Iterable[str]) -> Totals:
 
     totals: Totals = Counter()
     with ThreadPoolExecutor(READERS) as pool:
-        for found in pool.map(read, paths):
-            totals.update(found)
+        for file_totals in pool.map(read, paths):
+            totals.update(file_totals)
     return totals

@@ -24,11 +24,11 @@ Totals = Counter[tuple[Metric, tuple[str, ...]]]
 
 def log_samples(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> list[Sample]:
     """The gauges of a topic and of each of its logs. Of one that does not compact, none that says how dirty it is."""
-    found = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
+    samples = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
     held = [log for log in logs if log.state.quarantine]
-    found.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
-    found.append(Sample(m.UNCLEANABLE_BYTES, (topic,), sum(log.cleanable_bytes for log in held)))
-    return [*found, *_dirtiness(topic, logs, configs, now_ms)] if configs.compacts else found
+    samples.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
+    samples.append(Sample(m.UNCLEANABLE_BYTES, (topic,), sum(log.cleanable_bytes for log in held)))
+    return [*samples, *_dirtiness(topic, logs, configs, now_ms)] if configs.compacts else samples
 
 
 def _of_log(topic: str, log: LogState, now_ms: int) -> Iterator[Sample]:
@@ -134,8 +134,8 @@ def job_samples(job: str, topic: str, result: Mapping[str, Any]) -> list[Sample]
 
     `result` is the job's; one that failed before it had anything to tell is empty.
     """
-    found = _AFTER.get(job, _nothing)(topic, result)
-    return found if isinstance(found, list) else total_samples(found)
+    samples = _AFTER.get(job, _nothing)(topic, result)
+    return samples if isinstance(samples, list) else total_samples(samples)
 
 
 def _nothing(topic: str, result: Mapping[str, Any]) -> list[Sample]:

@@ -44,7 +44,7 @@ MOST_EVIDENCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedTable:
     """A topic's table as it was read: its facts (None where there is no table), sizes by snapshot, the rounds that can
     be undone, newest first, and those that rollbacks have undone (Unix ms, names); or the error."""
 
@@ -65,11 +65,11 @@ class MetadataCache:
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="cleantail-metadata")
         self._catalog: Catalog | None = None
         self._locations: tuple[float, dict[str, str]] = (float("-inf"), {})
-        self._tables: dict[str, tuple[str, float, Future[Observed]]] = {}
+        self._tables: dict[str, tuple[str, float, Future[ObservedTable]]] = {}
         self._evidence: dict[tuple[str, str], list[Round]] = {}
         self._totals = EvidenceTotals(lambda: _load_or_none(self._open(), self._evidence_name))
 
-    def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, Observed | None]:
+    def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, ObservedTable | None]:
         """Topic name -> what its table says, None for those that `within_s` was too short for. Raises OutsideError
         where the catalog cannot be reached."""
         locations = self._current_locations()
@@ -78,25 +78,27 @@ class MetadataCache:
         wait(reads.values(), timeout=within_s)
         return {name: read.result() if read.done() else None for name, read in reads.items()}
 
-    def with_readers(self, topics: Sequence[Topic], seen: Mapping[str, Observed | None]) -> dict[str, Observed | None]:
+    def with_readers(
+        self, topics: Sequence[Topic], seen: Mapping[str, ObservedTable | None]
+    ) -> dict[str, ObservedTable | None]:
         """What was observed, with the topics' readers as they are now: a position moves without a commit to the table.
 
         Asks the catalog once for each namespace. A position that is none makes its topic unreadable, as runs of it
         would fail by it.
         """
-        found: dict[str, Observed | None] = dict(seen)
+        observed: dict[str, ObservedTable | None] = dict(seen)
         for namespace, of_namespace in _by_namespace(topics).items():
             try:
                 readers, broken = registered_in(self._open(), namespace)
             except CleantailError as e:
-                found |= {t.topic: Observed(error=str(e)) for t in of_namespace if found.get(t.topic)}
+                observed |= {t.topic: ObservedTable(error=str(e)) for t in of_namespace if observed.get(t.topic)}
                 continue
             for topic in of_namespace:
-                if found.get(topic.topic) and topic.topic in broken:
-                    found[topic.topic] = Observed(error=broken[topic.topic])
+                if observed.get(topic.topic) and topic.topic in broken:
+                    observed[topic.topic] = ObservedTable(error=broken[topic.topic])
                     continue
-                found[topic.topic] = _read_by(found.get(topic.topic), readers.get(topic.topic, ()))
-        return found
+                observed[topic.topic] = _read_by(observed.get(topic.topic), readers.get(topic.topic, ()))
+        return observed
 
     def rounds(self, topic: Topic) -> list[Round]:
         """The topic's rounds in the evidence table, newest first."""
@@ -106,12 +108,12 @@ class MetadataCache:
         key = (table.metadata_location, topic.topic)
         if (kept := self._evidence.get(key)) is not None:
             return kept
-        found = read_evidence(table, topic.topic)
+        rounds = read_evidence(table, topic.topic)
         with self._lock:
             while len(self._evidence) >= MOST_EVIDENCE:
                 self._evidence.pop(next(iter(self._evidence)))
-            self._evidence[key] = found
-        return found
+            self._evidence[key] = rounds
+        return rounds
 
     def totals(self, within_s: float) -> Totals | None:
         """Counters over the whole evidence table; None while it is read for the first time. Raises OutsideError where
@@ -142,7 +144,7 @@ class MetadataCache:
         self._locations = (self._clock(), locations)
         return locations
 
-    def _read_of(self, topic: Topic, location: str) -> Future[Observed]:
+    def _read_of(self, topic: Topic, location: str) -> Future[ObservedTable]:
         """The read of the table at this location, begun where there is none; called with the lock held."""
         kept = self._tables.get(topic.topic)
         if kept is not None and kept[0] == f"{topic.table} {location}" and not self._is_stale(location, *kept[1:]):
@@ -151,39 +153,39 @@ class MetadataCache:
         self._tables[topic.topic] = (f"{topic.table} {location}", self._clock(), read)
         return read
 
-    def _is_stale(self, location: str, began_s: float, read: Future[Observed]) -> bool:
+    def _is_stale(self, location: str, began_s: float, read: Future[ObservedTable]) -> bool:
         """Errors are tried again after a while, and so are tables of a catalog that lists no locations."""
         if not read.done():
             return False
         keep_s = ERRORS_LIVE_S if read.result().error else float("inf") if location else LOCATIONS_LIVE_S
         return self._clock() - began_s >= keep_s
 
-    def _read(self, topic: Topic) -> Observed:
+    def _read(self, topic: Topic) -> ObservedTable:
         try:
             table = load_table(self._open(), topic, self._platform)
-            return Observed() if table is None else _observed(table)
+            return ObservedTable() if table is None else _observe_table(table)
         except CleantailError as e:
-            return Observed(error=str(e))
+            return ObservedTable(error=str(e))
         except Exception as e:  # one table that cannot be read never hides the others
-            return Observed(error=str(explained(e) or f"{type(e).__name__}: {e}"))
+            return ObservedTable(error=str(explained(e) or f"{type(e).__name__}: {e}"))
 
 
 def _by_namespace(topics: Sequence[Topic]) -> dict[str, list[Topic]]:
-    found: dict[str, list[Topic]] = {}
+    by_namespace: dict[str, list[Topic]] = {}
     for topic in topics:
-        found.setdefault(namespace_of(topic), []).append(topic)
-    return found
+        by_namespace.setdefault(namespace_of(topic), []).append(topic)
+    return by_namespace
 
 
-def _read_by(observed: Observed | None, readers: tuple[Reader, ...]) -> Observed | None:
+def _read_by(observed: ObservedTable | None, readers: tuple[Reader, ...]) -> ObservedTable | None:
     if observed is None or observed.facts is None or not readers:
         return observed
     return replace(observed, facts=replace(observed.facts, readers=readers))
 
 
-def _observed(table: Table) -> Observed:
+def _observe_table(table: Table) -> ObservedTable:
     history = list(history_of(table))
-    return Observed(table_facts(table), size_points(table), published_rounds(history), rollbacks(history))
+    return ObservedTable(table_facts(table), size_points(table), published_rounds(history), rollbacks(history))
 
 
 def metadata_locations(catalog: Catalog) -> dict[str, str]:

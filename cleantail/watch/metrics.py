@@ -21,9 +21,9 @@ def _metric(
     kafka: bool = False,
     sent_by: str = "",
 ) -> Metric:
-    made = Metric(name, kind, tuple(labels), meaning, kafka, sent_by)
-    _ALL.append(made)
-    return made
+    metric = Metric(name, kind, tuple(labels), meaning, kafka, sent_by)
+    _ALL.append(metric)
+    return metric
 
 
 _TOPIC, _LOG = ("topic",), ("topic", "partition")
@@ -220,7 +220,7 @@ def _row(metric: Metric) -> str:
 
 def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
     """The samples in the order of the table, those of one metric together; metrics without any are left out."""
-    found: dict[str, list[Sample]] = {}
+    by_name: dict[str, list[Sample]] = {}
     for sample in samples:
-        found.setdefault(sample.metric.name, []).append(sample)
-    return ((metric, found[metric.name]) for metric in METRICS if metric.name in found)
+        by_name.setdefault(sample.metric.name, []).append(sample)
+    return ((metric, by_name[metric.name]) for metric in METRICS if metric.name in by_name)

@@ -43,7 +43,7 @@ class TopicRow:
     dag: DagState | None = None
 
     @property
-    def known(self) -> bool:
+    def was_read(self) -> bool:
         """Whether there is a table that was read: without one the numbers say nothing."""
         return self.logs > 0
 
@@ -51,14 +51,15 @@ class TopicRow:
     def also(self) -> list[str]:
         """What else is so, beside the state: a word each."""
         dag = self.dag or DagState()
-        found = {
+        notes = {
             "no DAG": not dag.exists and self.state not in (State.NO_DAG, State.BROKEN),
             "paused": dag.exists and dag.paused and self.state is not State.PAUSED,
             "failed": dag.failed and self.state is not State.FAILED,
-            "quarantined": bool(self.quarantined) and self.state in (State.FAILED, State.ASKING, State.NO_DAG),
+            "quarantined": bool(self.quarantined)
+            and self.state in (State.FAILED, State.AWAITING_APPROVAL, State.NO_DAG),
             dag.active.state if dag.active else "": dag.active is not None,
         }
-        return [word for word, so in found.items() if so]
+        return [word for word, so in notes.items() if so]
 
 
 def topic_row(
@@ -66,16 +67,16 @@ def topic_row(
     logs: Sequence[LogState],
     saved: Saved,
     now_ms: int,
-    asking: str = "",
+    approval_task: str = "",
     readers: Sequence[Reader] = (),
     dag: DagState | None = None,
     last_round_at_ms: int | None = None,
 ) -> TopicRow:
-    """The row of a topic whose table was read. `asking`: the task that waits for a person's answer, if any; `dag`: what
+    """The row of a topic whose table was read. `approval_task`: the task that waits for a person's answer, if any; `dag`: what
     Airflow says of its DAG, None where nobody has asked."""
     configs = topic.config
     work = resolve_due_work(logs, readers, configs, now_ms)
-    state, note = state_of(topic, logs, work, now_ms, asking, dag)
+    state, note = state_of(topic, logs, work, now_ms, approval_task, dag)
     earliest = [log.earliest_dirty_timestamp_ms for log in logs if log.earliest_dirty_timestamp_ms is not None]
     horizons = [log.next_horizon_ms for log in logs if log.next_horizon_ms is not None]
     rounds = [log.state.last_round_ms for log in logs if log.state.last_round_ms is not None]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from cleantail.config.topic import Topic
-from cleantail.human import in_words
+from cleantail.human import readable_reason
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.due_work import DueWork
 from cleantail.log.policy.holds import slowest, waiting_text
-from cleantail.watch.dag_state import DagState, failed_words, still_words
+from cleantail.watch.dag_state import DagState, failure_text, standstill_text
 
 
 class State(StrEnum):
@@ -21,7 +21,7 @@ class State(StrEnum):
     NO_DAG = "no DAG"
     FAILED = "failed"
     QUARANTINED = "quarantined"
-    ASKING = "waits for approval"
+    AWAITING_APPROVAL = "waits for approval"
     REJECTED = "rejected"
     OVERDUE = "overdue"
     PAUSED = "paused"
@@ -44,7 +44,7 @@ MEANING = {
     State.NO_DAG: "Airflow has no DAG of it, or cannot import its file: what is due is not done",
     State.FAILED: "the last run of its DAG failed",
     State.QUARANTINED: "a check failed: partitions are held back until their next try",
-    State.ASKING: "a round that was checked is published when a person says so",
+    State.AWAITING_APPROVAL: "a round that was checked is published when a person says so",
     State.REJECTED: "a person said no to a round, or nobody said yes: its partitions rest until their next try",
     State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
     State.PAUSED: "something is due, and its DAG is paused in Airflow: no run does it",
@@ -59,22 +59,25 @@ MEANING = {
 
 
 def state_of(
-    topic: Topic, logs: Sequence[LogState], work: DueWork, now_ms: int, asking: str, dag: DagState | None
+    topic: Topic, logs: Sequence[LogState], work: DueWork, now_ms: int, approval_task: str, dag: DagState | None
 ) -> tuple[State, str]:
     """The state that a person should know first, and its reason in words: of the DAG, or of the log that is in it."""
     dag = dag or DagState()
     if dag.import_error:
         return State.NO_DAG, "Airflow cannot import the file of its DAG (Import Errors): no run begins"
-    if asking:
-        return State.ASKING, asking_words(asking)
+    if approval_task:
+        return State.AWAITING_APPROVAL, approval_question(approval_task)
     state, note = _of_logs(topic, logs, work)
     if dag.failed:
-        told = state in (State.QUARANTINED, State.REJECTED, State.OVERDUE)
-        return State.FAILED, "; ".join([failed_words(dag, now_ms), *([note] if told else [])])
+        adds_reason = state in (State.QUARANTINED, State.REJECTED, State.OVERDUE)
+        return State.FAILED, "; ".join([failure_text(dag, now_ms), *([note] if adds_reason else [])])
     if state is State.OVERDUE and dag.stands_still:
-        return state, f"{note}; {still_words(dag)}"
+        return state, f"{note}; {standstill_text(dag)}"
     if state is State.DUE and dag.stands_still:
-        return State.PAUSED if dag.exists else State.NO_DAG, f"{still_words(dag)}, so no run does what is due: {note}"
+        return (
+            State.PAUSED if dag.exists else State.NO_DAG,
+            f"{standstill_text(dag)}, so no run does what is due: {note}",
+        )
     return state, note
 
 
@@ -86,12 +89,12 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
         partition, why = min(held, key=lambda each: not each[1].check_failed)
         return State.QUARANTINED if why.check_failed else State.REJECTED, _of(partition, why.reason)
     if not logs:
-        return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_words(topic)}"
+        return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_text(topic)}"
     if late:
         worst = max(late, key=lambda d: d.overdue_ms)
         return State.OVERDUE, _of(worst.partition, worst.reason)
     if work.any:
-        return State.DUE, _due_words(work)
+        return State.DUE, _due_text(work)
     if not topic.config.compacts:
         return State.RETAINED, MEANING[State.RETAINED]
     if waiting := slowest(work.holds):
@@ -103,7 +106,7 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
     return State.CLEAN, MEANING[State.CLEAN]
 
 
-def _due_words(work: DueWork) -> str:
+def _due_text(work: DueWork) -> str:
     """Of what is due the first that a run would do: the dirtiest log, retention, tombstones."""
     if work.compact:
         worst = max((d for d in work.decisions if d.compact), key=lambda d: d.dirty_ratio)
@@ -117,7 +120,7 @@ def _due_words(work: DueWork) -> str:
     return work.sweep_reason
 
 
-def ingestion_words(topic: Topic) -> str:
+def ingestion_text(topic: Topic) -> str:
     """How the first records get into the topic's table."""
     if topic.columns is not None:
         return f"its table {topic.table} has no records; another writer brings them"
@@ -128,9 +131,9 @@ def ingestion_words(topic: Topic) -> str:
 
 
 def _of(partition: int, reason: str) -> str:
-    return f"partition {partition}: {in_words(reason)}"
+    return f"partition {partition}: {readable_reason(reason)}"
 
 
-def asking_words(task: str) -> str:
+def approval_question(task: str) -> str:
     """`task approve asks whether a checked round may be published`."""
     return f"task {task} asks whether a checked round may be published"

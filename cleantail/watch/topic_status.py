@@ -34,15 +34,15 @@ def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
 
 def status_of_all(config_dir: Path, platform: Platform, now_ms: int) -> tuple[list[TopicStatus], list[str]]:
     """Each topic's status, and in words what is wrong with the others: with their files, or with their tables."""
-    known: list[TopicStatus] = []
+    statuses: list[TopicStatus] = []
     broken: list[str] = []
     for _, topic in scan_topics(config_dir, os.environ):
         try:
             if isinstance(topic, ConfigError):
                 raise topic
-            known.append(status_of(topic, platform, now_ms))
+            statuses.append(status_of(topic, platform, now_ms))
         except ConfigError as e:
             broken.append(str(e))
         except TableError as e:
             broken.append(f"{topic.topic}: {e}" if isinstance(topic, Topic) else str(e))
-    return known, broken
+    return statuses, broken

@@ -13,7 +13,7 @@ from cleantail.lake.table_metadata import files_added_by, live_files
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.past_rounds import PUBLISHED, Round, with_undone
 from cleantail.rounds.rollback import rollbacks
-from cleantail.whatif.observed_history import Arrival, History, Observed
+from cleantail.whatif.observed_history import Arrival, History, ObservedRound
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -35,7 +35,7 @@ def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History 
         arrivals += [Arrival(snapshot.timestamp_ms, file) for file in files_added_by(table, snapshot)]
     end_ms = max(now_ms, chain[-1].timestamp_ms)
     real = with_undone(rounds, rollbacks(list(history_of(table))))
-    return History(oldest.timestamp_ms, end_ms, tuple(arrivals), tuple(observed(real)))
+    return History(oldest.timestamp_ms, end_ms, tuple(arrivals), tuple(observed_rounds(real)))
 
 
 def _main(table: Table) -> list[Snapshot]:
@@ -49,19 +49,19 @@ def _main(table: Table) -> list[Snapshot]:
     return chain[::-1]
 
 
-def observed(rounds: Iterable[Round]) -> list[Observed]:
+def observed_rounds(rounds: Iterable[Round]) -> list[ObservedRound]:
     """Compactions that were published, by log, without those that were undone: their records are there again, and a
     later round has dropped them once more. Their clock is the real one: by it snapshots are dated as well."""
     return [
-        Observed(
+        ObservedRound(
             partition=log.partition,
-            at_ms=found.checked_at_ms,
+            at_ms=round_.checked_at_ms,
             first_dirty_offset=log.first_dirty_offset,
             end_offset=log.end_offset,
             dropped=sum(log.deleted.get(reason, 0) for reason in DROPS_BY_ROUNDS),
         )
-        for found in rounds
-        if found.kind == COMPACT
-        for log in found.logs
+        for round_ in rounds
+        if round_.kind == COMPACT
+        for log in round_.logs
         if log.outcome == PUBLISHED
     ]

@@ -27,7 +27,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedRound:
     """A round of one log that was published: the offsets that were dirty, and how many records it dropped."""
 
     partition: int
@@ -44,7 +44,7 @@ class History:
     start_ms: int
     end_ms: int
     arrivals: tuple[Arrival, ...]
-    rounds: tuple[Observed, ...]
+    rounds: tuple[ObservedRound, ...]
 
     @property
     def days(self) -> float:

@@ -62,13 +62,13 @@ class Comparison:
 
 def with_settings(topic: Topic, settings: Sequence[str]) -> Topic:
     """The topic with `name=value` configs in the place of its own. Raises ConfigError as a topic's YAML would."""
-    given = [setting.partition("=") for setting in settings]
-    wrong = [name for name, equals, _ in given if not equals or not name]
+    pairs = [setting.partition("=") for setting in settings]
+    wrong = [name for name, equals, _ in pairs if not equals or not name]
     if wrong:
         allowed = "name=value, as min.cleanable.dirty.ratio=0.2"
         raise ConfigError(SET, [Problem("", f"{wrong[0]!r} has no value", allowed)])
-    own = {_alias(name): getattr(topic.config, name) for name in KafkaConfigs.model_fields}
-    configs = validate(KafkaConfigs, own | {name: _value(text) for name, _, text in given}, SET)
+    configs_now = {_alias(name): getattr(topic.config, name) for name in KafkaConfigs.model_fields}
+    configs = validate(KafkaConfigs, configs_now | {name: _value(text) for name, _, text in pairs}, SET)
     return topic.model_copy(update={"config": configs})
 
 
@@ -195,9 +195,9 @@ def differences(
 
 def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, ConfigError]]:
     """Topic -> name of its file and the topic; name of the file -> what is wrong in it."""
-    found = [(file.name, topic) for file, topic in scan_topics(config_dir, os.environ)]
-    topics = {topic.topic: (name, topic) for name, topic in found if isinstance(topic, Topic)}
-    return topics, {name: topic for name, topic in found if isinstance(topic, ConfigError)}
+    topics_by_file = [(file.name, topic) for file, topic in scan_topics(config_dir, os.environ)]
+    topics = {topic.topic: (name, topic) for name, topic in topics_by_file if isinstance(topic, Topic)}
+    return topics, {name: topic for name, topic in topics_by_file if isinstance(topic, ConfigError)}
 
 
 def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:

@@ -17,30 +17,30 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.log.policy.retention import resolve_retention
 from cleantail.log.policy.triggers import decide
 from cleantail.log.segments import DataFile
-from cleantail.whatif.observed_history import DAY_MS, Basis, History, Observed, Outcome
+from cleantail.whatif.observed_history import DAY_MS, Basis, History, ObservedRound, Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class DropCurve:
     """How many of a log's records real rounds dropped, by offset. `share`: of the offsets that no round covered."""
 
-    rounds: tuple[Observed, ...]
+    rounds: tuple[ObservedRound, ...]
     share: float | None
 
     def dropped(self, start_offset: int, end_offset: int) -> tuple[float, Basis]:
         """Records that cleaning [start, end) drops, of it and of what was clean before it."""
-        covered, found, whole = 0, 0.0, True
-        for each in self.rounds:
-            low, high = max(each.first_dirty_offset, start_offset), min(each.end_offset, end_offset)
+        covered, records, whole = 0, 0.0, True
+        for round_ in self.rounds:
+            low, high = max(round_.first_dirty_offset, start_offset), min(round_.end_offset, end_offset)
             if low < high:
-                length = each.end_offset - each.first_dirty_offset
+                length = round_.end_offset - round_.first_dirty_offset
                 covered += high - low
-                found += each.dropped * (high - low) / length
+                records += round_.dropped * (high - low) / length
                 whole = whole and high - low == length
         missing = end_offset - start_offset - covered
         if missing > 0 and self.share is None:
-            return found, Basis.UNKNOWN
-        return found + max(missing, 0) * (
+            return records, Basis.UNKNOWN
+        return records + max(missing, 0) * (
             self.share or 0.0
         ), Basis.MEASURED if whole and not missing else Basis.ESTIMATED
 
@@ -50,13 +50,13 @@ def drop_curves(history: History) -> dict[int, DropCurve]:
     overall = _share(history.rounds)
     curves = {}
     for p in history.partitions:
-        own = tuple(r for r in history.rounds if r.partition == p and r.end_offset > r.first_dirty_offset)
-        share = _share(own)
-        curves[p] = DropCurve(own, overall if share is None else share)
+        rounds = tuple(r for r in history.rounds if r.partition == p and r.end_offset > r.first_dirty_offset)
+        share = _share(rounds)
+        curves[p] = DropCurve(rounds, overall if share is None else share)
     return curves
 
 
-def _share(rounds: Sequence[Observed]) -> float | None:
+def _share(rounds: Sequence[ObservedRound]) -> float | None:
     """Dropped records by offset that was dirty; None where none was. Never over 1: a record supersedes one other."""
     offsets = sum(r.end_offset - r.first_dirty_offset for r in rounds)
     return min(sum(r.dropped for r in rounds) / offsets, 1.0) if offsets > 0 else None
@@ -102,7 +102,7 @@ class _Replay:
         self._pending: list[tuple[int, float]] = []
         self._partition = partition
         self._state = PartitionState(checkpoint=_checkpoint_at(curve.rounds, history.start_ms))
-        self._gone = float(sum(a.file.deleted_records for a in self._arrivals))
+        self._removed_records = float(sum(a.file.deleted_records for a in self._arrivals))
         self.basis = Basis.MEASURED
         self.rounds = self.read_bytes = 0
         self.superseded = self.expired = self.past_retention = self.bytes_freed = 0.0
@@ -132,7 +132,7 @@ class _Replay:
     def _live_files(self) -> list[DataFile]:
         """The records that are gone, spread evenly over what is clean: which file lost which is not known."""
         clean = sum(f.records for f in self._files if self._is_clean(f))
-        share = min(self._gone / clean, 1.0) if clean else 0.0
+        share = min(self._removed_records / clean, 1.0) if clean else 0.0
         return [replace(f, deleted_records=round(f.records * share) if self._is_clean(f) else 0) for f in self._files]
 
     def _is_clean(self, file: DataFile) -> bool:
@@ -151,11 +151,11 @@ class _Replay:
         if not retention.due:
             return False
         live = self._live_files()
-        gone = [f for f in live if f.upper_offset < retention.log_start_offset]
-        self.past_retention += sum(f.live_records for f in gone)
-        self.bytes_freed += sum(f.live_bytes for f in gone)
-        self._gone -= sum(f.deleted_records for f in gone)
-        paths = {f.path for f in gone}
+        removed = [f for f in live if f.upper_offset < retention.log_start_offset]
+        self.past_retention += sum(f.live_records for f in removed)
+        self.bytes_freed += sum(f.live_bytes for f in removed)
+        self._removed_records -= sum(f.deleted_records for f in removed)
+        paths = {f.path for f in removed}
         self._files = [f for f in self._files if f.path not in paths]
         self._state = replace(self._state, log_start_offset=retention.log_start_offset)
         return True
@@ -163,17 +163,20 @@ class _Replay:
     def _clean(self, log: LogState, now_ms: int) -> None:
         start, end = log.first_dirty_offset, log.first_uncleanable_offset
         fresh = max(start, min(self._state.checkpoint or 0, end))
-        found, basis = self._curve.dropped(fresh, end)
+        dropped, basis = self._curve.dropped(fresh, end)
         late = sum(f.records for f in self._new if f.upper_offset < fresh)
         if late:  # records that came below the clean point: no round of its own is known for them
-            found, basis = found + late * (self._curve.share or 0.0), max(basis, Basis.ESTIMATED, key=list(Basis).index)
+            dropped, basis = (
+                dropped + late * (self._curve.share or 0.0),
+                max(basis, Basis.ESTIMATED, key=list(Basis).index),
+            )
         cleaned = [f for f in self._files if f.lower_offset < end]
         self.rounds += 1
         self.read_bytes += log.total_bytes
-        self.superseded += found
+        self.superseded += dropped
         self.basis = max(self.basis, basis, key=list(Basis).index)
-        self._keep_tombstones(fresh, end, found, now_ms)
-        self._drop(found, cleaned)
+        self._keep_tombstones(fresh, end, dropped, now_ms)
+        self._drop(dropped, cleaned)
         self._new = []
         self._state = replace(self._state, checkpoint=end)
 
@@ -185,12 +188,12 @@ class _Replay:
         self._pending.append((now_ms + self._configs.delete_retention_ms, sum(f.null_values for f in files) * share))
 
     def _drop(self, records: float, among: Sequence[DataFile]) -> None:
-        self._gone += records
+        self._removed_records += records
         total = sum(f.records for f in among)
         self.bytes_freed += records * sum(f.size_bytes for f in among) / total if total else 0.0
 
 
-def _checkpoint_at(rounds: Sequence[Observed], at_ms: int) -> int | None:
+def _checkpoint_at(rounds: Sequence[ObservedRound], at_ms: int) -> int | None:
     """The clean point as real rounds had left it when the history begins."""
     before = [r for r in rounds if r.at_ms <= at_ms]
     return max(before, key=lambda r: r.at_ms).end_offset if before else None

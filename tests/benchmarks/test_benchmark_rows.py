@@ -45,7 +45,7 @@ def test_growth_has_four_sizes_at_one_share_and_other_shares_at_one_size() -> No
 def test_a_station_is_watched_once_its_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "station_sample.py").write_text("def work(x):\n    return x + 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(watched, "STATIONS", {"station_sample": "work"})
+    monkeypatch.setattr(watched, "STEPS", {"station_sample": "work"})
     monkeypatch.setattr(watched, "IMPORTS", ("station_sample",))
     watch = Watch(time.time())
     monkeypatch.setattr(sys, "meta_path", [Finder(watch), *sys.meta_path])

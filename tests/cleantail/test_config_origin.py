@@ -15,7 +15,7 @@ topic:
   owner: team-a
   alerts: [{type: file, path: alerts/all.jsonl}]
 """
-OWN = """
+SET_ON_TOPIC = """
 topic: orders
 schedule: null
 owner: null
@@ -37,7 +37,7 @@ CONFIGS = {field.alias or name for name, field in KafkaConfigs.model_fields.item
 def found(project):
     (project / "config" / "defaults.yaml").write_text(DEFAULTS)
     file = project / "config" / "topics" / "orders.yaml"
-    file.write_text(OWN)
+    file.write_text(SET_ON_TOPIC)
     topic = load_topic(file, project / "config")
     return {s.name: s for s in settings(topic, *written(file, project / "config"))}
 

@@ -140,7 +140,7 @@ def test_the_slowest_reader_of_a_log_holds(partition, expected):
 
 
 @pytest.mark.parametrize(
-    ("last_gone", "expected"),
+    ("last_removed", "expected"),
     [
         ({}, []),
         ({0: 2}, []),

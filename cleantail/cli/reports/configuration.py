@@ -16,7 +16,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
 from cleantail.human import counted
 from cleantail.kafka import import_config
-from cleantail.kafka.import_config import Imported
+from cleantail.kafka.import_config import ImportedTopic
 
 _STATUS = {
     import_config.WRITTEN: "written",
@@ -71,7 +71,7 @@ def _row(file: Path, topic: Topic) -> tuple[str, ...]:
 class ImportedTopics:
     """What became of each topic that Kafka has told of; `folder` is where the files are."""
 
-    topics: Sequence[Imported]
+    topics: Sequence[ImportedTopic]
     folder: Path
 
     def document(self) -> dict[str, Any]:

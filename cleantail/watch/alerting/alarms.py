@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from cleantail.config.events import Event
 from cleantail.config.schedules.ticks import run_before
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.human import be, counted, duration, in_words, instant
+from cleantail.human import be, counted, duration, instant, readable_reason
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.policy.triggers import decide
@@ -21,12 +21,12 @@ def log_alarms(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
 ) -> list[Condition]:
     """What is wrong at `now_ms`, by the clock of the run that was to bring it in order."""
-    found = []
+    conditions = []
     for log in logs:
         hold = hold_offset(readers, log.partition)
-        found += [_red(log, configs), _quarantined(log, configs)]
-        found += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms)]
-    return [condition for condition in found if condition is not None]
+        conditions += [_red(log, configs), _quarantined(log, configs)]
+        conditions += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms)]
+    return [condition for condition in conditions if condition is not None]
 
 
 def partition_subject(partition: int) -> str:
@@ -91,7 +91,8 @@ def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | N
     if not (configs.compacts and decision.overdue_ms > 0 and decision.cleanable_bytes > 0):
         return None
     late = f"{duration(decision.overdue_ms)} past max.compaction.lag.ms, which is"
-    text = f"partition {log.partition} is {late} {duration(configs.max_compaction_lag_ms)}: {in_words(decision.reason)}"
+    reason = readable_reason(decision.reason)
+    text = f"partition {log.partition} is {late} {duration(configs.max_compaction_lag_ms)}: {reason}"
     return Condition(Event.DEADLINE_MISSED, partition_subject(log.partition), text, partition=log.partition)
 
 
@@ -101,8 +102,8 @@ def missed_deadlines(
     """Deadlines that are missed when a run begins, though it will clean the logs now: they were so at `before_ms`
     already (`logs_before`: the logs at that time), when the run before was to do it."""
     late = {log.partition for log in logs_before if _overdue(log, configs, before_ms)}
-    found = [_overdue(log, configs, now_ms) for log in logs if log.partition in late]
-    return [condition for condition in found if condition is not None]
+    conditions = [_overdue(log, configs, now_ms) for log in logs if log.partition in late]
+    return [condition for condition in conditions if condition is not None]
 
 
 def deadline_run_ms(schedule: str | None, configs: KafkaConfigs, now_ms: int) -> int:
@@ -132,20 +133,20 @@ def _grace(configs: KafkaConfigs) -> int:
     return configs.cleantail_erasure_grace_ms
 
 
-def left_behind(name: str, partition: int, offset: int, gone_to: int) -> Condition:
-    """Tombstones up to `gone_to` went before the reader, at `offset`, had read them: the cap was reached (3.9)."""
+def left_behind(name: str, partition: int, offset: int, removed_to: int) -> Condition:
+    """Tombstones up to `removed_to` went before the reader, at `offset`, had read them: the cap was reached (3.9)."""
     text = (
-        f"reader {name} is at offset {offset} of partition {partition}, and tombstones up to {gone_to} are gone: "
+        f"reader {name} is at offset {offset} of partition {partition}, and tombstones up to {removed_to} are gone: "
         "cleantail.readers.hold.cap.ms has passed; load the state anew (cleantail latest)"
     )
     subject = f"reader {name} of partition {partition}"
-    return Condition(Event.HOLD_CAP, subject, text, partition=partition, mark=gone_to)
+    return Condition(Event.HOLD_CAP, subject, text, partition=partition, mark=removed_to)
 
 
-def still_behind(known: Iterable[Condition], readers: Iterable[Reader]) -> list[Condition]:
+def still_behind(conditions: Iterable[Condition], readers: Iterable[Reader]) -> list[Condition]:
     """Those of the known hold cap incidents whose reader is registered, and still before what has gone."""
     behind = {f"reader {r.name} of partition {r.partition}": r.offset for r in readers}
-    return [c for c in known if c.event is Event.HOLD_CAP and behind.get(c.subject, c.mark + 1) <= c.mark]
+    return [c for c in conditions if c.event is Event.HOLD_CAP and behind.get(c.subject, c.mark + 1) <= c.mark]
 
 
 def round_waits(task_id: str, run_id: str, text: str, link: str) -> Condition:

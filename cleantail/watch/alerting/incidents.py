@@ -47,7 +47,7 @@ class Condition:
         return self.event, self.subject
 
 
-class Said(StrEnum):
+class IncidentState(StrEnum):
     """The last word that a channel has of an incident."""
 
     OPEN = "open"
@@ -56,11 +56,11 @@ class Said(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class LastWord:
     """What a channel was told last. `by`: who is telling it at this moment, and `beside`: whether that one began while
     another one was telling it, whose message may come later (UNSURE only)."""
 
-    said: Said
+    said: IncidentState
     occurrence: str = ""
     by: str = ""
     beside: bool = False
@@ -73,7 +73,7 @@ class Incident:
     condition: Condition
     since_ms: int
     over_ms: int | None = None
-    words: Mapping[str, Word] = field(default_factory=dict)
+    last_words: Mapping[str, LastWord] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
@@ -122,13 +122,15 @@ def _with(old: Incident | None, condition: Condition, now_ms: int) -> Incident:
     if old is None:
         return Incident(condition, now_ms)
     if not old.is_open:
-        return Incident(condition, now_ms, words=old.words)
-    known = old.condition
-    if condition.seen_ms < known.seen_ms:
+        return Incident(condition, now_ms, last_words=old.last_words)
+    condition_before = old.condition
+    if condition.seen_ms < condition_before.seen_ms:
         return old
-    link = condition.link or (known.link if condition.occurrence == known.occurrence else "")
-    newest = replace(condition, mark=max(known.mark, condition.mark), link=link)
-    return replace(old, condition=newest, since_ms=old.since_ms if newest.occurrence == known.occurrence else now_ms)
+    link = condition.link or (condition_before.link if condition.occurrence == condition_before.occurrence else "")
+    newest = replace(condition, mark=max(condition_before.mark, condition.mark), link=link)
+    return replace(
+        old, condition=newest, since_ms=old.since_ms if newest.occurrence == condition_before.occurrence else now_ms
+    )
 
 
 def _may_end(condition: Condition, look: Look) -> bool:

@@ -20,7 +20,7 @@ after it:
   tells: a message may come twice (after a death three times), a false one is never the last.
 - A channel that is new has no last word.
 
-A message is about all incidents of one event (`Telling`): it is open as long as one of them is. So what a channel was
+A message is about all incidents of one event (`Notification`): it is open as long as one of them is. So what a channel was
 told last is true by topic and event, by which pagers resolve, and by topic, event and partition.
 
 A failed check and the quarantine that follows are told once: who wants both events hears of the check. A quarantine
@@ -33,7 +33,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cleantail.config.events import Event
-from cleantail.watch.alerting.incidents import Book, Incident, Key, Said, Word
+from cleantail.watch.alerting.incidents import Book, Incident, IncidentState, Key, LastWord
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Notification:
     """One message about all incidents of an event: what has begun (also anew), what is over, what lasts."""
 
     event: Event
@@ -54,42 +54,42 @@ class Telling:
     still: tuple[Incident, ...] = ()
 
     @property
-    def said(self) -> Said:
-        return Said.OPEN if self.begun or self.still else Said.OVER
+    def said(self) -> IncidentState:
+        return IncidentState.OPEN if self.begun or self.still else IncidentState.OVER
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
         return *self.begun, *self.ended, *self.still
 
 
-def tellings(book: Book, listener: Listener) -> list[Telling]:
+def due_notifications(book: Book, listener: Listener) -> list[Notification]:
     """What this channel is to be told now, one message an event. Those of which all is over come first."""
-    found = []
+    notifications = []
     for event in sorted({event for event, _ in book.incidents if event in listener.events}):
         incidents = [incident for key, incident in sorted(book.incidents.items()) if key[0] is event]
         dues = [(incident, _due(book, incident, listener)) for incident in incidents]
-        begun, ended = (tuple(i for i, due in dues if due is said) for said in (Said.OPEN, Said.OVER))
+        begun, ended = (tuple(i for i, due in dues if due is said) for said in (IncidentState.OPEN, IncidentState.OVER))
         if begun or ended:
             still = tuple(i for i, due in dues if due is None and i.is_open)
-            found.append(Telling(event, begun, ended, still))
-    return sorted(found, key=lambda telling: telling.said is Said.OPEN)
+            notifications.append(Notification(event, begun, ended, still))
+    return sorted(notifications, key=lambda notification: notification.said is IncidentState.OPEN)
 
 
-def _due(book: Book, incident: Incident, listener: Listener) -> Said | None:
+def _due(book: Book, incident: Incident, listener: Listener) -> IncidentState | None:
     """The table of the module's docstring."""
-    word = incident.words.get(listener.name)
+    word = incident.last_words.get(listener.name)
     if not incident.is_open:
-        return Said.OVER if word and word.said is not Said.OVER else None
-    if word and word.said is Said.UNSURE:
-        return Said.OPEN
-    if _is_told_as_check(book, incident, listener):
+        return IncidentState.OVER if word and word.said is not IncidentState.OVER else None
+    if word and word.said is IncidentState.UNSURE:
+        return IncidentState.OPEN
+    if _is_covered_by_check(book, incident, listener):
         return None
-    if word is None or word != Word(Said.OPEN, incident.condition.occurrence):
-        return Said.OPEN
+    if word is None or word != LastWord(IncidentState.OPEN, incident.condition.occurrence):
+        return IncidentState.OPEN
     return None
 
 
-def _is_told_as_check(book: Book, incident: Incident, listener: Listener) -> bool:
+def _is_covered_by_check(book: Book, incident: Incident, listener: Listener) -> bool:
     event, subject = incident.condition.key
     if event is not Event.QUARANTINED or Event.CHECK_FAILED not in listener.events:
         return False
@@ -97,64 +97,68 @@ def _is_told_as_check(book: Book, incident: Incident, listener: Listener) -> boo
     return check is not None and check.is_open
 
 
-def while_telling(book: Book, listener: Listener, telling: Telling, by: str) -> Book:
+def before_sending(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
     """The book to write before the message goes out: until the channel has answered, its last word is not known."""
-    words = {}
-    for incident in telling.incidents:
-        word = _word(book, incident, listener)
-        words[incident.condition.key] = Word(Said.UNSURE, by=by, beside=word is not None and word.by != "")
-    return _with_words(book, listener, telling, words)
+    last_words = {}
+    for incident in notification.incidents:
+        word = _last_word(book, incident, listener)
+        last_words[incident.condition.key] = LastWord(
+            IncidentState.UNSURE, by=by, beside=word is not None and word.by != ""
+        )
+    return _with_last_words(book, listener, notification, last_words)
 
 
-def without_answer(book: Book, listener: Listener, telling: Telling, by: str) -> Book:
+def without_answer(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
     """The book to write when the channel gave no answer: this task tells nothing more, and nobody knows what was heard.
 
     Not to write it is safe too; the one who tells next then takes this one for still at work."""
-    words = {i.condition.key: _word_that_nobody_knows(book, i, listener, by) for i in telling.incidents}
-    return _with_words(book, listener, telling, words)
+    last_words = {i.condition.key: _unsure_word(book, i, listener, by) for i in notification.incidents}
+    return _with_last_words(book, listener, notification, last_words)
 
 
-def after_telling(book: Book, listener: Listener, telling: Telling, by: str) -> Book:
+def after_sending(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
     """The book to write when the channel has got the message. Where another task has told it of the same meanwhile,
     nobody knows which message was the last."""
-    words = {}
-    for incident in telling.incidents:
+    last_words = {}
+    for incident in notification.incidents:
         key = incident.condition.key
-        is_ours = _word(book, incident, listener) == Word(Said.UNSURE, by=by)
-        said = Said.OPEN if incident.is_open else Said.OVER
-        ours = Word(said, incident.condition.occurrence)
-        words[key] = ours if is_ours else _word_that_nobody_knows(book, incident, listener, by)
-    return _with_words(book, listener, telling, words)
+        is_ours = _last_word(book, incident, listener) == LastWord(IncidentState.UNSURE, by=by)
+        said = IncidentState.OPEN if incident.is_open else IncidentState.OVER
+        ours = LastWord(said, incident.condition.occurrence)
+        last_words[key] = ours if is_ours else _unsure_word(book, incident, listener, by)
+    return _with_last_words(book, listener, notification, last_words)
 
 
-def _word_that_nobody_knows(book: Book, incident: Incident, listener: Listener, by: str) -> Word:
+def _unsure_word(book: Book, incident: Incident, listener: Listener, by: str) -> LastWord:
     """The mark of another task that is still telling it stays."""
-    word = _word(book, incident, listener)
-    is_told_by_another = word is not None and word.by not in ("", by)
-    return replace(word, beside=True) if word and is_told_by_another else Word(Said.UNSURE)
+    word = _last_word(book, incident, listener)
+    another_is_sending = word is not None and word.by not in ("", by)
+    return replace(word, beside=True) if word and another_is_sending else LastWord(IncidentState.UNSURE)
 
 
-def _word(book: Book, incident: Incident, listener: Listener) -> Word | None:
-    known = book.incidents.get(incident.condition.key)
-    return known.words.get(listener.name) if known else None
+def _last_word(book: Book, incident: Incident, listener: Listener) -> LastWord | None:
+    incident_now = book.incidents.get(incident.condition.key)
+    return incident_now.last_words.get(listener.name) if incident_now else None
 
 
-def _with_words(book: Book, listener: Listener, telling: Telling, words: Mapping[Key, Word]) -> Book:
+def _with_last_words(
+    book: Book, listener: Listener, notification: Notification, last_words: Mapping[Key, LastWord]
+) -> Book:
     after = dict(book.incidents)
-    for incident in telling.incidents:
+    for incident in notification.incidents:
         key = incident.condition.key
-        known = after.get(key, incident)
-        after[key] = replace(known, words={**known.words, listener.name: words[key]})
+        incident_now = after.get(key, incident)
+        after[key] = replace(incident_now, last_words={**incident_now.last_words, listener.name: last_words[key]})
     return replace(book, incidents=after)
 
 
 def without_settled(book: Book, listeners: Iterable[Listener]) -> Book:
     """Without the words of channels that are gone, and without what is over for everybody that there is."""
-    there = list(listeners)
+    current = list(listeners)
     kept = {}
     for key, incident in book.incidents.items():
-        names = {listener.name for listener in there if key[0] in listener.events}
-        words = {name: word for name, word in incident.words.items() if name in names}
-        if incident.is_open or any(word.said is not Said.OVER for word in words.values()):
-            kept[key] = replace(incident, words=words)
+        names = {listener.name for listener in current if key[0] in listener.events}
+        last_words = {name: word for name, word in incident.last_words.items() if name in names}
+        if incident.is_open or any(word.said is not IncidentState.OVER for word in last_words.values()):
+            kept[key] = replace(incident, last_words=last_words)
     return replace(book, incidents=kept)

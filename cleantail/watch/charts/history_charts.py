@@ -81,10 +81,10 @@ def size_chart(points: Sequence[SizePoint], frame: Frame = WIDE) -> SizeChart | 
 
 def _steps(xs: Sequence[float], ys: Sequence[float]) -> str:
     """A size holds until the next commit: each point is reached horizontally."""
-    places = [(xs[0], ys[0])]
+    corners = [(xs[0], ys[0])]
     for x, y in zip(xs[1:], ys[1:], strict=True):
-        places += [(x, places[-1][1]), (x, y)]
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        corners += [(x, corners[-1][1]), (x, y)]
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,8 @@ def dropped_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart |
 
 def duration_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart | None:
     """How long each round took from its begin to the end of its check, in ms; None where nobody wrote it down."""
-    known = [(r, {"duration": r.duration_ms}) for r in rounds if r.duration_ms is not None]
-    return _columns(known, frame, duration)
+    timed = [(r, {"duration": r.duration_ms}) for r in rounds if r.duration_ms is not None]
+    return _columns(timed, frame, duration)
 
 
 def partition_charts(rounds: Sequence[Round], frame: Frame = SMALL) -> list[PartitionChart]:

@@ -27,7 +27,7 @@ def _templates() -> Environment:
         "instant": human.instant,
         "duration": human.duration,
         "ago": human.ago,
-        "in_words": human.in_words,
+        "readable_reason": human.readable_reason,
         "schedule_text": schedule_text,
         "count": "{:,}".format,
         "ratio": "{:.2f}".format,
