@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 import benchmarks
-from benchmarks.alone import BenchmarkError, say
+from benchmarks.fresh_process import BenchmarkError, say
 from benchmarks.lake import Lake, spark_jars
 from benchmarks.machine import cores
 from benchmarks.options import Options

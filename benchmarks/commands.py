@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.alone import BenchmarkError
+from benchmarks.fresh_process import BenchmarkError
 from benchmarks.lake import Lake, spark_jars
 from differential.broker import ROOT
 

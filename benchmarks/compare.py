@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks import our_round as ours
-from benchmarks.alone import in_fresh_process
-from benchmarks.cleaner import measure_cleaner
+from benchmarks import cleantail_round as steps
+from benchmarks.cleantail_round import measure_round
 from benchmarks.dataset import Shape
-from benchmarks.duck import JOIN, PLANS, measure_duckdb
+from benchmarks.duckdb_copy import JOIN, PLANS, measure_duckdb
+from benchmarks.fresh_process import in_fresh_process
+from benchmarks.kafka_cleaner import measure_cleaner
 from benchmarks.lake import Lake
 from benchmarks.options import Options
-from benchmarks.our_round import measure_round
 from benchmarks.report import Column, Table, Times, Value, ratio
 from benchmarks.rewrites import DELETE, MERGE, REWRITE, measure_rewrite
 
@@ -65,13 +65,13 @@ def _measured(options: Options, shape: Shape) -> Iterator[Measured]:
     """Cleantail's stations and their sums first, then the others, each in a process of its own."""
     lake, times = options.lake, options.repetitions
     seconds = in_fresh_process(measure_round, lake, shape, times).seconds
-    scan, parts = seconds[ours.SCAN], {name: seconds[name] for name in (ours.ROUND, ours.CHECK, ours.PUBLISH)}
+    scan, parts = seconds[steps.SCAN], {name: seconds[name] for name in (steps.ROUND, steps.CHECK, steps.PUBLISH)}
     yield Measured(shape, "key scan", scan)
     for name, part_times in parts.items():
         yield Measured(shape, f"Cleantail: {name}", part_times)
-    yield Measured(shape, "Cleantail: round + publish", parts[ours.ROUND] + parts[ours.PUBLISH])
+    yield Measured(shape, "Cleantail: round + publish", parts[steps.ROUND] + parts[steps.PUBLISH])
     yield Measured(
-        shape, "Cleantail: round + check + publish", parts[ours.ROUND] + parts[ours.CHECK] + parts[ours.PUBLISH]
+        shape, "Cleantail: round + check + publish", parts[steps.ROUND] + parts[steps.CHECK] + parts[steps.PUBLISH]
     )
     yield from _others(lake, shape, times)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks import our_round as ours
-from benchmarks.alone import in_fresh_process
+from benchmarks import cleantail_round as steps
+from benchmarks.cleantail_round import CleantailRound, measure_round
 from benchmarks.dataset import Shape
+from benchmarks.fresh_process import in_fresh_process
 from benchmarks.options import Options
-from benchmarks.our_round import CleantailRound, measure_round
 from benchmarks.report import Column, Table, Value, ratio
 
 SIZES = (0.1, 0.3, 1.0, 3.0)
@@ -68,9 +68,9 @@ def _row(shape: Shape, measured: CleantailRound) -> tuple[Value, ...]:
     return (
         shape.total,
         f"{shape.update_share:.4g}{tombstones}",
-        *(warm[name] for name in (ours.SCAN, ours.EVALUATE, ours.ROUND, ours.CHECK, ours.PUBLISH)),
-        ratio(warm[ours.ROUND], warm[ours.SCAN]),
-        ratio(warm[ours.CHECK], warm[ours.SCAN]),
+        *(warm[name] for name in (steps.SCAN, steps.EVALUATE, steps.ROUND, steps.CHECK, steps.PUBLISH)),
+        ratio(warm[steps.ROUND], warm[steps.SCAN]),
+        ratio(warm[steps.CHECK], warm[steps.SCAN]),
         measured.log_bytes,
         measured.written.data,
         ratio(measured.written.data, measured.log_bytes),

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # comes with Airflow
 
-from benchmarks.alone import BenchmarkError, in_fresh_process, say
 from benchmarks.dataset import TOPIC_CONFIG, build
+from benchmarks.fresh_process import BenchmarkError, in_fresh_process, say
 from benchmarks.lake import Lake, spark_jars
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, ratio

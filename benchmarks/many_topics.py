@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.alone import in_fresh_process, say
 from benchmarks.commands import cleantail, timed
 from benchmarks.dataset import NOW_MS, TOPIC_CONFIG, Shape, fill
+from benchmarks.fresh_process import in_fresh_process, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, ratio

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.alone import in_fresh_process
 from benchmarks.dataset import Shape, forget
+from benchmarks.fresh_process import in_fresh_process
 from benchmarks.lake import Lake
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.alone import Stopwatch, in_fresh_process, require_records, say
+from benchmarks.cleantail_round import compact_once, live_records
 from benchmarks.dataset import Shape, build, reset
+from benchmarks.fresh_process import Stopwatch, in_fresh_process, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
-from benchmarks.our_round import compact_once, live_records
 from benchmarks.report import Column, Table, Times, Value, ratio
 
 if TYPE_CHECKING:

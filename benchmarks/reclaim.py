@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.alone import Stopwatch, in_fresh_process, require_records, say
+from benchmarks.cleantail_round import compact_once, live_records
 from benchmarks.dataset import Shape, build, reset
-from benchmarks.duck import data_files
+from benchmarks.duckdb_copy import data_files
+from benchmarks.fresh_process import Stopwatch, in_fresh_process, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
-from benchmarks.our_round import compact_once, live_records
 from benchmarks.report import Column, Table, Times, Value, ratio
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from benchmarks.alone import in_fresh_process, say
 from benchmarks.commands import cleantail, timed
 from benchmarks.dataset import NOW_MS, Shape, build
+from benchmarks.fresh_process import in_fresh_process, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, median, ratio
@@ -70,7 +70,7 @@ def _saved(lake: Lake) -> Callable[[], None]:
 def _watched(lake: Lake) -> Spans:
     result = lake.directory / "stations.json"
     arguments = [str(result), repr(time.time()), *_command(), "--config", str(lake.config)]
-    seconds = timed(lake, ["-m", "benchmarks.watched", *arguments])
+    seconds = timed(lake, ["-m", "benchmarks.watched_command", *arguments])
     spans: Spans = json.loads(result.read_text())
     return spans | {"the end of the process": [spans.pop("all of main")[1], seconds]}
 

@@ -21,8 +21,8 @@ from demo.home import CONFIG, DemoError, Home, free_port
 from demo.inputs import Expected, make_inputs
 from demo.proof import prove
 from demo.rounds import Scheduler
-from demo.story import run_topics
 from demo.summary import all_holds, print_locations, print_summary
+from demo.topic_runs import run_topics
 
 PIPE_WIDTH = 150
 HOW_TO_STOP = "stop it with: .venv/bin/python -m demo down"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleantail.sources.kcat import Record
+from demo.generated_streams import customer_changes, file_changes, sensor_readings
 from demo.git_history import NoHistoryError, changelog, head_of, tree
 from demo.home import ROOT, DemoError
-from demo.made_streams import customer_changes, file_changes, sensor_readings
 from demo.records import TopicInput, topic_input
 
 FILES, CUSTOMERS, SENSORS = "repository-files", "customer-cdc", "sensor-readings"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from cleantail.config.platform import Platform
 from cleantail.sources.kcat import Record
 from demo.inputs import Expected
-from demo.story import TopicResult
 from demo.tables import Audit, Size, audit, ingested_bytes, is_clean, live_bytes, live_records
+from demo.topic_runs import TopicResult
 
 
 @dataclass(frozen=True, slots=True)

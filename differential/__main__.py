@@ -18,9 +18,9 @@ from rich.console import Console
 import differential
 from differential.archive import Archive, ArchiveError
 from differential.broker import ROOT, BrokerError, kafka_jars, running_broker
+from differential.broker_rounds import BrokerRound, observe
 from differential.families import CHANGELOG_TOPIC, FAMILIES, Plan, changelog_plan, random_plans
 from differential.kafka_client import KafkaClient
-from differential.observing import BrokerRound, observe
 from differential.summary import print_summary
 from differential.trial import Trial, replay
 

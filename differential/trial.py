@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from cleantail.sources.kcat import Record
 from differential.archive import Archive
+from differential.broker_rounds import BrokerRound, Logs
 from differential.comparison import Declared, Difference, Kept, Log, compare
 from differential.families import RETENTION, Plan
-from differential.observing import BrokerRound, Logs
 
 HOUR_MS = 3_600_000
 FIRST_NOW_MS = 1_800_000_000_000

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from cleantail.config.events import Event
-from cleantail.config.settings.row import Model, allowing, matching
+from cleantail.config.settings.config_model import Model, allowing, matching
 
 ALERTS = "alerts"
 """Folder of CLEANTAIL_HOME that alerts to files are written into, and nothing else."""

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cleantail.config.settings.row import Model
+from cleantail.config.settings.config_model import Model
 
 PROPERTY_COLUMNS = "cleantail.columns"
 """Table property: the mapping as JSON. A table that Cleantail made has none."""

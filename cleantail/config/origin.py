@@ -18,7 +18,7 @@ from cleantail.config.checks.topic_check import Check
 from cleantail.config.events import Event
 from cleantail.config.loading import load_platform
 from cleantail.config.run_schedule import schedule_text
-from cleantail.config.settings.row import LONG_MAX, Model
+from cleantail.config.settings.config_model import LONG_MAX, Model
 from cleantail.config.topic import Topic
 from cleantail.config.yaml_file import read_yaml
 from cleantail.human import duration, size

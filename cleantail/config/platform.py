@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cleantail.config.claims.dag_ids import PREFIX_CHARS
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.config_model import Model, cross_field_error
 from cleantail.config.settings.limit_configs import LimitConfigs
-from cleantail.config.settings.row import Model, cross_field_error
 from cleantail.config.spark_network import MASTER, network_problem
 from cleantail.config.topic import TopicDefaults
 

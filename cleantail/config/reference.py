@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from cleantail.config.problems import allowed_text
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.settings.limit_configs import LimitConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.config.settings.units import pattern_of, units_of
 from cleantail.config.topic import Topic
 

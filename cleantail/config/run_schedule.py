@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from cleantail.config.schedules.cron import is_schedule
-from cleantail.config.settings.row import Model
+from cleantail.config.settings.config_model import Model
 
 URI_CHARS = 1500
 """Airflow keeps no longer one."""

@@ -13,8 +13,15 @@ from cleantail.config.checks.check_arguments import column_problems
 from cleantail.config.checks.topic_check import Check
 from cleantail.config.columns import Columns
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
+from cleantail.config.settings.config_model import (
+    Model,
+    PrintableText,
+    allowing,
+    cross_field_error,
+    matching,
+    problems_error,
+)
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import Model, PrintableText, allowing, cross_field_error, matching, problems_error
 
 DEFAULT_SCHEDULE = "*/15 * * * *"
 

@@ -6,8 +6,8 @@ configuration is in the text but numbers, and the header's name as the hexadecim
 
 from __future__ import annotations
 
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.config.topic_table import HEADERS, OFFSET, TIMESTAMP
 
 VERSION_BYTES = 8

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cleantail.log.policy.budget import buffer_percent
+from cleantail.log.policy.offset_map import buffer_percent
 
 PROPERTY_COMPACTION = "cleantail.last.compaction"
 COUNTS = ("records_read", "records_kept", "map_records", "map_keys")

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.log.keyless import KEYLESS
-from cleantail.log.policy.budget import keys_in_budget, map_slots, round_end
 from cleantail.log.policy.join_plans import JoinPlan, resolve_join
+from cleantail.log.policy.offset_map import keys_in_budget, map_slots, round_end
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.staged_units import UNIT, packed_unit
 from spark_jobs.engine.deleted_versions import remembered

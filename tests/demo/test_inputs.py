@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cleantail.sources.kcat import read_records
+from demo.generated_streams import customer_changes, file_changes, sensor_readings
 from demo.git_history import NoHistoryError, changelog, head_of, tree
 from demo.inputs import make_inputs
-from demo.made_streams import customer_changes, file_changes, sensor_readings
 from demo.proof import latest_values
 from demo.records import Change, in_logs, kcat_line, land, topic_input
 

@@ -13,7 +13,7 @@ from typing import Any
 from cleantail.cli.output import Page
 from cleantail.human import counted, duration, instant, interval, readable_reason, size
 from cleantail.whatif.observed_history import Basis
-from cleantail.whatif.policies import Comparison, Difference, Policy
+from cleantail.whatif.policy_comparison import Comparison, Difference, Policy
 
 ROWS = (
     "rounds",

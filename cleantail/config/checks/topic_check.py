@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from cleantail.config.checks.check_arguments import argument_problems, column_problems
 from cleantail.config.checks.expectation_names import EXPECTATION_NAMES, expectation_name
-from cleantail.config.settings.row import Model, problems_error
+from cleantail.config.settings.config_model import Model, problems_error
 from cleantail.config.topic_table import COLUMNS
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cleantail.config.settings.config_model import CLEANTAIL, INT_MAX, LONG_MAX, Configs, config
 from cleantail.config.settings.input_limits import (
     CHECKS_MS,
     DEFAULT_LIMITS,
@@ -12,7 +13,6 @@ from cleantail.config.settings.input_limits import (
     YAML_BYTES,
     InputLimits,
 )
-from cleantail.config.settings.row import CLEANTAIL, INT_MAX, LONG_MAX, Configs, config
 
 
 class LimitConfigs(Configs):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from cleantail.config.platform import Platform
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import counted
-from cleantail.log.policy.budget import keys_in_budget
+from cleantail.log.policy.offset_map import keys_in_budget
 from cleantail.log.work_units import WorkUnit
 
 HASH = "SHUFFLE_HASH"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.human import be, counted, setting, size, until
 from cleantail.log.log_state import LogState
 from cleantail.log.segments import NO_TIMESTAMP_MS, Segment

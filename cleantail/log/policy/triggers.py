@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.human import duration, instant, interval, setting
 from cleantail.log.log_state import LogState, overdue_ms
-from cleantail.log.policy.waiting import nothing_cleanable, pause
+from cleantail.log.policy.waiting_reasons import nothing_cleanable, pause
 from cleantail.log.round_state import due_spans, passed
 
 RATIO = "min.cleanable.dirty.ratio"

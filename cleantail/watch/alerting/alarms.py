@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from cleantail.config.events import Event
-from cleantail.config.schedules.ticks import run_before
+from cleantail.config.schedules.run_times import run_before
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import be, counted, duration, instant, readable_reason
 from cleantail.log.log_state import LogState

@@ -1,7 +1,7 @@
 """Incidents: what is wrong with a topic, since when, and what each channel was told of it last. Pure.
 
 Nothing is sent when something happens. Looks keep the book true (here); what is true is compared with the last word
-that each channel has, as a controller compares what is with what should be, and the difference is told (`tellings`).
+that each channel has, as a controller compares what is with what should be, and the difference is told (`notifications`).
 
 An incident is an event about a subject: a partition, a task, a reader, a round that waits. A quarantine that begins
 anew after a release is the same incident, with another `occurrence`.

@@ -1,4 +1,4 @@
-"""Telling the channels of a topic. All who tell do it here, by one rule (`tellings`) and one book: the task
+"""Telling the channels of a topic. All who tell do it here, by one rule (`notifications`) and one book: the task
 that sees a red check, `evaluate` a missed deadline, `approve` that it asks and that it was answered, and at the end of
 a run the task `alert` everything.
 """
@@ -27,7 +27,7 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.log.reader_positions import Reader
 from cleantail.watch.alerting.alarms import check_failed, deadline_run_ms, missed_deadlines
 from cleantail.watch.alerting.incidents import Condition, Incident, Look, observed
-from cleantail.watch.alerting.tellings import (
+from cleantail.watch.alerting.notifications import (
     Listener,
     Notification,
     after_sending,

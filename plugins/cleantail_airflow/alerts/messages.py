@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from cleantail.config.events import Event
 from cleantail.watch.alerting.incidents import Incident
-from cleantail.watch.alerting.tellings import Notification
+from cleantail.watch.alerting.notifications import Notification
 from cleantail_airflow.alerts.headlines import headline, line, subjects_of
 from cleantail_airflow.alerts.red_check import Failure
 

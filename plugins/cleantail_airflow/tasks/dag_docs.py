@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cleantail.config.run_schedule import schedule_text, topic_asset_uri
-from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import one_line
 

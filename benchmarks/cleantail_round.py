@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.alone import BenchmarkError, Stopwatch, require_records, say
 from benchmarks.dataset import NOW_MS, Built, Shape, build, reset
+from benchmarks.fresh_process import BenchmarkError, Stopwatch, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
 from benchmarks.spark_costs import Costs, Meter, NewFiles

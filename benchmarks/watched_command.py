@@ -1,6 +1,6 @@
 """`cleantail ...` that writes down when its stations began and ended.
 
-    python -m benchmarks.watched RESULT STARTED_AT compact orders --force
+    python -m benchmarks.watched_command RESULT STARTED_AT compact orders --force
 
 STARTED_AT is the Unix time (s) at which whoever calls started this process. RESULT becomes JSON: station -> [begin,
 end], in seconds from then. Modules are watched as they are imported, so nothing is imported sooner than it would be.

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cleantail.config.events import Event
-from cleantail.watch.alerting import tellings as rule
+from cleantail.watch.alerting import notifications as rule
 from cleantail.watch.alerting.incident_texts import book_as_json, parse_book
 from cleantail.watch.alerting.incidents import Book, Condition, Incident, IncidentState, LastWord, Look, observed
-from cleantail.watch.alerting.tellings import (
+from cleantail.watch.alerting.notifications import (
     Listener,
     after_sending,
     before_sending,

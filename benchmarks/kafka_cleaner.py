@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.alone import BenchmarkError, require_records, say
 from benchmarks.dataset import FIRST_TIMESTAMP_MS, NOW_MS, Shape
-from benchmarks.duck import data_files
+from benchmarks.duckdb_copy import data_files
+from benchmarks.fresh_process import BenchmarkError, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
 from differential.broker import Broker, kafka_jars, running_broker

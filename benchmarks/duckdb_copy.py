@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.alone import Stopwatch, require_records, say
 from benchmarks.dataset import Shape
+from benchmarks.fresh_process import Stopwatch, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
 

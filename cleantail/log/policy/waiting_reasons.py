@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.human import setting, size, until
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Quarantine

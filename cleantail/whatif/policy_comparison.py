@@ -13,7 +13,7 @@ from cleantail.config.loading import scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.problems import validate
 from cleantail.config.run_schedule import parts_of
-from cleantail.config.schedules.ticks import run_times
+from cleantail.config.schedules.run_times import run_times
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
@@ -100,7 +100,7 @@ def compare(
     table = load_table(catalog, before, platform)
     if table is None:
         return Comparison(before.topic, changes, note="nothing was ingested yet: there is no history to compare on")
-    from cleantail.whatif.appended import read_history
+    from cleantail.whatif.table_history import read_history
 
     history = read_history(table, _rounds(catalog, platform, before), now_ms)
     if history is None:
