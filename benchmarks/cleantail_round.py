@@ -65,7 +65,7 @@ def compact_once(lake: Lake, table: TopicTable, shape: Shape, built: Built) -> N
 
 
 def live_records(lake: Lake, topic: str) -> int:
-    """Records that a reader sees, from metadata."""
+    """Returns records that a reader sees, from metadata."""
     from cleantail.lake.runs.evaluate import read_facts
 
     facts = read_facts(lake.topic(topic), lake.platform)

@@ -54,7 +54,7 @@ def run(options: Options) -> Table:
 
 
 def compared(name: str, shape: Shape, options: Options) -> Table:
-    """All systems on one data set."""
+    """Returns all systems on one data set."""
     rows = tuple(_rows(list(_measured(options, shape))))
     options.forget(shape)
     title = f"One round on {options.records:,} records of 256 B, against other ways to do its work"

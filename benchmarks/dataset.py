@@ -72,12 +72,12 @@ class Shape:
 
     @property
     def total(self) -> int:
-        """Records as made: whole ones in every log."""
+        """Returns records as made: whole ones in every log."""
         return self.per_log * self.partitions
 
     @property
     def survivors(self) -> int:
-        """What a round has to leave: one record a key."""
+        """Returns what a round has to leave: one record a key."""
         return self.keys_per_log * self.partitions
 
     @property
@@ -93,7 +93,7 @@ class Shape:
         return f"{what}, {self.total:,} records in {self.partitions} logs, {self.update_share:.4g} updates{tombstones}"
 
     def key_number(self, offset: int) -> int:
-        """The key of the record at an offset, as `key_expression` has it."""
+        """Returns the key of the record at an offset, as `key_expression` has it."""
         step = CLEAN_STEP if offset < self.keys_per_log else UPDATE_STEP
         return offset * step % self.keys_per_log
 
@@ -113,7 +113,8 @@ class Built:
 
 
 def build(lake: Lake, shape: Shape) -> Built:
-    """The data set, made where the lake does not have it. To be called in a process of its own: it starts Spark."""
+    """Returns the data set, made where the lake does not have it. To be called in a process of its own: it starts
+    Spark."""
     note = lake.directory / f"{shape.topic}.json"
     if note.exists():
         return Built(**json.loads(note.read_text()))

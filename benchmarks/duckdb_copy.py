@@ -26,7 +26,7 @@ PLANS = {
 
 
 def measure_duckdb(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Times:
-    """Seconds of one plan, once cold and `repetitions` times warm. The data set must have been built.
+    """Returns seconds of one plan, once cold and `repetitions` times warm. The data set must have been built.
 
     One file a log, no order within it asked for: the least that could replace the files.
     """
@@ -59,7 +59,7 @@ def _count(connection: DuckDBPyConnection, out: Path) -> int:
 
 
 def data_files(lake: Lake, shape: Shape) -> list[str]:
-    """Paths of the table's data files, log by log in offset order."""
+    """Returns paths of the table's data files, log by log in offset order."""
     from cleantail.lake.runs.evaluate import read_facts
 
     facts = read_facts(lake.topic(shape.topic), lake.platform)

@@ -20,7 +20,7 @@ class BenchmarkError(Exception):
 
 
 def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What `work` returns, run in a fresh Python. Raises BenchmarkError with the text of what it raised."""
+    """Returns what `work` returns, run in a fresh Python. Raises BenchmarkError with the text of what it raised."""
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=fresh) as pool:
         result, error = pool.submit(_result_or_error, work, args, kwargs).result()

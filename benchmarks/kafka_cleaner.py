@@ -115,7 +115,8 @@ class Repetition:
         self._roll()
 
     def clean(self) -> tuple[float, list[CleaningReport]]:
-        """Seconds from lowering the ratio until all checkpoints are at the active segments. Raises BenchmarkError."""
+        """Returns seconds from lowering the ratio until all checkpoints are at the active segments. Raises
+        BenchmarkError."""
         logs = range(self._shape.partitions)
         ends = {p: self._broker.segment_bases(self.topic, p)[-1] for p in logs}
         before = len(self._reports())
@@ -129,7 +130,7 @@ class Repetition:
         return seconds, self._checked_reports(before)
 
     def _checked_reports(self, before: int) -> list[CleaningReport]:
-        """What the broker says of this cleaning, checked once the clean part and the updates are there."""
+        """Returns what the broker says of this cleaning, checked once the clean part and the updates are there."""
         time.sleep(1)
         reports = self._reports()[before:]
         if self._rolls == self._rolls_of_all:

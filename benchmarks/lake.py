@@ -53,7 +53,7 @@ class Lake:
 
     @property
     def platform(self) -> Platform:
-        """The configuration, with CLEANTAIL_HOME of this process set to the lake's."""
+        """Returns the configuration, with CLEANTAIL_HOME of this process set to the lake's."""
         os.environ["CLEANTAIL_JARS"] = str(spark_jars())
         os.environ["CLEANTAIL_HOME"] = str(self.home)
         conf = PLAIN if self.plain else {}
@@ -63,7 +63,7 @@ class Lake:
         return load_platform(self.config, os.environ)
 
     def session(self) -> SparkSession:
-        """The one session of this process."""
+        """Returns the one session of this process."""
         from spark_jobs.iceberg.session import start_session
 
         return start_session(self.platform, "benchmarks")

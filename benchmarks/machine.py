@@ -19,7 +19,7 @@ KAFKA = re.compile(r"kafka_2\.13-([\w.]+)\.jar")
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Returns those that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -49,13 +49,13 @@ def versions() -> dict[str, str]:
 
 
 def jar_version(directory: Path, name: re.Pattern[str]) -> str:
-    """The version in a jar's file name."""
+    """Returns the version in a jar's file name."""
     matches = (name.search(jar.name) for jar in sorted(directory.glob("*.jar")))
     return next((match[1] for match in matches if match), UNKNOWN)
 
 
 def _java() -> str:
-    """The quoted part of `openjdk version "17.0.13" 2024-10-15`, which java says on stderr."""
+    """Returns the quoted part of `openjdk version "17.0.13" 2024-10-15`, which java says on stderr."""
     quoted = re.search(r'"([^"]+)"', _output_of(["java", "-version"]))
     return quoted[1] if quoted else UNKNOWN
 

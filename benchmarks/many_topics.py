@@ -59,7 +59,7 @@ def make_topics(lake: Lake, names: list[str]) -> None:
 
 
 def _config_of_one(lake: Lake, name: str) -> Path:
-    """A configuration with one topic of the same lake."""
+    """Returns a configuration with one topic of the same lake."""
     config = lake.directory / "config-of-one"
     (config / "topics").mkdir(parents=True, exist_ok=True)
     shutil.copy(lake.config / "defaults.yaml", config)
@@ -68,7 +68,7 @@ def _config_of_one(lake: Lake, name: str) -> Path:
 
 
 def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]]]:
-    """Its name, and what gives its seconds for a configuration."""
+    """Yields its name, and what gives its seconds for a configuration."""
     clock = ("--now", str(NOW_MS))
     yield "cleantail check-config", lambda config: cleantail(lake, "check-config", config=config)
     yield "cleantail plan TOPIC", lambda config: cleantail(lake, "plan", name, *clock, config=config)
@@ -82,7 +82,7 @@ def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]
 
 
 def _parse(lake: Lake, config: Path) -> tuple[float, float]:
-    """Seconds of the process, and of the parse in it."""
+    """Returns seconds of the process, and of the parse in it."""
     result, home = lake.directory / "parse.json", lake.directory / "airflow"
     home.mkdir(exist_ok=True)
     environment = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
@@ -91,7 +91,7 @@ def _parse(lake: Lake, config: Path) -> tuple[float, float]:
 
 
 def _pages(lake: Lake, config: Path) -> dict[str, float]:
-    """Seconds of the pages in a fresh process."""
+    """Returns seconds of the pages in a fresh process."""
     result = lake.directory / "pages.json"
     timed(lake, ["-m", "benchmarks.page_load", str(result)], {"CLEANTAIL_CONFIG": str(config)})
     seconds: dict[str, float] = json.loads(result.read_text())

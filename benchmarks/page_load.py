@@ -17,7 +17,7 @@ from differential.broker import ROOT
 
 
 def main(argv: list[str]) -> int:
-    """The exit code is 1 when a topic is missing on the page."""
+    """Returns the exit code is 1 when a topic is missing on the page."""
     sys.path.insert(0, str(ROOT / "plugins"))
     app = import_module("cleantail_airflow.page.page_app")
     content = app.Content(Path(os.environ["CLEANTAIL_CONFIG"]), os.environ)

@@ -47,7 +47,7 @@ def run(options: Options) -> Table:
 
 
 def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> ScanTimes:
-    """Seconds by reader and state, once cold and `repetitions` times warm."""
+    """Returns seconds by reader and state, once cold and `repetitions` times warm."""
     from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()

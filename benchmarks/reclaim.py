@@ -53,7 +53,7 @@ def run(options: Options) -> Table:
 
 
 def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
-    """Both copies and reclaim, once cold and `repetitions` times warm."""
+    """Returns both copies and reclaim, once cold and `repetitions` times warm."""
     from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()

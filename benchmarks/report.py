@@ -60,7 +60,7 @@ class Times:
 
     @property
     def warm(self) -> float:
-        """The median of the repetitions after the first; of a single one, that one."""
+        """Returns the median of the repetitions after the first; of a single one, that one."""
         return median(self.seconds[1:] or self.seconds)
 
     @property
@@ -82,12 +82,12 @@ def median(values: Sequence[float]) -> float:
 
 
 def ratio(value: float, base: float) -> float | None:
-    """How many times `base`; None where there is nothing to divide by."""
+    """Returns how many times `base`; None where there is nothing to divide by."""
     return value / base if base else None
 
 
 def shown(value: Value, kind: str) -> str:
-    """A value as a reader wants it."""
+    """Returns a value as a reader wants it."""
     if value is None:
         return NOTHING
     if isinstance(value, str):
@@ -118,7 +118,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def markdown(table: Table, environment: Mapping[str, str]) -> str:
-    """The table with its notes and where it was measured."""
+    """Returns the table with its notes and where it was measured."""
     names = [column.name for column in table.columns]
     rule = ["---" if column.kind == "text" else "---:" for column in table.columns]
     lines = [f"# {table.title}", "", *(_line(row) for row in (names, rule, *table.texts())), ""]
@@ -132,7 +132,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def as_json(table: Table, environment: Mapping[str, str]) -> dict[str, Any]:
-    """The same for machines: values as measured, by column name."""
+    """Returns the same for machines: values as measured, by column name."""
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     kinds = {column.name: column.kind for column in table.columns}

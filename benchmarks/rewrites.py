@@ -26,7 +26,7 @@ DELETE, MERGE, REWRITE = "delete", "merge", "rewrite"
 
 
 def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, how: str) -> Times:
-    """Seconds of one of the three, once cold and `repetitions` times warm."""
+    """Returns seconds of one of the three, once cold and `repetitions` times warm."""
     build(lake, shape)
     table, watch, work = lake.table(shape.topic), Stopwatch(), {REWRITE: _rewrite, DELETE: _delete, MERGE: _merge}[how]
     for number in range(repetitions + 1):
@@ -37,7 +37,7 @@ def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, how: str) -> Tim
 
 
 def _rewrite(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
-    """The usual nightly job: the last record of each key by a window, into a table of the same layout."""
+    """Returns the usual nightly job: the last record of each key by a window, into a table of the same layout."""
     lake.write_topic(TARGET, {})
     target = lake.table(TARGET)
     target.drop()
@@ -58,7 +58,7 @@ def _delete(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
 
 
 def _merge(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
-    """The winners as the source, so that a record meets at most one."""
+    """Returns the winners as the source, so that a record meets at most one."""
     keys = f"SELECT `partition`, `key`, max(`offset`) AS last FROM {table.name} GROUP BY `partition`, `key`"
     same = "m.`partition` = t.`partition` AND m.`key` = t.`key` AND m.last > t.`offset`"
     statement = "MERGE INTO {at} AS t USING (" + keys + ") AS m ON " + same + " WHEN MATCHED THEN DELETE"
@@ -66,7 +66,7 @@ def _merge(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
 
 
 def _on_branch(table: TopicTable, watch: Stopwatch, name: str, statement: Callable[..., str]) -> int:
-    """The statement on a branch at the table's head, which is dropped when its records are counted."""
+    """Returns the statement on a branch at the table's head, which is dropped when its records are counted."""
     table.create_branch(BRANCH, int(table.load().currentSnapshot().snapshotId()))
     with watch(name):
         table.spark.sql(statement(at=f"{table.name}.branch_{BRANCH}"))

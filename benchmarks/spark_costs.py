@@ -41,7 +41,7 @@ class Meter:
         self._before = self._total()
 
     def start(self) -> Costs:
-        """The costs since the last call."""
+        """Returns the costs since the last call."""
         now = self._total()
         costs, self._before = now - self._before, now
         return costs
@@ -81,13 +81,13 @@ class NewFiles:
         return cls(_bytes_under(root / "data"), _bytes_under(root / "metadata"))
 
     def now(self, table: TopicTable) -> NewFiles:
-        """What has come since."""
+        """Returns what has come since."""
         after = NewFiles.before(table)
         return NewFiles(after.data - self.data, after.metadata - self.metadata)
 
 
 def _number(file: str, name: str) -> int:
-    """What a line `name: number` of a file under /proc says; 0 where there is none."""
+    """Returns what a line `name: number` of a file under /proc says; 0 where there is none."""
     match = re.search(rf"^{name}:\s+(\d+)", Path(file).read_text(), re.MULTILINE)
     return int(match[1]) if match else 0
 

@@ -45,7 +45,7 @@ class Problem:
 
 
 def kind_of(value: object) -> str:
-    """What a value is and how long, and nothing of what it says."""
+    """Returns what a value is and how long, and nothing of what it says."""
     sizes = {str: "character", dict: "key", list: "entry"}
     names = {str: "a text", dict: "a mapping", list: "a list"}
     for kind, unit in sizes.items():
@@ -56,12 +56,13 @@ def kind_of(value: object) -> str:
 
 
 def not_allowed(value: object) -> str:
-    """The fact for a wrong value: short, on one line and printable, whatever the file holds."""
+    """Returns the fact for a wrong value: short, on one line and printable, whatever the file holds."""
     return f"{shown(value)} is not allowed"
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a message; nothing of what a mapping holds: it may be a secret under any name."""
+    """Returns a value as it may stand in a message; nothing of what a mapping holds: it may be a secret under any
+    name."""
     if isinstance(value, dict) or (isinstance(value, list | tuple) and any(isinstance(v, dict | list) for v in value)):
         return kind_of(value)
     text = json.dumps(value, default=str)
@@ -126,7 +127,8 @@ class BadLineError(CleantailError):
 class ContradictionError(CleantailError):
     """Two different records at one (partition, offset), of which ingestion would append one; nothing was appended.
 
-    `contradictions` has one Contradiction (cleantail.log.contradictions) a log; the message has neither keys nor values.
+    `contradictions` has one Contradiction (cleantail.log.contradictions) a log; the message has neither keys nor
+    values.
     """
 
     def __init__(self, message: str, contradictions: Sequence[object]) -> None:

@@ -20,7 +20,7 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def be(count: int) -> str:
-    """The verb of so many things: `1 tombstone is`, `2 tombstones are`."""
+    """Returns the verb of so many things: `1 tombstone is`, `2 tombstones are`."""
     return "is" if count == 1 else "are"
 
 
@@ -30,7 +30,7 @@ def one_line(text: str) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes as people write them."""
+    """Returns bytes as people write them."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024 or unit == "GiB":
@@ -40,7 +40,7 @@ def size(count: int) -> str:
 
 
 def instant(at_ms: int) -> str:
-    """Unix ms as UTC; as it is where no calendar goes that far."""
+    """Returns Unix ms as UTC; as it is where no calendar goes that far."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
@@ -56,7 +56,7 @@ def duration(milliseconds: int) -> str:
 
 
 def interval(milliseconds: int) -> str:
-    """A setting's time without rounding: 7 d, 1.5 h, 100 s, 1500 ms; `unlimited` for Kafka's largest long."""
+    """Returns a setting's time without rounding: 7 d, 1.5 h, 100 s, 1500 ms; `unlimited` for Kafka's largest long."""
     if milliseconds == _NEVER_MS:
         return "unlimited"
     for unit, length in _UNITS_MS:
@@ -77,7 +77,7 @@ def until(at_ms: int) -> str:
 
 
 def ago(at_ms: int, now_ms: int) -> str:
-    """A moment as seen from now: `3 h ago`, `in 2 d`."""
+    """Returns a moment as seen from now: `3 h ago`, `in 2 d`."""
     away_ms = now_ms - at_ms
     if abs(away_ms) < 1000:
         return "now"
@@ -85,7 +85,7 @@ def ago(at_ms: int, now_ms: int) -> str:
 
 
 def readable_reason(reason: str) -> str:
-    """A decision's reason with its milliseconds as moments (UTC) and durations."""
+    """Returns a decision's reason with its milliseconds as moments (UTC) and durations."""
     text = _MOMENT.sub(lambda m: f"{m[1]} {instant(int(m[2]))} UTC", reason)
     text = _DURATION.sub(lambda m: duration(int(m[1])), text)
     return _CONFIG.sub(lambda m: f"{m[1]} {duration(int(m[2]))}", text)

@@ -59,12 +59,12 @@ class AirflowApi:
         return self._call(_run(dag_id, run_id))
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Task instances, each mapped one by itself."""
+        """Returns task instances, each mapped one by itself."""
         tasks: list[dict[str, Any]] = self._call(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
         return tasks
 
     def log(self, task: dict[str, Any]) -> list[str]:
-        """The lines that a task logged at its last try, with the exception that it ended with."""
+        """Returns the lines that a task logged at its last try, with the exception that it ended with."""
         logs = f"taskInstances/{quote(task['task_id'])}/logs/{task['try_number']}?map_index={task['map_index']}"
         content = self._call(f"{_run(task['dag_id'], task['dag_run_id'])}/{logs}&full_content=true")["content"]
         return [line for event in content for line in _lines(event)]
@@ -96,7 +96,7 @@ def _run(dag_id: str, run_id: str) -> str:
 
 
 def _lines(event: str | dict[str, Any]) -> list[str]:
-    """A structured line of the log as text, with what was raised there."""
+    """Returns a structured line of the log as text, with what was raised there."""
     if isinstance(event, str):
         return [event]
     raised = [f"{error['exc_type']}: {error['exc_value']}" for error in event.get("error_detail") or []]

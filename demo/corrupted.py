@@ -54,13 +54,13 @@ def _is_red(ended: Round) -> bool:
 
 
 def _alerts(home: Home) -> list[dict[str, Any]]:
-    """Those of check_quality."""
+    """Returns those of check_quality."""
     lines = home.alerts.read_text().splitlines() if home.alerts.exists() else []
     return [alert for alert in map(json.loads, lines) if alert["task"] == "check_quality"]
 
 
 def retained(records: Iterable[Record], starts: Mapping[int, int]) -> list[Record]:
-    """Those at or above the log start of their partition: a red check does not stop retention."""
+    """Returns those at or above the log start of their partition: a red check does not stop retention."""
     return [record for record in records if record.offset >= starts.get(record.partition, 0)]
 
 

@@ -62,7 +62,7 @@ def _reading(rng: random.Random, sensor: int, at_ms: int) -> Change:
 
 
 def file_changes(now_ms: int, count: int = 3000, files: int = 400) -> list[Change]:
-    """What a file history looks like, for a source archive that has none."""
+    """Returns what a file history looks like, for a source archive that has none."""
     rng = random.Random(SEED + 2)
     return list(_file_changes(rng, now_ms, count, files))
 

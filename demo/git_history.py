@@ -41,12 +41,12 @@ class Commit:
 
 
 def head_of(repository: Path) -> str:
-    """The commit that HEAD is now, so that commits made meanwhile do not matter. Raises NoHistoryError."""
+    """Returns the commit that HEAD is now, so that commits made meanwhile do not matter. Raises NoHistoryError."""
     return _git(repository, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
 
 
 def changelog(repository: Path, head: str, now_ms: int) -> list[Change]:
-    """Every change of every file up to `head`, oldest first. Clocks that ran ahead are set back to `now_ms`."""
+    """Returns every change of every file up to `head`, oldest first. Clocks that ran ahead are set back to `now_ms`."""
     commits = {commit.name: commit for commit in first_parent_line(repository, head)}
     pairs = "".join(f"{commit.name} {commit.parent}".rstrip() + "\n" for commit in commits.values())
     return [

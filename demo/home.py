@@ -52,7 +52,7 @@ class Home:
         (self.path / MARK).touch()
 
     def environment(self) -> dict[str, str]:
-        """The caller's, but with nothing of the caller's own Airflow or configuration."""
+        """Returns the caller's, but with nothing of the caller's own Airflow or configuration."""
         bundles = [
             {
                 "name": name,

@@ -58,7 +58,7 @@ def _files(repository: Path | None, now_ms: int) -> Expected:
 
 
 def _winners(records: Iterable[Record], rank: Rank) -> dict[bytes, bytes]:
-    """The highest rank of each key, deleted keys left out."""
+    """Returns the highest rank of each key, deleted keys left out."""
     best: dict[bytes, Record] = {}
     for record in records:
         key = record.key or b""

@@ -42,14 +42,15 @@ class TopicInput:
 
 
 def topic_input(topic: str, origin: str, changes: Sequence[Change], partitions: int) -> TopicInput:
-    """The changes as records, split by time into two batches (the second is empty where there is one change only)."""
+    """Returns the changes as records, split by time into two batches (the second is empty where there is one change
+    only)."""
     records = in_logs(changes, partitions)
     cut = -(-len(records) * FIRST_BATCH_PERCENT // 100)
     return TopicInput(topic, origin, (records[:cut], records[cut:]))
 
 
 def in_logs(changes: Iterable[Change], partitions: int) -> list[Record]:
-    """Each key in the partition that its hash says, offsets counted per partition."""
+    """Returns each key in the partition that its hash says, offsets counted per partition."""
     ends = [0] * partitions
     records = []
     for change in changes:

@@ -46,7 +46,7 @@ class Audit:
 
 
 def live_records(platform: Platform, topic: str) -> list[Record]:
-    """All records of `main`, in offset order, partition by partition."""
+    """Returns all records of `main`, in offset order, partition by partition."""
     table = load_table(open_catalog(platform, {}), find_topic(topic, platform.config_dir), platform)
     return [] if table is None else list(read_records(table, live_partitions(table, None)))
 
@@ -62,7 +62,7 @@ def live_bytes(platform: Platform, topic: str, now_ms: int) -> int:
 
 
 def is_clean(platform: Platform, topic: str, now_ms: int) -> bool:
-    """Whether the clean point of every log is its end."""
+    """Returns whether the clean point of every log is its end."""
     return all(log.first_dirty_offset == log.log_end_offset for log in _logs(platform, topic, now_ms))
 
 

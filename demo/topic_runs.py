@@ -31,7 +31,7 @@ class TopicResult:
 
 
 def run_topics(scheduler: Scheduler, home: Home, platform: Platform, inputs: Sequence[Expected]) -> list[TopicResult]:
-    """All topics at once. Raises the first error; the others then give up."""
+    """Returns all topics at once. Raises the first error; the others then give up."""
     scheduler.wait_for([*(expected.input.topic for expected in inputs), f"{CORRUPTED}-corrupted"])
     with ThreadPoolExecutor(len(inputs)) as threads:
         try:

@@ -71,7 +71,7 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _plans(console: Console, arguments: argparse.Namespace) -> list[Plan]:
-    """The random histories and the changelog, or what was asked for of them."""
+    """Returns the random histories and the changelog, or what was asked for of them."""
     topics = arguments.only or [*(family.name for family in FAMILIES), CHANGELOG_TOPIC]
     families = [family for family in FAMILIES if family.name in topics]
     plans = random_plans(arguments.histories, arguments.seed, families) if families else []
@@ -106,7 +106,7 @@ def _observe(console: Console, plans: list[Plan], directory: Path) -> list[list[
 
 
 def _fresh_configuration(directory: Path) -> Path:
-    """A CLEANTAIL_HOME and a configuration of our own; only the jars are the caller's."""
+    """Returns a CLEANTAIL_HOME and a configuration of our own; only the jars are the caller's."""
     jars = os.environ.get("CLEANTAIL_JARS") or Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail") / "jars"
     for name in [name for name in os.environ if name.startswith("CLEANTAIL_")]:
         del os.environ[name]

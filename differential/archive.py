@@ -48,7 +48,7 @@ class Archive:
         return [parse_line(line.encode()) for line in self._run("read", topic).splitlines()]
 
     def checkpoints(self, topic: str, now_ms: int) -> dict[int, int]:
-        """First dirty offsets by partition, 0 for a log that was never compacted."""
+        """Returns first dirty offsets by partition, 0 for a log that was never compacted."""
         status: dict[str, Any] = json.loads(self._run("status", topic, "--now", now_ms, "--json"))
         return {log["partition"]: log["checkpoint"] or 0 for log in status["topics"][topic]}
 

@@ -63,11 +63,11 @@ class Broker:
         return {int(partition): int(offset) for name, partition, offset in rows if name == topic}
 
     def segment_bases(self, topic: str, partition: int) -> list[int]:
-        """Base offsets of the segments, ascending: the last one is the active segment's."""
+        """Returns base offsets of the segments, ascending: the last one is the active segment's."""
         return sorted(int(file.stem) for file in (self.logs / f"{topic}-{partition}").glob("*.log"))
 
     def cleanings(self, topic: str) -> list[Cleaning]:
-        """Every cleaning of the topic's logs so far."""
+        """Returns every cleaning of the topic's logs so far."""
         lines = CLEANED.findall(self.output.read_text(errors="replace"))
         return [Cleaning(name, *map(int, numbers)) for name, *numbers in lines if name == topic]
 
@@ -115,7 +115,7 @@ def _java(jars: Path, jvm: Sequence[str]) -> list[str]:
 
 
 def _properties(logs: Path, port: int, controller_port: int) -> dict[str, object]:
-    """A broker for tests of the cleaner: it looks often, and nothing vanishes by age."""
+    """Returns a broker for tests of the cleaner: it looks often, and nothing vanishes by age."""
     one_replica = {
         f"{name}.{setting}": 1
         for name in ("offsets.topic", "transaction.state.log")

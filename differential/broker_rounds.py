@@ -36,7 +36,7 @@ class BrokerRound:
 
 
 def observe(broker: Broker, client: KafkaClient, plan: Plan) -> list[BrokerRound]:
-    """All rounds of a plan on a new topic. Raises BrokerError where the broker did not do what is compared."""
+    """Returns all rounds of a plan on a new topic. Raises BrokerError where the broker did not do what is compared."""
     fixed = {
         "cleanup.policy": "compact",
         "segment.ms": plan.segment_ms,
@@ -109,7 +109,8 @@ class BrokerTopic:
         return self._broker.segment_bases(self._plan.topic, partition)[-1]
 
     def _first_uncleanable(self, partition: int, configs: Configs) -> int:
-        """Where the cleaner has to stop: the active segment, or the first young one under a lag; never lower again."""
+        """Returns where the cleaner has to stop: the active segment, or the first young one under a lag; never lower
+        again."""
         active = self._active(partition)
         young = self._young.get(partition, active) if configs.get(LAG) else active
         return max(self._checkpoints[partition], min(active, young))
@@ -131,7 +132,7 @@ class BrokerTopic:
         return dict.fromkeys(self._ends, 0) | self._broker.checkpoints(self._plan.topic)
 
     def _cleaned_once(self, expected: Mapping[int, int]) -> frozenset[int]:
-        """Which logs were cleaned in this round: each from its old checkpoint to the new one, in one go.
+        """Returns which logs were cleaned in this round: each from its old checkpoint to the new one, in one go.
 
         One cleaning more would let tombstones go a round earlier, and the comparison would not be of equals.
         """

@@ -81,7 +81,7 @@ class Difference:
 
 
 def compare(log: Log) -> list[Difference]:
-    """Nothing where both sides are equal."""
+    """Returns nothing where both sides are equal."""
     return [*_checkpoints(log), *_records(log)]
 
 
@@ -125,7 +125,7 @@ def _shown(record: Record) -> str:
 
 
 def explained(record: Record, log: Log) -> Declared | None:
-    """Why the archive may have let a record go that the broker still has."""
+    """Returns why the archive may have let a record go that the broker still has."""
     if record.offset >= log.archive_checkpoint:
         return None
     latest = log.latest.get(record.key, -1)
@@ -135,7 +135,7 @@ def explained(record: Record, log: Log) -> Declared | None:
 
 
 def _swept(offset: int, log: Log) -> Declared | None:
-    """Its horizon has come, and the broker has not cleaned the log since (a first cleaning never drops it)."""
+    """Returns its horizon has come, and the broker has not cleaned the log since (a first cleaning never drops it)."""
     kept = next((k for k in log.kept if offset < k.end_offset), None)
     if kept is None or log.now_ms < kept.horizon_ms or kept.round == log.round:
         return None

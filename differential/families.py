@@ -88,7 +88,7 @@ class Plan:
 
 
 def random_plans(count: int, seed: int, families: Sequence[Family] = FAMILIES) -> list[Plan]:
-    """At least `count` histories, evenly over the families. Each depends on seed, family and partition only."""
+    """Returns at least `count` histories, evenly over the families. Each depends on seed, family and partition only."""
     each = -(-count // len(families))
     return [Plan(family, tuple(_history(family, seed, p) for p in range(each))) for family in families]
 
@@ -102,7 +102,7 @@ def _history(family: Family, seed: int, partition: int) -> History:
 
 
 def changelog_plan(file: Path) -> Plan:
-    """The changelog as it is, in its own partitions and with its own timestamps, in two rounds."""
+    """Returns the changelog as it is, in its own partitions and with its own timestamps, in two rounds."""
     logs: dict[int, list[Record]] = {}
     for record in read_records(file):
         logs.setdefault(record.partition, []).append(record)

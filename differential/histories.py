@@ -85,7 +85,7 @@ def _no_headers(_rng: random.Random) -> tuple[Header, ...]:
 
 
 def _some_headers(rng: random.Random) -> tuple[Header, ...]:
-    """None, one, or several: repeated names, no value, an empty one, bytes that are not UTF-8."""
+    """Returns none, one, or several: repeated names, no value, an empty one, bytes that are not UTF-8."""
     values = [None, b"", b"v", b"\xfe\xff", rng.randbytes(8)]
     return tuple((rng.choice(["version", "trace", "é"]), rng.choice(values)) for _ in range(rng.randrange(4)))
 

@@ -88,7 +88,7 @@ class KafkaClient:
             producer.transaction({p: s.records[s.committed_first :] for p, s in step.items()}, commit=True)
 
     def read(self, topic: str, partitions: Iterable[int], *, committed: bool = False) -> dict[int, list[Record]]:
-        """Everything from the beginning, in the order of the log."""
+        """Returns everything from the beginning, in the order of the log."""
         return self._read(topic, dict.fromkeys(partitions, OFFSET_BEGINNING), None, committed)
 
     def read_new(
@@ -158,7 +158,7 @@ class Sender:
 
 
 def _steps(segments: Mapping[int, Sequence[Segment]]) -> list[dict[int, Segment]]:
-    """The first segments of all partitions, then the second ones, and so on."""
+    """Returns the first segments of all partitions, then the second ones, and so on."""
     longest = max((len(each) for each in segments.values()), default=0)
     return [{p: each[n] for p, each in segments.items() if n < len(each)} for n in range(longest)]
 

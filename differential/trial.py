@@ -38,13 +38,13 @@ class Trial:
         return [d for d in self.differences if d.declared is None]
 
     def count(self, declared: Declared) -> tuple[int, int]:
-        """How many records, and how many logs after a round, a declared difference explains."""
+        """Returns how many records, and how many logs after a round, a declared difference explains."""
         explained = [d for d in self.differences if d.declared is declared]
         return sum(d.is_record for d in explained), len({(d.partition, d.round) for d in explained})
 
 
 def replay(archive: Archive, plan: Plan, broker_rounds: list[BrokerRound], say: Progress) -> Trial:
-    """Every round of the broker's, then, for some families, a quiet one that the broker does not know of."""
+    """Returns every round of the broker's, then, for some families, a quiet one that the broker does not know of."""
     trial, engine = Trial(plan), Engine(archive, plan)
     for number, broker_round in enumerate(broker_rounds):
         say(f"{plan.topic}: round {number + 1}")
@@ -67,7 +67,8 @@ def _compare(trial: Trial, logs: Iterator[Log]) -> None:
 
 
 def _now_ms(plan: Plan, number: int, broker_round: BrokerRound) -> int:
-    """An hour a round; where the records lie in the past, the moment at which the last segment of all had just begun.
+    """Returns an hour a round; where the records lie in the past, the moment at which the last segment of all had just
+    begun.
 
     Either way every newest segment is younger than segment.ms, as at the broker, where the newest one is active.
     """
@@ -81,7 +82,7 @@ def _now_ms(plan: Plan, number: int, broker_round: BrokerRound) -> int:
 
 
 def _quiet(last: BrokerRound) -> BrokerRound:
-    """The broker's state when nothing has come since the last round."""
+    """Returns the broker's state when nothing has come since the last round."""
     return BrokerRound(last.configs, {}, last.bounds, last.left, last.checkpoints, frozenset())
 
 
@@ -136,7 +137,7 @@ class Engine:
             )
 
     def _active_ms(self, partition: int, broker_round: BrokerRound) -> int:
-        """The first timestamp of the broker's active segment."""
+        """Returns the first timestamp of the broker's active segment."""
         base = broker_round.bounds[partition][-1]
         return min(r.timestamp_ms or 0 for r in self.ingested[partition] if r.offset >= base)
 

@@ -21,7 +21,7 @@ _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
 def included(text: str, page: Path) -> str:
-    """The page's text with every `<!-- include: FILE -->` replaced by that file; FILE is relative to the page.
+    """Returns the page's text with every `<!-- include: FILE -->` replaced by that file; FILE is relative to the page.
 
     Links of the file are made relative to the page. Its headings go one level down where the page has a title of
     its own. A file that does not exist leaves nothing.
@@ -51,7 +51,8 @@ def including_pages(pages: Iterable[Path]) -> dict[Path, tuple[Path, str]]:
 
 
 def site_links(text: str, page: Path, docs: Path, homes: Mapping[Path, tuple[Path, str]]) -> str:
-    """The page's text with each link that leaves docs/ turned into one that the site has, or into the file's path."""
+    """Returns the page's text with each link that leaves docs/ turned into one that the site has, or into the file's
+    path."""
 
     def link(match: re.Match[str]) -> str:
         target = (page.parent / match[2]).resolve()
@@ -67,7 +68,8 @@ def site_links(text: str, page: Path, docs: Path, homes: Mapping[Path, tuple[Pat
 
 
 def with_pipes(text: str) -> str:
-    """The page's text with `a\\|b` in a table's code shown as a|b, as code hosts do: MkDocs keeps the backslash."""
+    """Returns the page's text with `a\\|b` in a table's code shown as a|b, as code hosts do: MkDocs keeps the
+    backslash."""
 
     def code(match: re.Match[str]) -> str:
         shown = html.escape(match[1]).replace(BACKSLASHED, "&#124;")
@@ -77,7 +79,7 @@ def with_pipes(text: str) -> str:
 
 
 def _moved(text: str, file: Path, page: Path) -> str:
-    """The file's text as it links from the page's folder."""
+    """Returns the file's text as it links from the page's folder."""
 
     def link(match: re.Match[str]) -> str:
         path = os.path.relpath((file.parent / match[2]).resolve(), page.parent)
@@ -87,11 +89,11 @@ def _moved(text: str, file: Path, page: Path) -> str:
 
 
 def _outside_fences(text: str, change: Callable[[str], str]) -> str:
-    """The text with its parts that are no fenced code changed."""
+    """Returns the text with its parts that are no fenced code changed."""
     return "".join(part if n % 2 else change(part) for n, part in enumerate(_FENCE.split(text)))
 
 
 def _anchor_of(file: Path) -> str:
-    """The anchor that MkDocs gives to the file's title."""
+    """Returns the anchor that MkDocs gives to the file's title."""
     [title, *_] = re.findall(r"^# (.+)$", file.read_text(), re.MULTILINE)
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())

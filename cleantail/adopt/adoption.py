@@ -59,8 +59,8 @@ class ForeignTable:
 
 
 def cleantail_table_problems(table: str, properties: Mapping[str, str]) -> list[str]:
-    """Whether the table is one that Cleantail keeps for itself: the evidence, or one beside a topic's own. A round on
-    it would delete what other topics' records stand for."""
+    """Returns whether the table is one that Cleantail keeps for itself: the evidence, or one beside a topic's own. A
+    round on it would delete what other topics' records stand for."""
     texts = []
     if owner := properties.get(PROPERTY_SIDE_OF):
         texts.append(f"it is kept by Cleantail beside the table of topic {owner}, and is no topic's")
@@ -70,7 +70,7 @@ def cleantail_table_problems(table: str, properties: Mapping[str, str]) -> list[
 
 
 def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade: bool) -> list[str]:
-    """Why the table cannot be adopted, each with what to do. Empty: it can."""
+    """Returns why the table cannot be adopted, each with what to do. Empty: it can."""
     texts = list(foreign.wrong)
     if foreign.owner not in (None, topic):
         texts.append(f"the table belongs to topic {foreign.owner}")
@@ -99,7 +99,7 @@ def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade
 
 
 def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
-    """What a person should know before it is compacted."""
+    """Returns what a person should know before it is compacted."""
     texts: list[str] = []
     if columns.value is None:
         texts.append("no column is mapped to value: no record is a tombstone, and no deleted key ever goes")
@@ -131,12 +131,12 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
 
 
 def version_after(version: int, upgrade: bool) -> int:
-    """The format version of a table once it is adopted."""
+    """Returns the format version of a table once it is adopted."""
     return VECTORS_VERSION if upgrade else version
 
 
 def changes(foreign: ForeignTable, topic: str, columns: Columns, upgrade: bool) -> list[str]:
-    """What adoption changes in the table, in one commit; empty where it is adopted already."""
+    """Returns what adoption changes in the table, in one commit; empty where it is adopted already."""
     texts, version = [], version_after(foreign.format_version, upgrade)
     if foreign.format_version < version:
         texts.append(f"format version {foreign.format_version} -> {version}")
@@ -147,12 +147,12 @@ def changes(foreign: ForeignTable, topic: str, columns: Columns, upgrade: bool) 
 
 
 def topic_data(topic: str, table: str, columns: Columns) -> dict[str, object]:
-    """What the topic's YAML says."""
+    """Returns what the topic's YAML says."""
     return {"topic": topic, "table": table, "columns": columns.paths}
 
 
 def describe(foreign: ForeignTable, columns: Mapping[str, str]) -> list[str]:
-    """The findings in lines for people."""
+    """Returns the findings in lines for people."""
     mapped = [f"  {name}: {path} ({_kind(foreign.columns, path)})" for name, path in columns.items()]
     rest = [name for name, _ in foreign.columns if name not in columns.values() and "." not in name]
     lines = [

@@ -27,7 +27,8 @@ _SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp
 
 
 def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTable:
-    """The findings; without `columns`, or where records cannot be read in place, only what the metadata says."""
+    """Returns the findings; without `columns`, or where records cannot be read in place, only what the metadata
+    says."""
     schema, spec = table.schema(), table.spec()
     kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
     properties = table.properties
@@ -72,7 +73,7 @@ def spark_kind(iceberg: str) -> str:
 
 
 def _deletes(table: Table) -> str:
-    """What deletes there are that a round could not replace, in words."""
+    """Returns what deletes there are that a round could not replace, in words."""
     snapshot = table.current_snapshot()
     manifests = [m for m in (snapshot.manifests(table.io) if snapshot else []) if content_of(m) == DELETES]
     if not manifests:
@@ -87,7 +88,7 @@ def _deletes(table: Table) -> str:
 
 
 def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
-    """Everything that the records tell."""
+    """Returns everything that the records tell."""
     tasks = list(table.scan().plan_files())
     formats = {str(getattr(t.file.file_format, "value", t.file.file_format)).upper() for t in tasks} - {"PARQUET"}
     if formats:
@@ -160,6 +161,6 @@ def _nulls(table: Table, path: str | None, files: Iterable[Any]) -> int | None:
 
 
 def _is_required(table: Table, path: str) -> bool:
-    """Whether neither the field nor a struct around it can be null."""
+    """Returns whether neither the field nor a struct around it can be null."""
     parts = path.split(".")
     return all(table.schema().find_field(".".join(parts[: i + 1])).required for i in range(len(parts)))

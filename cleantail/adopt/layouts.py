@@ -33,7 +33,8 @@ class Layout:
 
 
 def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout:
-    """The layout of a table with these column paths. What is `named_paths` counts before anything that is found."""
+    """Returns the layout of a table with these column paths. What is `named_paths` counts before anything that is
+    found."""
     prefix = _prefix(names, named_paths)
     guessed: dict[str, str] = {}
     if prefix is not None:
@@ -52,7 +53,7 @@ def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout
 
 
 def _prefix(names: Sequence[str], named_paths: Mapping[str, str]) -> str | None:
-    """What stands before `offset` and `partition`; None where nothing or more than one thing does."""
+    """Returns what stands before `offset` and `partition`; None where nothing or more than one thing does."""
     if OFFSET in named_paths:
         return named_paths[OFFSET][: -len(OFFSET)] if named_paths[OFFSET].endswith(OFFSET) else None
     prefixes = {name[: -len(OFFSET)] for name in names if name.endswith(OFFSET)}

@@ -41,16 +41,16 @@ class Columns(Model):
 
     @property
     def paths(self) -> dict[str, str]:
-        """Column of a topic table -> path, of those that are mapped."""
+        """Returns column of a topic table -> path, of those that are mapped."""
         return {str(name): str(path) for name, path in self.model_dump(exclude_none=True).items()}
 
     def as_property(self) -> str:
-        """One line, keys sorted, so that equal mappings are equal texts."""
+        """Returns one line, keys sorted, so that equal mappings are equal texts."""
         return json.dumps(self.paths, sort_keys=True, separators=(",", ":"))
 
 
 def columns_of_properties(properties: Mapping[str, str]) -> Columns | None:
-    """The mapping of an adopted table; None for one that Cleantail made."""
+    """Returns the mapping of an adopted table; None for one that Cleantail made."""
     text = properties.get(PROPERTY_COLUMNS)
     return Columns.model_validate_json(text) if text else None
 

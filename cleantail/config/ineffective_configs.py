@@ -17,7 +17,7 @@ _OF_CREATE_TIME = "message.timestamp.after.max.ms"
 
 
 def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str]) -> list[str]:
-    """A line for each; `written` is the topic's file as it is, `topics` are the names of all topics."""
+    """Returns a line for each; `written` is the topic's file as it is, `topics` are the names of all topics."""
     configs = written.get("config") or {}
     policy, strategy = ",".join(sorted(topic.config.cleanup_policy)), topic.config.compaction_strategy
     texts = [

@@ -33,12 +33,12 @@ _NO_ENV: Mapping[str, str] = {}
 
 
 def config_directory(env: Mapping[str, str]) -> Path:
-    """The directory of defaults.yaml and topics/ where none is given: CLEANTAIL_CONFIG, else `config`."""
+    """Returns the directory of defaults.yaml and topics/ where none is given: CLEANTAIL_CONFIG, else `config`."""
     return Path(env.get(CONFIG_VARIABLE) or "config")
 
 
 def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platform:
-    """The platform of `config_dir`; `env` may name the state's place in CLEANTAIL_HOME.
+    """Returns the platform of `config_dir`; `env` may name the state's place in CLEANTAIL_HOME.
 
     Without it the state is in `.cleantail` beside `config_dir`. Raises ConfigError.
     """
@@ -77,12 +77,12 @@ def dag_prefix(config_dir: Path) -> str:
 
 
 def load_topic(file: Path, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
-    """The topic of one YAML file, over the defaults of `config_dir`; raises ConfigError."""
+    """Returns the topic of one YAML file, over the defaults of `config_dir`; raises ConfigError."""
     return _topic(file, _defaults(config_dir, env))
 
 
 def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topic]:
-    """All topics in the order of their file names; raises the first ConfigError."""
+    """Returns all topics in the order of their file names; raises the first ConfigError."""
     topics = []
     for _, topic in scan_topics(config_dir, env):
         if isinstance(topic, ConfigError):
@@ -92,7 +92,7 @@ def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topi
 
 
 def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
-    """The topic called `name`. Broken files of other topics do not matter.
+    """Returns the topic called `name`. Broken files of other topics do not matter.
 
     Raises ConfigError: that of the file `<name>.yaml` if it is broken, of a file that names the topic and is called
     otherwise, else that there is no such topic.
@@ -113,7 +113,7 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) ->
 
 
 def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:
-    """Each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
+    """Yields each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
 
     Raises ConfigError only when `config_dir` is not a directory. A topic is called as its file; of two that claim one
     name in the catalog both are wrong (cleantail.config.claims.name_claims).
@@ -137,14 +137,15 @@ def _topic_files(config_dir: Path) -> list[Path]:
 
 
 def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]:
-    """What the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
+    """Returns what the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
     defaults = _defaults(config_dir, env)
     namespace = defaults.file.platform.catalog.namespace
     return [_claim(file, _topic_or_error(file, defaults), namespace) for file in _topic_files(config_dir)]
 
 
 def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
-    """A file that is not called as its topic claims the table that is its name's, not that of the topic it names."""
+    """Returns a file that is not called as its topic claims the table that is its name's, not that of the topic it
+    names."""
     if isinstance(topic, Topic):
         return Claim(file, topic.table)
     data = _data_or_nothing(file)

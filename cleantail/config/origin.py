@@ -45,8 +45,8 @@ class Setting:
 
 
 def settings(topic: Topic, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]) -> list[Setting]:
-    """Everything that a topic's YAML can say but its name and description, the Kafka configs last. `topic_yaml` and `defaults_topic`:
-    what its YAML and the `topic:` of the defaults have written."""
+    """Returns everything that a topic's YAML can say but its name and description, the Kafka configs last. `topic_yaml`
+    and `defaults_topic`: what its YAML and the `topic:` of the defaults have written."""
     return [
         *_topic_settings(topic, topic_yaml, defaults_topic),
         *_of_mapping("config", topic.config, topic_yaml, defaults_topic, prefix=""),
@@ -127,7 +127,7 @@ def _says(written: Mapping[str, Any], name: str) -> bool:
 
 
 def written(topic_file: Path, config_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A topic's file, and the `topic:` of defaults.yaml, as they are written. Raises ConfigError."""
+    """Returns a topic's file, and the `topic:` of defaults.yaml, as they are written. Raises ConfigError."""
     defaults = config_dir / "defaults.yaml"
     defaults_topic = (read_yaml(defaults) if defaults.exists() else {}).get("topic") or {}
     return read_yaml(topic_file, load_platform(config_dir).limits.yaml_max_bytes), defaults_topic

@@ -21,7 +21,7 @@ Identifier = Annotated[
 
 
 def _scalar_text(value: object) -> object:
-    """Numbers and booleans as Spark and PyIceberg write them: 8 -> "8", true -> "true"."""
+    """Returns numbers and booleans as Spark and PyIceberg write them: 8 -> "8", true -> "true"."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -167,10 +167,10 @@ class Platform(PlatformSettings):
 
     @property
     def catalog_uri(self) -> str:
-        """The catalog's address in the form of SQLAlchemy and PyIceberg."""
+        """Returns the catalog's address in the form of SQLAlchemy and PyIceberg."""
         return self.catalog.uri or f"sqlite:///{self.home / 'catalog.db'}"
 
     @property
     def warehouse(self) -> str:
-        """The root of the tables, as a URI."""
+        """Returns the root of the tables, as a URI."""
         return self.catalog.warehouse or f"file:{self.home / 'warehouse'}"

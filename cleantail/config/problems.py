@@ -67,7 +67,7 @@ def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
 
 
 def _without(data: dict[str, Any], key_paths: Sequence[KeyPath]) -> dict[str, Any]:
-    """A copy of `data` without those places."""
+    """Returns a copy of `data` without those places."""
     rest = copy.deepcopy(data)
     for key_path in key_paths:
         _remove(rest, key_path)
@@ -118,7 +118,7 @@ def _wrong_value(key_path: KeyPath, value: object, node: Schema) -> Problem:
 
 
 def _unknown_key(key_path: KeyPath, value: object, parent: Schema, root: Schema) -> Problem:
-    """An unknown key: a slip of the pen, or a config that was written outside `config:`."""
+    """Returns an unknown key: a slip of the pen, or a config that was written outside `config:`."""
     known_keys = list(parent.get("properties", ()))
     key = str(key_path[-1])
     inner = [
@@ -140,14 +140,15 @@ def _unknown_key(key_path: KeyPath, value: object, parent: Schema, root: Schema)
 
 
 def nearest(value: object, choices: Sequence[str]) -> str | None:
-    """The choice that `value` most likely meant, or None."""
+    """Returns the choice that `value` most likely meant, or None."""
     lowered = {choice.lower(): choice for choice in choices}
     matches = difflib.get_close_matches(str(value).lower(), lowered, n=1) if isinstance(value, str) else []
     return lowered[matches[0]] if matches else None
 
 
 def _walk(schema: Schema, loc: tuple[int | str, ...]) -> tuple[KeyPath, Schema, Schema]:
-    """The place in the file, its schema and its parent's; pydantic's `loc` also names the chosen union member."""
+    """Returns the place in the file, its schema and its parent's; pydantic's `loc` also names the chosen union
+    member."""
     key_path: KeyPath = ()
     node = parent = schema
     for part in loc:
@@ -184,7 +185,7 @@ def _resolve(node: Schema, root: Schema) -> Schema:
 
 
 def allowed_text(node: Schema) -> str:
-    """What the schema of a value allows, in words."""
+    """Returns what the schema of a value allows, in words."""
     if "x-allowed" in node:
         return str(node["x-allowed"])
     choices = [str(choice) for choice in node.get("enum", [node["const"]] if "const" in node else [])]

@@ -27,7 +27,7 @@ _WITHOUT_END = re.compile(rf" in \[(-?\d+), {LONG_MAX}\]")
 
 
 def json_schema() -> Schema:
-    """The JSON Schema of `config/topics/*.yaml`; config/topic.schema.json holds it."""
+    """Returns the JSON Schema of `config/topics/*.yaml`; config/topic.schema.json holds it."""
     schema = _published(Topic.model_json_schema())
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -39,12 +39,12 @@ def json_schema() -> Schema:
 
 
 def schema_text() -> str:
-    """The text of config/topic.schema.json."""
+    """Returns the text of config/topic.schema.json."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def reference_markdown() -> str:
-    """Three Markdown tables: the configs of a topic, those of the cleaner, and the limits."""
+    """Returns three Markdown tables: the configs of a topic, those of the cleaner, and the limits."""
     topic, cleaner, limits = _table(KafkaConfigs), _table(CleanerConfigs), _table(LimitConfigs)
     return (
         "## Configs of a topic\n\nUnder `config:`. Times are in ms and sizes in bytes, or text with a unit: `7d`, "

@@ -35,7 +35,7 @@ def _repeated(text: str) -> str:
 
 
 def _asset_uri(uri: str) -> str:
-    """What Airflow's Asset takes whatever the scheme. Passwords are refused before (config_file)."""
+    """Returns what Airflow's Asset takes whatever the scheme. Passwords are refused before (config_file)."""
     if not re.fullmatch(rf"[!-~]{{1,{URI_CHARS}}}", uri):
         raise ValueError("not a URI")
     try:
@@ -89,7 +89,7 @@ Schedule = Annotated[
 
 
 def topic_asset_uri(topic: str) -> str:
-    """The asset that a topic updates when something of it was published."""
+    """Returns the asset that a topic updates when something of it was published."""
     return f"{ASSET_SCHEME}://{topic}"
 
 

@@ -69,7 +69,7 @@ _LOGIN = re.compile(r"(?:authorization:\s*)?(?:bearer|basic|digest|negotiate)\s+
 
 
 def is_secret(key: str, value: object) -> bool:
-    """Whether the key says that the value is a secret. True and false are none, whatever they switch."""
+    """Returns whether the key says that the value is a secret. True and false are none, whatever they switch."""
     if value is None or isinstance(value, bool) or str(value).lower() in ("true", "false"):
         return False
     name_parts = [part.lower() for part in _PART.findall(_PASSING.sub("", key))]
@@ -95,13 +95,13 @@ def _says_where_it_is(name_parts: list[str], value: object) -> bool:
 
 
 def is_secret_value(value: str) -> bool:
-    """Whether a text is written as a secret is: an address with a login, password=…, Bearer …"""
+    """Returns whether a text is written as a secret is: an address with a login, password=…, Bearer …"""
     return bool(_SECRET_VALUE.search(value) or _LOGIN.fullmatch(value.strip()) or any(map(_has_login, value.split())))
 
 
 def _has_login(word: str) -> bool:
-    """Whether a text without blanks has an address with a password or, of the web, a user. It is looked at once: what
-    ends the name of a user begins the next address at the earliest."""
+    """Returns whether a text without blanks has an address with a password or, of the web, a user. It is looked at
+    once: what ends the name of a user begins the next address at the earliest."""
     last_at = word.rfind("@")
     for user in _USER.finditer(word, 0, last_at + 1):
         scheme = word[max(0, user.start() - 6) : user.start()].lower()

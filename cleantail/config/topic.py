@@ -122,7 +122,7 @@ class Topic(TopicDefaults):
 
     @model_validator(mode="after")
     def _waits_for_others(self) -> Topic:
-        """A DAG that runs after its own publish would never rest."""
+        """Returns a DAG that runs after its own publish would never rest."""
         if (own_asset := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
             raise cross_field_error("schedule.assets", own_asset, "assets that others update, not the topic's own")
         return self
@@ -142,17 +142,17 @@ class Topic(TopicDefaults):
 
     @property
     def line_topic(self) -> str | None:
-        """What lines that name a topic have to name; None lets them name any."""
+        """Returns what lines that name a topic have to name; None lets them name any."""
         return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
 
     @property
     def compacts(self) -> bool:
-        """Whether `compact` is in cleanup.policy."""
+        """Returns whether `compact` is in cleanup.policy."""
         return self.config.compacts
 
     @property
     def deletes(self) -> bool:
-        """Whether `delete` is in cleanup.policy."""
+        """Returns whether `delete` is in cleanup.policy."""
         return self.config.deletes
 
     @property

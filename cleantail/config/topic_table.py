@@ -46,7 +46,7 @@ RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
 
 
 def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
-    """Properties of a new topic table."""
+    """Returns properties of a new topic table."""
     return {
         PROPERTY_TOPIC: topic,
         "format-version": "3",

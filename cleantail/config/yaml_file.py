@@ -58,7 +58,7 @@ class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
 
 
 def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict[str, Any]:
-    """The mapping that `file` holds; an empty file is an empty mapping. `limit` says where `most_bytes` is set.
+    """Returns the mapping that `file` holds; an empty file is an empty mapping. `limit` says where `most_bytes` is set.
 
     Raises ConfigError when the file is missing, too long, not YAML (with the line), or not a mapping.
     """
@@ -80,7 +80,8 @@ def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict
 
 
 def key_lines(file: Path) -> dict[KeyPath, int]:
-    """Where each key of a file is, by its place; lines count from 1. Empty for what is no file that can be read."""
+    """Returns where each key of a file is, by its place; lines count from 1. Empty for what is no file that can be
+    read."""
     try:
         root = yaml.compose(file.read_bytes(), Loader=_SafeLoader)
     except (OSError, yaml.YAMLError, ValueError):
@@ -100,7 +101,7 @@ def _lines(node: yaml.Node | None, key_path: KeyPath) -> Iterator[tuple[KeyPath,
 
 
 def line_of(key_path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
-    """The line of a place, or of the mapping that it is missing in; None for what is not in the file at all."""
+    """Returns the line of a place, or of the mapping that it is missing in; None for what is not in the file at all."""
     return next((lines[key_path[:n]] for n in range(len(key_path), 0, -1) if key_path[:n] in lines), None)
 
 
@@ -120,7 +121,7 @@ def _require_plain(text: bytes) -> None:
 
 
 def _yaml_reason(error: Exception) -> str:
-    """The line and the reason, without the line's text: it may hold a secret."""
+    """Returns the line and the reason, without the line's text: it may hold a secret."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if problem and "tag handle" in problem:  # some loaders quote it
         problem = _TAG

@@ -20,7 +20,7 @@ _TASK_IDENTITY_PREFIX = "AIRFLOW_CTX_"
 
 
 def of_driver(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a driver that a process with `env` starts."""
+    """Returns the environment of a driver that a process with `env` starts."""
     return {name: value for name, value in env.items() if not _is_airflow_secret(name)}
 
 

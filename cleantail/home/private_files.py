@@ -30,7 +30,7 @@ def make_home(home: Path) -> None:
 
 
 def make_folder(home: Path, *parts: str) -> Path:
-    """A folder in the home, which is made as well."""
+    """Returns a folder in the home, which is made as well."""
     make_home(home)
     folder = home.joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,8 +38,8 @@ def make_folder(home: Path, *parts: str) -> Path:
 
 
 def open_to_others(home: Path) -> str | None:
-    """What to say of a home that others than its owner may enter or read; None where there is none, or nothing to
-    say."""
+    """Returns what to say of a home that others than its owner may enter or read; None where there is none, or nothing
+    to say."""
     try:
         mode = stat.S_IMODE(home.stat().st_mode)
     except OSError:
@@ -84,8 +84,8 @@ def _entered(folder: str, above: int) -> int:
 
 
 def open_resolved(file: Path) -> int:
-    """A descriptor of a file whose path has no link in it: one that was put on the way since is not followed. Raises
-    OSError."""
+    """Returns a descriptor of a file whose path has no link in it: one that was put on the way since is not followed.
+    Raises OSError."""
     *folders, name = file.parts[1:] if file.anchor else file.parts
     above = os.open(file.anchor or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for folder in folders:

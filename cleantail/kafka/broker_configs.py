@@ -73,7 +73,7 @@ class DescribedTopic:
 
 
 def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
-    """The topics of a description, in its order. Raises BadLineError for a line that is no part of one."""
+    """Returns the topics of a description, in its order. Raises BadLineError for a line that is no part of one."""
     topics: dict[str, dict[str, DescribedConfig]] = {}
     current: dict[str, DescribedConfig] | None = None
     for number, line in enumerate(lines, start=1):
@@ -89,8 +89,8 @@ def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
 
 
 def _config_of(line: str) -> DescribedConfig | None:
-    """A line such as `  segment.ms=60000 sensitive=false synonyms={…}`. By its last mark, as a value may hold one, and
-    without an expression that would try them all against all ends."""
+    """Returns a line such as `  segment.ms=60000 sensitive=false synonyms={…}`. By its last mark, as a value may hold
+    one, and without an expression that would try them all against all ends."""
     name, text = _NAME.match(line), line.rstrip()
     at, mark = max((text.rfind(mark), mark) for mark in _SENSITIVE)
     if name is None or at < name.end() or not text.endswith("}") or len(text) <= at + len(mark):
@@ -99,7 +99,7 @@ def _config_of(line: str) -> DescribedConfig | None:
 
 
 def _described(name: str, value: str, sensitive: str, synonyms: str) -> DescribedConfig:
-    """The first synonym is the one in force; a default that no broker config stands for has none."""
+    """Returns the first synonym is the one in force; a default that no broker config stands for has none."""
     source = synonyms.partition(":")[0] or KAFKA_DEFAULT
     return DescribedConfig(name, None if sensitive == "true" or value == "null" else value, source)
 
@@ -126,7 +126,7 @@ class CarriedConfigs:
 
 
 def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedConfigs:
-    """The configs to write. `defaults`: what would be in force if none were.
+    """Returns the configs to write. `defaults`: what would be in force if none were.
 
     What is set on the topic is written; what its broker sets, where it differs; Kafka's own defaults are not. The
     policy is written whenever it differs, since the two defaults do.

@@ -78,7 +78,7 @@ def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
 
 
 def _free_table(namespace: str, file: Path, claims: list[Claim]) -> str | None:
-    """None where the default is free: `a-b` and `a_b` would share one, and `a_latest` is the view of `a`."""
+    """Returns none where the default is free: `a-b` and `a_b` would share one, and `a_latest` is the view of `a`."""
     default = default_table(namespace, file.stem)
     table, number = default, 2
     while problem := problem_of_new(Claim(file, table), claims, namespace):
@@ -92,7 +92,8 @@ def _free_table(namespace: str, file: Path, claims: list[Claim]) -> str | None:
 def _validated_yaml(
     topic: DescribedTopic, file: Path, config_dir: Path, table: str | None
 ) -> tuple[str, tuple[str, ...]]:
-    """The file's text and notes. Raises ConfigError, naming the file, for what the configuration would refuse."""
+    """Returns the file's text and notes. Raises ConfigError, naming the file, for what the configuration would
+    refuse."""
     carried = carried_over(topic, _load({"topic": topic.topic}, file, config_dir).config)
     notes = tuple(f"{name}={_plain(value)}: {why}" for name, value, why in carried.left_out)
     data: dict[str, object] = {"topic": topic.topic}
@@ -110,7 +111,7 @@ def _load(data: Mapping[str, object], file: Path, config_dir: Path) -> Topic:
 
 
 def validated(text: str, file: Path, config_dir: Path) -> Topic:
-    """The topic that `file` would be. Raises ConfigError as if it were."""
+    """Returns the topic that `file` would be. Raises ConfigError as if it were."""
     with tempfile.TemporaryDirectory() as directory:
         written = Path(directory) / "topic.yaml"
         written.write_text(text, encoding="utf-8")
@@ -123,7 +124,7 @@ def validated(text: str, file: Path, config_dir: Path) -> Topic:
 
 
 def _plain(value: str) -> str:
-    """One printable line: it becomes a comment."""
+    """Returns one printable line: it becomes a comment."""
     return value if value.isprintable() else value.encode("unicode_escape").decode("ascii")
 
 

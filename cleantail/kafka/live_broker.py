@@ -17,7 +17,8 @@ _LIBRDKAFKA_NAMES = {
 
 
 def describe(bootstrap_server: str, command_config: Path | None, names: Sequence[str]) -> list[DescribedTopic]:
-    """The named topics, or all, with every config in force. Raises OutsideError when the cluster does not answer."""
+    """Returns the named topics, or all, with every config in force. Raises OutsideError when the cluster does not
+    answer."""
     try:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient

@@ -16,7 +16,7 @@ AS_TEXT = (*WHOLE, "boolean", "date", "string")
 
 
 def problem_of(column: str, kind: str) -> str | None:
-    """What is wrong with a type (Spark's name of it) for a column, or None."""
+    """Returns what is wrong with a type (Spark's name of it) for a column, or None."""
     if column in (PARTITION, OFFSET, TIMESTAMP_TYPE):
         return None if kind in WHOLE else "a whole number is needed"
     if column == KEY:
@@ -31,7 +31,7 @@ def problem_of(column: str, kind: str) -> str | None:
 
 
 def expressions(columns: Columns, kinds: Mapping[str, str]) -> dict[str, str]:
-    """Column of a topic table -> SQL over the stored columns. `kinds`: path -> Spark's name of its type."""
+    """Returns column of a topic table -> SQL over the stored columns. `kinds`: path -> Spark's name of its type."""
     return {name: _expression(name, columns.paths.get(name), kinds) for name in COLUMNS}
 
 
@@ -56,5 +56,5 @@ def _bytes(column: str, kind: str) -> str:
 
 
 def _json(column: str) -> str:
-    """A value that is more than bytes: whoever wants it reads the table itself; null stays null."""
+    """Returns a value that is more than bytes: whoever wants it reads the table itself; null stays null."""
     return f"IF({column} IS NULL, NULL, CAST(to_json(named_struct('value', {column})) AS BINARY))"

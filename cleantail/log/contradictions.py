@@ -68,13 +68,13 @@ class Contradiction:
         return {PARTITION: self.partition, "offsets": self.offsets, "text": self.text}
 
     def as_measures(self) -> dict[str, Any]:
-        """What a round's measures of the log say of it."""
+        """Returns what a round's measures of the log say of it."""
         return {MEASURE: self.offsets, FIRST: self.text}
 
 
 def refusal(contradictions: Sequence[Contradiction], files: Iterable[Path]) -> str:
-    """What ingestion says where it appends nothing. `contradictions`: one a log; `files`: those with a record at the lowest
-    offset of the first log."""
+    """Returns what ingestion says where it appends nothing. `contradictions`: one a log; `files`: those with a record
+    at the lowest offset of the first log."""
     first, total = contradictions[0], sum(c.offsets for c in contradictions)
     where = f"partition {first.partition}, offset {first.first_offset}"
     logs = f" in {counted(len(contradictions), 'partition')}" if len(contradictions) > 1 else ""

@@ -46,7 +46,7 @@ def keyless_between(files: Iterable[DataFile], start_offset: int, end_offset: in
 
 
 def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaConfigs) -> str:
-    """What will become of them, and by which knob; empty where there are none, or where nothing is compacted.
+    """Returns what will become of them, and by which knob; empty where there are none, or where nothing is compacted.
 
     `below` are those in the part of the log that can be cleaned now, `above` those in the rest of its dirty part.
     """
@@ -67,5 +67,5 @@ def held_logs(units: Iterable[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
 
 
 def held_reason(count: int, first_offset: int) -> str:
-    """Why a log is held back, for its quarantine: `1 record without a key, the first at offset 7; …`."""
+    """Returns why a log is held back, for its quarantine: `1 record without a key, the first at offset 7; …`."""
     return f"{KeylessRecords(count, count)}, the first at offset {first_offset}; {POLICY} is fail"

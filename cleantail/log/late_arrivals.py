@@ -18,7 +18,7 @@ ANEW = "a replay or a backfill, or was the topic made anew?"
 def late_warnings(
     lowest: Mapping[int, int], states: Mapping[int, PartitionState], configs: KafkaConfigs
 ) -> tuple[str, ...]:
-    """One of each log with such records. `lowest`: partition -> the lowest offset that an ingestion brings."""
+    """Returns one of each log with such records. `lowest`: partition -> the lowest offset that an ingestion brings."""
     arrivals = ((p, low, states[p]) for p, low in sorted(lowest.items()) if p in states)
     return tuple(text for p, low, state in arrivals if (text := _warning(p, low, state, configs)))
 

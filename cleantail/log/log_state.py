@@ -54,7 +54,7 @@ class LogState:
 
     @property
     def repaired(self) -> bool:
-        """Whether the checkpoint lay outside the log and was reset (semantics.md 1.2)."""
+        """Returns whether the checkpoint lay outside the log and was reset (semantics.md 1.2)."""
         return self.checkpoint is not None and not self.log_start_offset <= self.checkpoint <= self.log_end_offset
 
     @property
@@ -135,12 +135,13 @@ def resolve_log_state(
 
 
 def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:
-    """What will become of the log's records without a key (cleantail.log.keyless)."""
+    """Returns what will become of the log's records without a key (cleantail.log.keyless)."""
     return keyless_note(log.cleanable_keyless, log.uncleanable_keyless, configs)
 
 
 def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:
-    """The first offset a reader may see. Retention moves it for good; where it never did, a backfill may lower it."""
+    """Returns the first offset a reader may see. Retention moves it for good; where it never did, a backfill may lower
+    it."""
     lowest = min((f.lower_offset for f in live), default=0)
     if state.log_start_offset is None:
         return lowest
@@ -192,7 +193,7 @@ def _first_uncleanable(
 
 
 def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | None:
-    """The lowest offset that arrived below the clean point since the last round (3.5), or None."""
+    """Returns the lowest offset that arrived below the clean point since the last round (3.5), or None."""
     lowest = min((f.lower_offset for f in arrived), default=None)
     if lowest is None or state.checkpoint is None or lowest >= state.checkpoint:
         return None

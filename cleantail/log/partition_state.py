@@ -92,7 +92,7 @@ class PartitionState:
         return self.horizons[-1].end_offset if self.horizons else 0
 
     def as_json(self) -> str:
-        """One line, keys sorted, so that equal states are equal texts."""
+        """Returns one line, keys sorted, so that equal states are equal texts."""
         return json.dumps({"version": STATE_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
 
 
@@ -112,7 +112,8 @@ def parse_partition_state(text: str, where: str) -> PartitionState:
 
 
 def _typed(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields as they are: those of _TEXTS are texts, the rest whole numbers, or null where none is known."""
+    """Returns the fields as they are: those of _TEXTS are texts, the rest whole numbers, or null where none is
+    known."""
     for name, value in fields.items():
         right = isinstance(value, str) if name in _TEXTS else value is None or type(value) is int
         if not right:
@@ -121,7 +122,7 @@ def _typed(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int, PartitionState]:
-    """The states that a table's properties hold, by partition number."""
+    """Returns the states that a table's properties hold, by partition number."""
     return {
         _partition_of(name, table): parse_partition_state(text, f"{table}: property {name}")
         for name, text in properties.items()
@@ -137,26 +138,28 @@ def _partition_of(name: str, table: str) -> int:
 
 
 def horizon_of(horizons: tuple[Horizon, ...], offset: int) -> Horizon | None:
-    """The ledger's entry for `offset`: the first round whose end offset is above it (semantics.md 3.3)."""
+    """Returns the ledger's entry for `offset`: the first round whose end offset is above it (semantics.md 3.3)."""
     return next((h for h in horizons if offset < h.end_offset), None)
 
 
 def spans_with_tombstones(horizons: tuple[Horizon, ...], below_offset: int) -> list[tuple[int, int]]:
-    """Offset spans (end exclusive) of the entries that had live tombstones, as far as they lie below `below_offset`."""
+    """Returns offset spans (end exclusive) of the entries that had live tombstones, as far as they lie below
+    `below_offset`."""
     starts = [0, *(h.end_offset for h in horizons)]
     spans = [(s, min(h.end_offset, below_offset)) for s, h in zip(starts, horizons, strict=False) if h.tombstones]
     return [(start, end) for start, end in spans if start < end]
 
 
 def with_round(horizons: tuple[Horizon, ...], end_offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
-    """The ledger after a round that ended at `end_offset`. A horizon is set once: an entry is added, none is moved."""
+    """Returns the ledger after a round that ended at `end_offset`. A horizon is set once: an entry is added, none is
+    moved."""
     if horizons and horizons[-1].end_offset >= end_offset:
         return horizons
     return (*horizons, Horizon(end_offset, horizon_ms))
 
 
 def with_late_tombstones(horizons: tuple[Horizon, ...], offsets: list[int], horizon_ms: int) -> tuple[Horizon, ...]:
-    """The ledger with a horizon of their own for tombstones that arrived below the clean point.
+    """Returns the ledger with a horizon of their own for tombstones that arrived below the clean point.
 
     Kafka starts a tombstone's clock at the first cleaning that kept it (semantics.md 1.5), and for these that is
     the round at hand, not the one that once cleaned the offsets around them.
@@ -182,7 +185,7 @@ def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tu
 
 
 def without_swept(horizons: tuple[Horizon, ...]) -> tuple[Horizon, ...]:
-    """Entries without a live tombstone go, all but the last, so that the ledger stays short.
+    """Returns entries without a live tombstone go, all but the last, so that the ledger stays short.
 
     The offsets of a dropped entry fall to the next one. Nothing there is affected: none is alive, and one that
     comes late gets a horizon of its own.

@@ -29,7 +29,7 @@ def rank_sql(configs: KafkaConfigs, latest_ms: str) -> str:
 
 
 def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
-    """The version of a record as a long, null where it has none: its header, or its timestamp in ms."""
+    """Returns the version of a record as a long, null where it has none: its header, or its timestamp in ms."""
     if configs.compaction_strategy == "header":
         value = f"{header_sql(configs)}.value"
         return f"CASE WHEN length({value}) = {VERSION_BYTES} THEN {_big_endian_long(value)} END"
@@ -38,7 +38,7 @@ def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
 
 
 def header_sql(configs: KafkaConfigs) -> str:
-    """The version header, a struct (key, value) of which the value may be null; null where there is none.
+    """Returns the version header, a struct (key, value) of which the value may be null; null where there is none.
 
     Of repeated ones the last, or the first (KIP-280 said both).
     """
@@ -48,7 +48,7 @@ def header_sql(configs: KafkaConfigs) -> str:
 
 
 def malformed_header_sql(configs: KafkaConfigs) -> str:
-    """Whether a record has the version header with something else than 8 bytes in it: it counts as missing."""
+    """Returns whether a record has the version header with something else than 8 bytes in it: it counts as missing."""
     header = header_sql(configs)
     return f"({header} IS NOT NULL AND coalesce(length({header}.value), 0) <> {VERSION_BYTES})"
 
@@ -59,14 +59,15 @@ def latest_timestamp_ms(configs: KafkaConfigs, now_ms: int) -> int:
 
 
 def latest_timestamp_sql(configs: KafkaConfigs) -> str:
-    """The same for a view, whose clock is the query's."""
+    """Returns the same for a view, whose clock is the query's."""
     bound = _future_ms(configs)
     now = "unix_millis(current_timestamp())"
     return f"{LONG_MAX}L" if bound > LONG_MAX // 2 else f"({now} + {bound}L)"
 
 
 def _future_ms(configs: KafkaConfigs) -> int:
-    """The bound in force. By LogAppendTime the broker's clock decided, and Kafka does not look at the bound either."""
+    """Returns the bound in force. By LogAppendTime the broker's clock decided, and Kafka does not look at the bound
+    either."""
     return configs.message_timestamp_after_max_ms if configs.message_timestamp_type == "CreateTime" else LONG_MAX
 
 

@@ -24,15 +24,16 @@ class Reader:
 
 
 def namespace_of(topic: Topic) -> str:
-    """Where the positions of a topic's readers are: beside its table."""
+    """Returns where the positions of a topic's readers are: beside its table."""
     return topic.table.rpartition(".")[0]
 
 
 def hold_offset(readers: Iterable[Reader], partition: int) -> int | None:
-    """The position of the log's slowest reader; None where nobody is registered."""
+    """Returns the position of the log's slowest reader; None where nobody is registered."""
     return min((r.offset for r in readers if r.partition == partition), default=None)
 
 
 def left_behind(readers: Iterable[Reader], last_removed: Mapping[int, int]) -> list[Reader]:
-    """Readers that have not read a tombstone which has gone. `last_removed`: partition -> its highest offset."""
+    """Returns readers that have not read a tombstone which has gone. `last_removed`: partition -> its highest
+    offset."""
     return [r for r in readers if r.partition in last_removed and r.offset <= last_removed[r.partition]]

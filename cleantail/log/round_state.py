@@ -20,7 +20,7 @@ RETAIN = "retain"
 def after_round(
     state: PartitionState, work: PartitionWork, measure: Mapping[str, Any], sequence_number: int, now_ms: int
 ) -> PartitionState:
-    """The state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
+    """Returns the state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
 
     `measure` has `horizons` as [end offset, horizon ms, live tombstones, swept to], `head_tombstones`, `proven_ms`,
     and may have `deleted`: records by reason, of which `retention` says that the log start was moved for good;
@@ -47,7 +47,8 @@ def _outlasting(quarantine: Quarantine | None) -> Quarantine | None:
 
 
 def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
-    """Whether the keys of a log are to be proven unique from nothing, and not only those that the round touches."""
+    """Returns whether the keys of a log are to be proven unique from nothing, and not only those that the round
+    touches."""
     return proven_ms is None or now_ms - proven_ms >= interval_ms
 
 
@@ -87,7 +88,8 @@ def due_spans(
     hold_cap_ms: int = 0,
     fresh_from: int | None = None,
 ) -> list[tuple[int, int]]:
-    """Offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5), below `end_offset`.
+    """Returns offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5), below
+    `end_offset`.
 
     That is the clean point, which late records move back into an entry (3.5): what lies above one of them may still
     have to beat it.
@@ -106,12 +108,12 @@ def due_spans(
 
 
 def _end(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
-    """To where readers let an entry's tombstones go."""
+    """Returns to where readers let an entry's tombstones go."""
     return horizon.end_offset if passed(horizon, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0
 
 
 def as_due(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
-    """The ledger with the times from which tombstones may go: those that this run has set are not due in it."""
+    """Returns the ledger with the times from which tombstones may go: those that this run has set are not due in it."""
     return tuple(replace(h, horizon_ms=now_ms + 1) if _is_fresh(h, now_ms, work.fresh_from) else h for h in horizons)
 
 
@@ -120,17 +122,17 @@ def _is_fresh(horizon: Horizon, now_ms: int, fresh_from: int | None) -> bool:
 
 
 def passed(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> bool:
-    """Whether no reader holds back any tombstone of an entry whose horizon has come."""
+    """Returns whether no reader holds back any tombstone of an entry whose horizon has come."""
     return hold_offset is None or horizon.end_offset <= hold_offset or now_ms >= horizon.horizon_ms + hold_cap_ms
 
 
 def spans_of(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> list[tuple[int, int]]:
-    """The due spans of one log's share of an expiry."""
+    """Returns the due spans of one log's share of an expiry."""
     return due_spans(horizons, work.end_offset, now_ms, work.hold_offset, work.hold_cap_ms, work.fresh_from)
 
 
 def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
-    """The ledger once the due spans are swept; the counts of tombstones are still those of before."""
+    """Returns the ledger once the due spans are swept; the counts of tombstones are still those of before."""
     ends = [end for _, end in spans_of(work, horizons, now_ms)]
     starts = [0, *(h.end_offset for h in horizons)]
     return tuple(
@@ -183,8 +185,8 @@ def _pause_ms(attempts: int, backoff_ms: int) -> int:
 
 
 def red_since_and_retry(state: PartitionState, now_ms: int, backoff_ms: int) -> tuple[int, int]:
-    """Since when (Unix ms) a log is in quarantine whose check is red in the run of `now_ms`, and until when: as publish
-    will write it (after_failure), or has written it already."""
+    """Returns since when (Unix ms) a log is in quarantine whose check is red in the run of `now_ms`, and until when: as
+    publish will write it (after_failure), or has written it already."""
     held = _held_by_check(state)
     if held is None:
         return now_ms, now_ms + _pause_ms(1, backoff_ms)

@@ -23,7 +23,7 @@ WARNINGS = {
 
 
 def rule_text(measure: str) -> str:
-    """The rule that a measure counts violations of."""
+    """Returns the rule that a measure counts violations of."""
     return RULES.get(measure) or WARNINGS[measure]
 
 

@@ -17,8 +17,9 @@ NO_TIMESTAMP_MS = -1
 class DataFile:
     """What the Iceberg manifests say of one data file of one log. Both offset bounds are inclusive.
 
-    A file of an adopted table that holds several logs is one of these for each. `iceberg_partition`: the Iceberg partition of an
-    adopted table's file; files of two places cannot become one. `null_keys`: records without a key when it was written.
+    A file of an adopted table that holds several logs is one of these for each. `iceberg_partition`: the Iceberg
+    partition of an adopted table's file; files of two places cannot become one. `null_keys`: records without a key when
+    it was written.
     """
 
     path: str
@@ -46,13 +47,13 @@ class DataFile:
         return self.size_bytes * self.live_records // self.records if self.records else 0
 
     def records_between(self, start_offset: int, end_offset: int) -> int:
-        """An upper limit of the records with offsets in [start, end), as the bounds tell."""
+        """Returns an upper limit of the records with offsets in [start, end), as the bounds tell."""
         offsets = min(self.upper_offset + 1, end_offset) - max(self.lower_offset, start_offset)
         inside = self.lower_offset >= start_offset and self.upper_offset < end_offset
         return self.records if inside else max(min(self.records, offsets), 0)
 
     def bytes_between(self, start_offset: int, end_offset: int) -> int:
-        """Live bytes of records_between, as if every record had as many: an upper limit as well."""
+        """Returns live bytes of records_between, as if every record had as many: an upper limit as well."""
         return self.live_bytes * self.records_between(start_offset, end_offset) // self.records if self.records else 0
 
     @property
@@ -99,7 +100,7 @@ class Segment:
 
 
 def roll_segments(files: Iterable[DataFile], segment_bytes: int, segment_ms: int) -> tuple[Segment, ...]:
-    """Data files of one log as virtual segments in offset order, disjoint (semantics.md 3.1).
+    """Returns data files of one log as virtual segments in offset order, disjoint (semantics.md 3.1).
 
     `segment_ms` is the effective one, min(segment.ms, max.compaction.lag.ms). A file belongs to the segment that its
     first offset falls into; one that reaches over the next base (a backfill) is cut there and only lends the later
@@ -143,7 +144,7 @@ def _cut_at_next_base(segments: list[Segment]) -> tuple[Segment, ...]:
 
 
 def is_active(newest: Segment, now_ms: int, segment_ms: int) -> bool:
-    """The newest segment is active until it is as old as the effective segment.ms (semantics.md 3.1).
+    """Returns the newest segment is active until it is as old as the effective segment.ms (semantics.md 3.1).
 
     Kafka rolls only when the next record comes; a quiet archive would then never be cleaned. A segment without
     timestamps has no age to go by and stays active.

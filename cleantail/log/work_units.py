@@ -37,11 +37,11 @@ class PartitionWork:
 
     @property
     def only_retention(self) -> bool:
-        """Whether nothing is compacted: the log start moves, and no record is newly published."""
+        """Returns whether nothing is compacted: the log start moves, and no record is newly published."""
         return self.first_dirty_offset == self.end_offset
 
     def ending_at(self, end_offset: int) -> PartitionWork:
-        """The same up to an earlier end. Its dirty bytes are by the share of the offsets that are left."""
+        """Returns the same up to an earlier end. Its dirty bytes are by the share of the offsets that are left."""
         offsets = max(self.end_offset - self.first_dirty_offset, 1)
         dirty_bytes = self.dirty_bytes * (end_offset - self.first_dirty_offset) // offsets
         read_bytes = self.read_bytes - (self.dirty_bytes - dirty_bytes)
@@ -76,7 +76,8 @@ class WorkUnit:
 def pack(
     round_id: str, now_ms: int, base_snapshot_id: int, works: Iterable[PartitionWork], unit_bytes: int = UNIT_BYTES
 ) -> tuple[WorkUnit, ...]:
-    """The works, in their order, as units of at most `unit_bytes`; one larger than that is a unit of its own."""
+    """Returns the works, in their order, as units of at most `unit_bytes`; one larger than that is a unit of its
+    own."""
     groups: list[list[PartitionWork]] = []
     for work in works:
         if groups and sum(w.bytes for w in groups[-1]) + work.bytes <= unit_bytes:
@@ -90,5 +91,5 @@ def pack(
 
 
 def branch_stem(round_id: str, unit: int) -> str:
-    """The name of a unit's branch, before each try of its task gives it a time."""
+    """Returns the name of a unit's branch, before each try of its task gives it a time."""
     return f"ct_{round_id}_u{unit}"

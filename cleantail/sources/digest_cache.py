@@ -45,7 +45,7 @@ class DigestCache:
             self._database.close()
 
     def digest(self, file: Path, clock_ms: int) -> str:
-        """What content_digest says of the file, with its errors; `clock_ms` is the real clock (Unix ms)."""
+        """Returns what content_digest says of the file, with its errors; `clock_ms` is the real clock (Unix ms)."""
         before = file_state(file)
         path = os.fsencode(os.path.realpath(file))
         if before is not None and (remembered := self._remembered(path, before)):
@@ -67,7 +67,7 @@ class DigestCache:
             self._execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (path, state, digest))
 
     def _make_room(self) -> int:
-        """How many more may be remembered."""
+        """Returns how many more may be remembered."""
         count = self._count()
         if count >= MOST_FILES:
             paths = [row[0] for row in self._execute("SELECT path FROM digests")]
@@ -81,7 +81,7 @@ class DigestCache:
         return int((self._execute("SELECT count(*) FROM digests") or [(MOST_FILES,)])[0][0])
 
     def _execute(self, statement: str, values: tuple[bytes | str, ...] = ()) -> list[tuple[bytes | str | int, ...]]:
-        """Its rows; none where the cache does not work, which ends its use and nothing else."""
+        """Returns its rows; none where the cache does not work, which ends its use and nothing else."""
         if self._database is None:
             return []
         try:

@@ -35,7 +35,7 @@ class Content:
         self._stream.close()
 
     def blocks(self) -> Iterator[bytes]:
-        """All of it, in pieces of up to BLOCK_BYTES."""
+        """Yields all of it, in pieces of up to BLOCK_BYTES."""
         left = self._most
         while block := self._stream.read(BLOCK_BYTES):
             if (left := left - len(block)) < 0:
@@ -43,7 +43,7 @@ class Content:
             yield block
 
     def lines(self) -> Iterator[bytes]:
-        """Each with its end. Only \\n ends one, as kcat writes them."""
+        """Yields each with its end. Only \\n ends one, as kcat writes them."""
         left, most, readline = self._most, self._limits.line_bytes, self._stream.readline
         while line := readline(most + 1):
             size = len(line)
@@ -63,7 +63,7 @@ class Content:
 
 
 def _opened(file: Path) -> BinaryIO:
-    """No link on the way is followed: what was checked may have been replaced by one since. Raises OSError."""
+    """Returns no link on the way is followed: what was checked may have been replaced by one since. Raises OSError."""
     try:
         stream = os.fdopen(open_resolved(file), "rb")
     except OSError as e:

@@ -65,8 +65,8 @@ class Record:
 def read_records(
     file: Path, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
 ) -> Iterator[Record]:
-    """The records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number, also where a limit is
-    passed; a few blank lines pass. `topic`: as parse_line has it."""
+    """Yields the records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number, also where a
+    limit is passed; a few blank lines pass. `topic`: as parse_line has it."""
     number, blank = 1, 0
     try:
         with Content(file, limits) as content:
@@ -90,7 +90,8 @@ def read_records(
 def parse_line(
     line: bytes, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
 ) -> Record:
-    """One line as a record. Raises ValueError saying which field is wrong, of what kind it is, and what is allowed.
+    """Returns one line as a record. Raises ValueError saying which field is wrong, of what kind it is, and what is
+    allowed.
 
     `topic`: what the line's own `topic` has to be where it has one; None lets it be any.
     """
@@ -148,7 +149,7 @@ def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
 
 
 def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names occur once: of two offsets nobody knows which is meant."""
+    """Returns an object whose names occur once: of two offsets nobody knows which is meant."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         times = Counter(name for name, _ in pairs)
@@ -168,7 +169,8 @@ def _integer(fields: dict[str, Any], name: str, low: int, high: int, default: in
 
 
 def _number_or_kind(value: object) -> str:
-    """An offset, a partition or a time that is out of bounds says by how much; what is none of them is not shown."""
+    """Returns an offset, a partition or a time that is out of bounds says by how much; what is none of them is not
+    shown."""
     return str(value) if type(value) is int and abs(value) <= 10 * LONG_MAX else _kind(value)
 
 
@@ -233,7 +235,7 @@ def _is_utf8(name: str) -> bool:
 
 
 def _kind(value: object, string: str = "a string") -> str:
-    """What a value is, in JSON's words."""
+    """Returns what a value is, in JSON's words."""
     if value is None:
         return "null"
     kinds = ((bool, "true or false"), ((int, float), "a number"), (str, string), (list, "a list"))

@@ -26,8 +26,8 @@ def require_readable(files: Iterable[Path]) -> None:
 
 
 def file_state(file: Path) -> str | None:
-    """What a change of the file changes: the time of the last change of its inode (ctime) cannot be set by anybody.
-    None where there is no such file."""
+    """Returns what a change of the file changes: the time of the last change of its inode (ctime) cannot be set by
+    anybody. None where there is no such file."""
     try:
         status = file.stat()
     except OSError:
@@ -48,7 +48,7 @@ def require_unchanged(states: Mapping[Path, str | None]) -> None:
 
 
 def content_digest(file: Path, limits: InputLimits = DEFAULT_LIMITS) -> str:
-    """SHA-256 of the decompressed content, so that a file and its .gz are the same.
+    """Returns SHA-256 of the decompressed content, so that a file and its .gz are the same.
 
     Raises CleantailError where there is no such file, BadLineError where it is damaged or passes a limit.
     """

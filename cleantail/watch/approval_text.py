@@ -20,7 +20,7 @@ FENCE = "```"
 
 
 def subject(checked: Mapping[str, Any]) -> str:
-    """One line: what would go, of which topic."""
+    """Returns one line: what would go, of which topic."""
     removed_records = sum(removed(m) for m in _green(checked))
     what = "tombstones" if checked["kind"] == "expire" else "records"
     logs = counted(len(_green(checked)), "partition")
@@ -77,7 +77,7 @@ def _links(question: Question) -> str:
 
 
 def _fenced(lines: Sequence[str]) -> str:
-    """No line can close the block: none begins with the fence, and none has a line break."""
+    """Returns no line can close the block: none begins with the fence, and none has a line break."""
     return "\n".join([f"{FENCE}text", *lines, FENCE])
 
 
@@ -87,7 +87,8 @@ def _green(checked: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def count_lines(checked: Mapping[str, Any]) -> list[str]:
-    """A table, one line a log that would be published: records in, dropped by reason, share, tombstones kept."""
+    """Returns a table, one line a log that would be published: records in, dropped by reason, share, tombstones
+    kept."""
     logs = _green(checked)
     reasons = sorted({reason for m in logs for reason, n in m["deleted"].items() if n} | {"superseded", "expired"})
     head = ["partition", "records in", *reasons, "share", "tombstones kept"]

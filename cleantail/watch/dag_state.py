@@ -53,7 +53,7 @@ class DagState:
 
     @property
     def failed(self) -> bool:
-        """Whether the last run is red; a green run after it makes it good."""
+        """Returns whether the last run is red; a green run after it makes it good."""
         return self.last is not None and self.last.state == FAILED
 
     @property
@@ -62,7 +62,7 @@ class DagState:
 
     @property
     def stands_still(self) -> bool:
-        """Whether nothing that is due would be done, though the scheduler works."""
+        """Returns whether nothing that is due would be done, though the scheduler works."""
         return self.paused or not self.exists
 
 
@@ -79,7 +79,7 @@ def failure_text(dag: DagState, now_ms: int) -> str:
 
 
 def standstill_text(dag: DagState) -> str:
-    """Why no run begins by itself; empty where one does."""
+    """Returns why no run begins by itself; empty where one does."""
     if not dag.exists:
         return "Airflow has no DAG of it"
     return "its DAG is paused" if dag.paused else ""

@@ -42,8 +42,8 @@ class EvidenceTotals:
         self._totals: Totals | None = None
 
     def current(self, location: str, within_s: float) -> Totals | None:
-        """The totals of the table whose metadata is at `location`. After `within_s` those of before, None if none were
-        read yet: half a read would look like counters that fall."""
+        """Returns the totals of the table whose metadata is at `location`. After `within_s` those of before, None if
+        none were read yet: half a read would look like counters that fall."""
         with self._lock:
             if self._read is None or self._is_stale(location, *self._read):
                 self._read = (location, self._clock(), self._pool.submit(self._refresh))

@@ -23,7 +23,8 @@ Totals = Counter[tuple[Metric, tuple[str, ...]]]
 
 
 def log_samples(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> list[Sample]:
-    """The gauges of a topic and of each of its logs. Of one that does not compact, none that says how dirty it is."""
+    """Returns the gauges of a topic and of each of its logs. Of one that does not compact, none that says how dirty it
+    is."""
     samples = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
     held = [log for log in logs if log.state.quarantine]
     samples.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
@@ -62,7 +63,7 @@ def _delay_secs(log: LogState, configs: KafkaConfigs, now_ms: int) -> float:
 
 
 def saved_samples(topic: str, saved: Saved) -> list[Sample]:
-    """What compaction has saved, as far as the kept history knows."""
+    """Returns what compaction has saved, as far as the kept history knows."""
     return [
         Sample(m.HIDDEN_BYTES, (topic,), saved.hidden_bytes),
         Sample(m.RECLAIMED_KEPT, (topic,), saved.reclaimed_bytes),
@@ -70,7 +71,7 @@ def saved_samples(topic: str, saved: Saved) -> list[Sample]:
 
 
 def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
-    """What the last compaction cost; nothing before the first."""
+    """Returns what the last compaction cost; nothing before the first."""
     if last is None:
         return []
     return [
@@ -88,7 +89,7 @@ def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
 
 
 def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
-    """Counters over rows of the evidence table (past_rounds)."""
+    """Returns counters over rows of the evidence table (past_rounds)."""
     totals: Totals = Counter()
     for row in rows:
         topic, partition, outcome = row["topic"], row["partition"], outcome_of(row)
@@ -103,7 +104,7 @@ def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
 
 
 def _saved(topic: str, row: Mapping[str, Any], outcome: str) -> Totals:
-    """Bytes that a published round hid, or that a rollback put back."""
+    """Returns bytes that a published round hid, or that a rollback put back."""
     if outcome != PUBLISHED or not row.get("saved_bytes"):
         return Counter()
     return Counter({(m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)): row["saved_bytes"]})
@@ -124,13 +125,13 @@ def _dropped(topic: str, partition: int, deleted: Mapping[str, int]) -> Totals:
 
 
 def total_samples(totals: Totals) -> list[Sample]:
-    """Counters as samples, in the order of their labels."""
+    """Returns counters as samples, in the order of their labels."""
     ordered = sorted(totals.items(), key=lambda item: (item[0][0].name, item[0][1]))
     return [Sample(metric, labels, count) for (metric, labels), count in ordered]
 
 
 def job_samples(job: str, topic: str, result: Mapping[str, Any]) -> list[Sample]:
-    """What the end of a Spark job says: increments for counters, values for gauges.
+    """Returns what the end of a Spark job says: increments for counters, values for gauges.
 
     `result` is the job's; one that failed before it had anything to tell is empty.
     """

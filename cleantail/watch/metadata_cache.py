@@ -81,7 +81,8 @@ class MetadataCache:
     def with_readers(
         self, topics: Sequence[Topic], seen: Mapping[str, ObservedTable | None]
     ) -> dict[str, ObservedTable | None]:
-        """What was observed, with the topics' readers as they are now: a position moves without a commit to the table.
+        """Returns what was observed, with the topics' readers as they are now: a position moves without a commit to the
+        table.
 
         Asks the catalog once for each namespace. A position that is none makes its topic unreadable, as runs of it
         would fail by it.
@@ -101,7 +102,7 @@ class MetadataCache:
         return observed
 
     def rounds(self, topic: Topic) -> list[Round]:
-        """The topic's rounds in the evidence table, newest first."""
+        """Returns the topic's rounds in the evidence table, newest first."""
         table = _load_or_none(self._open(), self._evidence_name)
         if table is None:
             return []
@@ -116,8 +117,8 @@ class MetadataCache:
         return rounds
 
     def totals(self, within_s: float) -> Totals | None:
-        """Counters over the whole evidence table; None while it is read for the first time. Raises OutsideError where
-        the catalog cannot be reached."""
+        """Returns counters over the whole evidence table; None while it is read for the first time. Raises OutsideError
+        where the catalog cannot be reached."""
         return self._totals.current(self._current_locations().get(self._evidence_name, ""), within_s)
 
     @property
@@ -145,7 +146,7 @@ class MetadataCache:
         return locations
 
     def _read_of(self, topic: Topic, location: str) -> Future[ObservedTable]:
-        """The read of the table at this location, begun where there is none; called with the lock held."""
+        """Returns the read of the table at this location, begun where there is none; called with the lock held."""
         kept = self._tables.get(topic.topic)
         if kept is not None and kept[0] == f"{topic.table} {location}" and not self._is_stale(location, *kept[1:]):
             return kept[2]
@@ -189,7 +190,8 @@ def _observe_table(table: Table) -> ObservedTable:
 
 
 def metadata_locations(catalog: Catalog) -> dict[str, str]:
-    """`namespace.table` -> location of its metadata, in one query; empty for a catalog that has no such list."""
+    """Returns `namespace.table` -> location of its metadata, in one query; empty for a catalog that has no such
+    list."""
     from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
     from sqlalchemy import select
     from sqlalchemy.exc import SQLAlchemyError
@@ -207,7 +209,7 @@ def metadata_locations(catalog: Catalog) -> dict[str, str]:
 
 
 def size_points(table: Table) -> tuple[SizePoint, ...]:
-    """One point a snapshot of main's history. Branches of rounds are left out: readers never saw them."""
+    """Returns one point a snapshot of main's history. Branches of rounds are left out: readers never saw them."""
     snapshots: Mapping[int, Any] = {s.snapshot_id: s for s in table.metadata.snapshots}
     points: list[SizePoint] = []
     snapshot = table.current_snapshot()

@@ -22,7 +22,7 @@ class Metric:
 
     @property
     def exposed(self) -> str:
-        """Its name in a query: Prometheus asks for `_total` at the end of counters."""
+        """Returns its name in a query: Prometheus asks for `_total` at the end of counters."""
         return f"cleantail_{hyphened(self.name).replace('-', '_')}{'_total' if self.kind == 'counter' else ''}"
 
 

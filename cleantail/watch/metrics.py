@@ -30,7 +30,7 @@ _TOPIC, _LOG = ("topic",), ("topic", "partition")
 
 
 def _round_stat(stat: str, meaning: str) -> Metric:
-    """One of Kafka's CleanerStats, of the last compaction: Kafka writes them to its log and exports none."""
+    """Returns one of Kafka's CleanerStats, of the last compaction: Kafka writes them to its log and exports none."""
     text = f"CleanerStats.{stat} of the last compaction. {meaning}"
     return _metric(f"round-{hyphened(stat)}", "gauge", _TOPIC, text, sent_by="check_quality")
 
@@ -206,7 +206,7 @@ METRICS: tuple[Metric, ...] = tuple(_ALL)
 
 
 def metrics_markdown() -> str:
-    """The table of docs/metrics.md."""
+    """Returns the table of docs/metrics.md."""
     head = ["| metric | kind | labels | sent by the task | meaning |", "|---|---|---|---|---|"]
     return "\n".join([*head, *(_row(metric) for metric in METRICS)]) + "\n"
 
@@ -219,7 +219,7 @@ def _row(metric: Metric) -> str:
 
 
 def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
-    """The samples in the order of the table, those of one metric together; metrics without any are left out."""
+    """Returns the samples in the order of the table, those of one metric together; metrics without any are left out."""
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(sample.metric.name, []).append(sample)

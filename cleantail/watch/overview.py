@@ -44,12 +44,12 @@ class TopicRow:
 
     @property
     def was_read(self) -> bool:
-        """Whether there is a table that was read: without one the numbers say nothing."""
+        """Returns whether there is a table that was read: without one the numbers say nothing."""
         return self.logs > 0
 
     @property
     def also(self) -> list[str]:
-        """What else is so, beside the state: a word each."""
+        """Returns what else is so, beside the state: a word each."""
         dag = self.dag or DagState()
         notes = {
             "no DAG": not dag.exists and self.state not in (State.NO_DAG, State.BROKEN),
@@ -72,8 +72,8 @@ def topic_row(
     dag: DagState | None = None,
     last_round_at_ms: int | None = None,
 ) -> TopicRow:
-    """The row of a topic whose table was read. `approval_task`: the task that waits for a person's answer, if any; `dag`: what
-    Airflow says of its DAG, None where nobody has asked."""
+    """Returns the row of a topic whose table was read. `approval_task`: the task that waits for a person's answer, if
+    any; `dag`: what Airflow says of its DAG, None where nobody has asked."""
     configs = topic.config
     work = resolve_due_work(logs, readers, configs, now_ms)
     state, note = state_of(topic, logs, work, now_ms, approval_task, dag)
@@ -105,20 +105,20 @@ def topic_row(
 
 
 def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:
-    """Partitions that are held back."""
+    """Returns partitions that are held back."""
     return tuple(log.partition for log in logs if log.state.quarantine)
 
 
 def lag_limits(topic: Topic) -> str:
-    """The bounds of the compaction lag in words; empty where there are none."""
+    """Returns the bounds of the compaction lag in words; empty where there are none."""
     low, high = topic.config.min_compaction_lag_ms, topic.config.max_compaction_lag_ms
     texts = [f"min {duration(low)}"] if low else []
     return ", ".join([*texts, f"max {duration(high)}"] if high < LONG_MAX else texts)
 
 
 def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
-    """What a person has to do something about first, by state, the most overdue and the dirtiest of each; then the
-    rest, the dirtiest first. Of equal ones by name."""
+    """Returns what a person has to do something about first, by state, the most overdue and the dirtiest of each; then
+    the rest, the dirtiest first. Of equal ones by name."""
     order = list(State)
     rest = len(order)
     return sorted(
@@ -128,6 +128,6 @@ def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
 
 
 def counts(rows: Iterable[TopicRow]) -> list[tuple[State, int]]:
-    """How many topics are in each state, states that none is in left out."""
+    """Returns how many topics are in each state, states that none is in left out."""
     states = [row.state for row in rows]
     return [(state, states.count(state)) for state in State if state in states]

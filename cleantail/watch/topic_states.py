@@ -34,7 +34,7 @@ class State(StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Whether it is one of those that come first in the list, whatever the ratio."""
+        """Returns whether it is one of those that come first in the list, whatever the ratio."""
         return list(State).index(self) <= list(State).index(State.DUE)
 
 
@@ -61,7 +61,8 @@ MEANING = {
 def state_of(
     topic: Topic, logs: Sequence[LogState], work: DueWork, now_ms: int, approval_task: str, dag: DagState | None
 ) -> tuple[State, str]:
-    """The state that a person should know first, and its reason in words: of the DAG, or of the log that is in it."""
+    """Returns the state that a person should know first, and its reason in words: of the DAG, or of the log that is in
+    it."""
     dag = dag or DagState()
     if dag.import_error:
         return State.NO_DAG, "Airflow cannot import the file of its DAG (Import Errors): no run begins"
@@ -82,7 +83,7 @@ def state_of(
 
 
 def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[State, str]:
-    """The most pressing state of the logs, and the reason in words of the log that is in it."""
+    """Returns the most pressing state of the logs, and the reason in words of the log that is in it."""
     held = [(log.partition, log.state.quarantine) for log in logs if log.state.quarantine]
     late = [d for d in work.decisions if d.compact and d.overdue_ms > 0]
     if held:
@@ -107,7 +108,7 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
 
 
 def _due_text(work: DueWork) -> str:
-    """Of what is due the first that a run would do: the dirtiest log, retention, tombstones."""
+    """Returns of what is due the first that a run would do: the dirtiest log, retention, tombstones."""
     if work.compact:
         worst = max((d for d in work.decisions if d.compact), key=lambda d: d.dirty_ratio)
         return _of(worst.partition, worst.reason)
@@ -121,7 +122,7 @@ def _due_text(work: DueWork) -> str:
 
 
 def ingestion_text(topic: Topic) -> str:
-    """How the first records get into the topic's table."""
+    """Returns how the first records get into the topic's table."""
     if topic.columns is not None:
         return f"its table {topic.table} has no records; another writer brings them"
     command = f"cleantail ingest {topic.topic} --file FILE"

@@ -33,7 +33,8 @@ def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
 
 
 def status_of_all(config_dir: Path, platform: Platform, now_ms: int) -> tuple[list[TopicStatus], list[str]]:
-    """Each topic's status, and in words what is wrong with the others: with their files, or with their tables."""
+    """Returns each topic's status, and in words what is wrong with the others: with their files, or with their
+    tables."""
     statuses: list[TopicStatus] = []
     broken: list[str] = []
     for _, topic in scan_topics(config_dir, os.environ):

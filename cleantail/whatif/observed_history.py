@@ -52,7 +52,7 @@ class History:
 
     @property
     def whole_days(self) -> int:
-        """What rates a day are taken from: a part of a day would not have the schedule's share of runs."""
+        """Returns what rates a day are taken from: a part of a day would not have the schedule's share of runs."""
         return (self.end_ms - self.start_ms) // DAY_MS
 
     @property

@@ -61,7 +61,8 @@ class Comparison:
 
 
 def with_settings(topic: Topic, settings: Sequence[str]) -> Topic:
-    """The topic with `name=value` configs in the place of its own. Raises ConfigError as a topic's YAML would."""
+    """Returns the topic with `name=value` configs in the place of its own. Raises ConfigError as a topic's YAML
+    would."""
     pairs = [setting.partition("=") for setting in settings]
     wrong = [name for name, equals, _ in pairs if not equals or not name]
     if wrong:
@@ -94,7 +95,7 @@ def _uncounted(things: Sequence[Any], noun: str) -> Iterable[Any]:
 def compare(
     before: Topic, after: Topic, platform: Platform, now_ms: int, counting: Counting = _uncounted
 ) -> Comparison:
-    """The two on the history of the table that the topic has now. Raises TableError where it cannot be read."""
+    """Returns the two on the history of the table that the topic has now. Raises TableError where it cannot be read."""
     changes = changes_between(before, after)
     catalog = open_catalog(platform, os.environ)
     table = load_table(catalog, before, platform)
@@ -142,7 +143,7 @@ def _note(history: History) -> str:
 
 
 def changes_between(before: Topic, after: Topic) -> dict[str, tuple[object, object]]:
-    """What differs in effect, keys as in YAML: configs by their names, the rest by the keys of the file."""
+    """Returns what differs in effect, keys as in YAML: configs by their names, the rest by the keys of the file."""
     configs = changed_values(_configs(before), _configs(after))
     rest = changed_values(_rest(before), _rest(after))
     return configs | rest
@@ -201,8 +202,8 @@ def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, C
 
 
 def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
-    """A table that cannot be read is told where its topic is, and hides none of the others; a catalog out of reach is
-    an error of all."""
+    """Returns a table that cannot be read is told where its topic is, and hides none of the others; a catalog out of
+    reach is an error of all."""
     try:
         return compare(before, after, platform, now_ms)
     except OutsideError:

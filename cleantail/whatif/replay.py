@@ -28,7 +28,7 @@ class DropCurve:
     share: float | None
 
     def dropped(self, start_offset: int, end_offset: int) -> tuple[float, Basis]:
-        """Records that cleaning [start, end) drops, of it and of what was clean before it."""
+        """Returns records that cleaning [start, end) drops, of it and of what was clean before it."""
         covered, records, whole = 0, 0.0, True
         for round_ in self.rounds:
             low, high = max(round_.first_dirty_offset, start_offset), min(round_.end_offset, end_offset)
@@ -46,7 +46,7 @@ class DropCurve:
 
 
 def drop_curves(history: History) -> dict[int, DropCurve]:
-    """One curve a log; a log without rounds of its own takes the share of the topic's other logs."""
+    """Returns one curve a log; a log without rounds of its own takes the share of the topic's other logs."""
     overall = _share(history.rounds)
     curves = {}
     for p in history.partitions:
@@ -63,7 +63,7 @@ def _share(rounds: Sequence[ObservedRound]) -> float | None:
 
 
 def simulate(history: History, configs: KafkaConfigs, ticks: Iterable[int]) -> Outcome:
-    """What `configs` would have done, had a run come at each of the ticks (Unix ms, ascending)."""
+    """Returns what `configs` would have done, had a run come at each of the ticks (Unix ms, ascending)."""
     curves = drop_curves(history)
     logs = [_Replay(p, history, configs, curves[p]) for p in history.partitions]
     whole_days_ms = history.end_ms - history.whole_days * DAY_MS
@@ -108,7 +108,7 @@ class _Replay:
         self.superseded = self.expired = self.past_retention = self.bytes_freed = 0.0
 
     def tick(self, now_ms: int) -> bool:
-        """A run at `now_ms`; whether it had anything to do."""
+        """Returns a run at `now_ms`; whether it had anything to do."""
         self._arrive(now_ms)
         if not self._files:
             return False
@@ -130,7 +130,7 @@ class _Replay:
             self._next += 1
 
     def _live_files(self) -> list[DataFile]:
-        """The records that are gone, spread evenly over what is clean: which file lost which is not known."""
+        """Returns the records that are gone, spread evenly over what is clean: which file lost which is not known."""
         clean = sum(f.records for f in self._files if self._is_clean(f))
         share = min(self._removed_records / clean, 1.0) if clean else 0.0
         return [replace(f, deleted_records=round(f.records * share) if self._is_clean(f) else 0) for f in self._files]
@@ -194,14 +194,14 @@ class _Replay:
 
 
 def _checkpoint_at(rounds: Sequence[ObservedRound], at_ms: int) -> int | None:
-    """The clean point as real rounds had left it when the history begins."""
+    """Returns the clean point as real rounds had left it when the history begins."""
     before = [r for r in rounds if r.at_ms <= at_ms]
     return max(before, key=lambda r: r.at_ms).end_offset if before else None
 
 
 def next_expiry(logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> tuple[int, Basis] | None:
-    """When the next tombstone goes: a horizon that is set, which no change of config moves (semantics.md 1.5), else
-    the one that a round would set now. None where no tombstone waits, or none would be cleaned now."""
+    """Returns when the next tombstone goes: a horizon that is set, which no change of config moves (semantics.md 1.5),
+    else the one that a round would set now. None where no tombstone waits, or none would be cleaned now."""
     if not configs.compacts:
         return None
     set_horizons = [log.next_horizon_ms for log in logs if log.next_horizon_ms is not None]
@@ -212,6 +212,6 @@ def next_expiry(logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) ->
 
 
 def changed_values(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, tuple[object, object]]:
-    """Keys whose values differ: key -> (before, after), None where a side has none."""
+    """Returns keys whose values differ: key -> (before, after), None where a side has none."""
     keys = [*before, *(k for k in after if k not in before)]
     return {k: (before.get(k), after.get(k)) for k in keys if before.get(k) != after.get(k)}

@@ -24,8 +24,8 @@ DROPS_BY_ROUNDS = ("superseded", "copies", "invalid")
 
 
 def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History | None:
-    """None for a table without records. `rounds`: those of the evidence table; the table knows of a rollback also
-    where the process that did it died before it could tell."""
+    """Returns none for a table without records. `rounds`: those of the evidence table; the table knows of a rollback
+    also where the process that did it died before it could tell."""
     chain = _main(table)
     if not chain:
         return None
@@ -39,7 +39,7 @@ def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History 
 
 
 def _main(table: Table) -> list[Snapshot]:
-    """The snapshots of main that are kept, oldest first."""
+    """Returns the snapshots of main that are kept, oldest first."""
     by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
     chain: list[Snapshot] = []
     snapshot = table.current_snapshot()
@@ -50,8 +50,8 @@ def _main(table: Table) -> list[Snapshot]:
 
 
 def observed_rounds(rounds: Iterable[Round]) -> list[ObservedRound]:
-    """Compactions that were published, by log, without those that were undone: their records are there again, and a
-    later round has dropped them once more. Their clock is the real one: by it snapshots are dated as well."""
+    """Returns compactions that were published, by log, without those that were undone: their records are there again,
+    and a later round has dropped them once more. Their clock is the real one: by it snapshots are dated as well."""
     return [
         ObservedRound(
             partition=log.partition,

@@ -37,7 +37,7 @@ _SAMPLE_TIME = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
 def rule_problems(expectation: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with arguments that are right one by one."""
+    """Yields what is wrong with arguments that are right one by one."""
     if expectation.endswith("_to_be_between") and "quantile_ranges" not in SCHEMAS[expectation]["properties"]:
         yield from _bound_problems(arguments)
     if expectation in OF_SEVERAL_COLUMNS and len(arguments["column_list"]) < 2:
@@ -66,7 +66,7 @@ def _bound_problems(arguments: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _as_comparable(value: Any) -> Any:
-    """A date or time as text is a time; without a zone it is in UTC, as Spark's session is."""
+    """Returns a date or time as text is a time; without a zone it is in UTC, as Spark's session is."""
     if not isinstance(value, str):
         return value
     time = datetime.fromisoformat(value)
@@ -85,7 +85,7 @@ def _quantile_problems(ranges: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _weight_problems(partition: Mapping[str, Any]) -> Iterator[Problem]:
-    """The weights of values, or of the spans between bins: as many as those, and 1 in all."""
+    """Yields the weights of values, or of the spans between bins: as many as those, and 1 in all."""
     key, weights = "kwargs.partition_object", partition["weights"]
     parts = len(partition["values"]) if "values" in partition else len(partition.get("bins", ())) - 1
     if ("values" in partition) == ("bins" in partition):

@@ -82,7 +82,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def argument_problems(expectation: str, arguments: Mapping[str, Any]) -> list[Problem]:
-    """Everything that is wrong with the arguments of an expectation; keys are below the check, as `kwargs.column`.
+    """Returns everything that is wrong with the arguments of an expectation; keys are below the check, as
+    `kwargs.column`.
 
     The rules that join several arguments are asked once each of them is right by itself.
     """
@@ -112,7 +113,8 @@ def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Col
 
 
 def _column_misfit(expectation: str, column: str) -> str | None:
-    """Why Great Expectations can never evaluate an expectation on a column, whatever its records hold, or None."""
+    """Returns why Great Expectations can never evaluate an expectation on a column, whatever its records hold, or
+    None."""
     if column in TEXT_COLUMNS and expectation in NUMBERS_ONLY | NUMBERS_OR_TIMES:
         return f"{shown(column)} is text"
     alone = "column" in SCHEMAS[expectation]["properties"]
@@ -122,13 +124,13 @@ def _column_misfit(expectation: str, column: str) -> str | None:
 
 
 def _fitting_columns(expectation: str) -> str:
-    """The columns that an expectation can be evaluated on."""
+    """Returns the columns that an expectation can be evaluated on."""
     columns = [c for c in COLUMNS if _column_misfit(expectation, c) is None]
     return f"{expectation} takes {', '.join(columns)}"
 
 
 def _bounds_of_another_kind(arguments: Mapping[str, Any]) -> Iterator[Problem]:
-    """Numbers that times are compared with, or times that numbers are, which Spark refuses."""
+    """Yields numbers that times are compared with, or times that numbers are, which Spark refuses."""
     column = str(arguments.get("column"))
     bound_kinds = {TIMESTAMP: "a date or time as text"} | dict.fromkeys(NUMBER_COLUMNS, "a number")
     for name in ("min_value", "max_value"):
@@ -157,7 +159,7 @@ def _mapping_problems(owner: str, values: Mapping[str, Any], schema: Schema, key
 
 
 def _value_problems(value: Any, schema: Schema, key_path: str) -> Iterator[Problem]:
-    """What is wrong with one value. Of several alternatives the one of the value's own type is told of."""
+    """Yields what is wrong with one value. Of several alternatives the one of the value's own type is told of."""
     kinds = schema.get("anyOf", [schema])
     fitting = [kind for kind in kinds if _has_type(value, kind["type"])]
     problems = [list(_kind_problems(value, kind, key_path)) for kind in fitting]
@@ -168,7 +170,7 @@ def _value_problems(value: Any, schema: Schema, key_path: str) -> Iterator[Probl
 
 
 def _has_type(value: Any, kind: str) -> bool:
-    """A boolean is no number, as in JSON; nor is .nan or .inf."""
+    """Returns a boolean is no number, as in JSON; nor is .nan or .inf."""
     if isinstance(value, bool):
         return kind == "boolean"
     finite = not isinstance(value, float) or math.isfinite(value)
@@ -206,7 +208,7 @@ def _in_range(value: float, low: float | None, high: float | None) -> bool:
 
 
 def _is_time(text: str) -> bool:
-    """A date, or a date and time, of ISO 8601."""
+    """Returns a date, or a date and time, of ISO 8601."""
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -215,7 +217,7 @@ def _is_time(text: str) -> bool:
 
 
 def _json_schema_problems(schema: Any, key_path: str) -> Iterator[Problem]:
-    """A JSON Schema of the user's own is data, but for what would be fetched or evaluated."""
+    """Yields a JSON Schema of the user's own is data, but for what would be fetched or evaluated."""
     inner = schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
     for key, value in inner:
         below = f"{key_path}[{key}]" if isinstance(key, int) else f"{key_path}.{key}"
@@ -231,7 +233,7 @@ def _json_schema_problems(schema: Any, key_path: str) -> Iterator[Problem]:
 
 
 def _allowed_words(schema: Schema) -> str:
-    """What a schema allows: `a number, or a date as text`."""
+    """Returns what a schema allows: `a number, or a date as text`."""
     kinds: Sequence[Schema] = schema.get("anyOf", [schema])
     return ", or ".join(dict.fromkeys(_allowed_kind(kind) for kind in kinds if kind["type"] != "null"))
 

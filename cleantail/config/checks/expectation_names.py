@@ -26,5 +26,5 @@ _BY_CLASS_NAME = {class_name(name): name for name in EXPECTATION_NAMES}
 
 
 def expectation_name(name: str) -> str | None:
-    """The name in snake_case of `name`, given in snake_case or as a class; None when there is none."""
+    """Returns the name in snake_case of `name`, given in snake_case or as a class; None when there is none."""
     return name if name in EXPECTATION_NAMES else _BY_CLASS_NAME.get(name)

@@ -17,12 +17,12 @@ PREFIX_CHARS = 64
 
 
 def dag_id_of(topic: str, prefix: str) -> str:
-    """The id of the topic's DAG."""
+    """Returns the id of the topic's DAG."""
     return prefix + topic
 
 
 def topic_of(dag_id: str, prefix: str) -> str | None:
-    """The topic whose DAG would have this id; None for an id without the prefix, which is no topic's."""
+    """Returns the topic whose DAG would have this id; None for an id without the prefix, which is no topic's."""
     return dag_id.removeprefix(prefix) if dag_id.startswith(prefix) and dag_id != prefix else None
 
 
@@ -32,5 +32,5 @@ def dag_ids_of(topics: Iterable[str], prefix: str) -> dict[str, str]:
 
 
 def by_topic(by_dag_id: Mapping[str, V], dag_ids: Mapping[str, str]) -> dict[str, V]:
-    """What is known by DAG, by the topics of `dag_ids`; topics without it are left out."""
+    """Returns what is known by DAG, by the topics of `dag_ids`; topics without it are left out."""
     return {topic: by_dag_id[dag_id] for topic, dag_id in dag_ids.items() if dag_id in by_dag_id}

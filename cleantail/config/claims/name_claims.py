@@ -36,19 +36,19 @@ class Claim:
 
     @property
     def topic(self) -> str:
-        """The name that the file gives its topic."""
+        """Returns the name that the file gives its topic."""
         return self.file.stem
 
     def names(self) -> Mapping[str, str]:
-        """Every name in the catalog that the topic takes -> what it is for the topic."""
+        """Returns every name in the catalog that the topic takes -> what it is for the topic."""
         if self.table is None:
             return {}
         return {self.table: "its table", **{self.table + suffix: text for suffix, text in _BESIDE.items()}}
 
 
 def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
-    """What is wrong where the file is not named as its topic, or is a link to a file of another name, or where the
-    name is too long for the id of a DAG."""
+    """Returns what is wrong where the file is not named as its topic, or is a link to a file of another name, or where
+    the name is too long for the id of a DAG."""
     file_stem, real = file.stem, file.resolve()
     if topic.topic != file_stem:
         allowed = f"the name of its file: write {file_stem}, or call the file {topic.topic}.yaml"
@@ -91,7 +91,7 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
 
 
 def problem_of_new(claim: Claim, claims: Iterable[Claim], namespace: str) -> Problem | None:
-    """What would be wrong with a topic file that is not there yet, beside those that are."""
+    """Returns what would be wrong with a topic file that is not there yet, beside those that are."""
     return claim_problems([*claims, claim], namespace).get(claim.file)
 
 

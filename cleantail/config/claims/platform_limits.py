@@ -14,7 +14,8 @@ from cleantail.errors import ConfigError, Problem, not_allowed
 
 
 def in_its_sources(file: Path, topic: Topic | ConfigError, platform: Platform) -> Topic | ConfigError:
-    """The topic, unless a link leads its source.path out of the folders of sources: which is seen on the disk alone."""
+    """Returns the topic, unless a link leads its source.path out of the folders of sources: which is seen on the disk
+    alone."""
     if isinstance(topic, ConfigError) or not topic.source.path:
         return topic
     allowed = path_problem(topic.source.path, platform)
@@ -25,7 +26,7 @@ def in_its_sources(file: Path, topic: Topic | ConfigError, platform: Platform) -
 
 
 def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> Iterator[tuple[KeyPath, Problem]]:
-    """Each with its place in the topic's file."""
+    """Yields each with its place in the topic's file."""
     path = topic.source.path
     if path and (allowed := written_problem(path, home, platform.sources)):
         yield ("source", "path"), Problem("source.path", not_allowed(path), allowed, path)
@@ -36,8 +37,8 @@ def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> I
 
 
 def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
-    """What is allowed where an alert uses a connection that is not for alerts: with the credentials of any other one a
-    topic's YAML could send what it likes to where they open."""
+    """Returns what is allowed where an alert uses a connection that is not for alerts: with the credentials of any
+    other one a topic's YAML could send what it likes to where they open."""
     conn_id = None if isinstance(alert, FileAlert) else alert.conn_id
     names = platform.alert_connections
     if conn_id is None or any(conn_id == n or (n.endswith("*") and conn_id.startswith(n[:-1])) for n in names):

@@ -25,25 +25,25 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 def roots_of(platform: Platform) -> list[Path]:
-    """The roots, absolute, with links followed."""
+    """Returns the roots, absolute, with links followed."""
     return [(platform.home / root).resolve() for root in platform.sources]
 
 
 def written_problem(pattern: str, home: Path, sources: Sequence[str]) -> str | None:
-    """What is allowed where a source.path lies in no root by its text alone; None where it lies in one. Looks at no
-    disk."""
+    """Returns what is allowed where a source.path lies in no root by its text alone; None where it lies in one. Looks
+    at no disk."""
     roots = [Path(os.path.normpath(home / root)) for root in sources]
     return None if _inside(_beginning(pattern, home), roots) else _allowed_beginning(home, sources)
 
 
 def path_problem(pattern: str, platform: Platform) -> str | None:
-    """What is allowed where a source.path lies in no root, with links followed."""
+    """Returns what is allowed where a source.path lies in no root, with links followed."""
     inside = _inside(_beginning(pattern, platform.home).resolve(), roots_of(platform))
     return None if inside else _allowed_beginning(platform.home, platform.sources)
 
 
 def _beginning(pattern: str, home: Path) -> Path:
-    """What a pattern says before its first * ? or [."""
+    """Returns what a pattern says before its first * ? or [."""
     fixed = takewhile(lambda part: not _MAGIC.search(part), PurePosixPath(pattern).parts)
     return Path(os.path.normpath(home.joinpath(*fixed)))
 
@@ -53,7 +53,8 @@ def _allowed_beginning(home: Path, sources: Sequence[str]) -> str:
 
 
 def matching_files(platform: Platform, pattern: str) -> list[Path]:
-    """The files that a source.path means, relative to CLEANTAIL_HOME, in the order of names and with links followed.
+    """Returns the files that a source.path means, relative to CLEANTAIL_HOME, in the order of names and with links
+    followed.
 
     Raises CleantailError where one of them, or the pattern itself, lies outside the roots, and where the search would
     look at more than MOST_ENTRIES.
@@ -66,7 +67,7 @@ def matching_files(platform: Platform, pattern: str) -> list[Path]:
 
 
 def require_inside(file: Path, platform: Platform) -> Path:
-    """The file with links followed. Raises CleantailError where that is in no root."""
+    """Returns the file with links followed. Raises CleantailError where that is in no root."""
     real = file.resolve()
     if _inside(real, roots_of(platform)):
         return real
@@ -81,7 +82,7 @@ def _allowed(home: Path, sources: Sequence[str]) -> str:
 
 
 def _inside(path: Path, roots: Sequence[Path]) -> bool:
-    """Whether it lies below one of the roots; a root itself is a folder, and no file."""
+    """Returns whether it lies below one of the roots; a root itself is a folder, and no file."""
     return any(root in (path, *path.parents) for root in roots)
 
 
@@ -93,7 +94,7 @@ class _BoundedListing:
         self._seen = 0
 
     def entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
-        """Nothing of what cannot be listed. Raises CleantailError after too many."""
+        """Yields nothing of what cannot be listed. Raises CleantailError after too many."""
         try:
             with os.scandir(folder) as listing:
                 for entry in listing:
@@ -109,7 +110,7 @@ class _BoundedListing:
 
 
 def _folders(folder: Path, listing: _BoundedListing) -> Iterator[Path]:
-    """The folder and all below it, however deep."""
+    """Yields the folder and all below it, however deep."""
     waiting = [folder]
     while waiting:
         below = waiting.pop()

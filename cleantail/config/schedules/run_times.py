@@ -15,7 +15,7 @@ _PRESETS = {"@quarterly": "0 0 1 */3 *"}
 
 
 def run_times(schedule: str | None, start_ms: int, end_ms: int, appends_ms: Iterable[int]) -> list[int]:
-    """Unix ms in (start, end], ascending, at most MOST_TICKS.
+    """Returns Unix ms in (start, end], ascending, at most MOST_TICKS.
 
     Without a schedule, or where it comes too seldom, a run after each append stands for a person's.
     """
@@ -27,8 +27,8 @@ def run_times(schedule: str | None, start_ms: int, end_ms: int, appends_ms: Iter
 
 
 def run_before(schedule: str | None, now_ms: int) -> int | None:
-    """Unix ms of the last but one moment up to `now_ms` at which the schedule starts a run; the last is that of the run
-    which reads the clock, however long it waited to start. None without such a moment."""
+    """Returns Unix ms of the last but one moment up to `now_ms` at which the schedule starts a run; the last is that of
+    the run which reads the clock, however long it waited to start. None without such a moment."""
     from croniter import croniter
 
     if not schedule or schedule == "@once":

@@ -34,7 +34,7 @@ class InputLimits:
     headers: int = 1000
 
     def unpacked_bytes(self, packed_bytes: int) -> int:
-        """How far a .gz file of that size is read."""
+        """Returns how far a .gz file of that size is read."""
         return min(self.file_bytes, max(FREE_BYTES, packed_bytes * self.file_ratio))
 
 
@@ -47,12 +47,12 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def limit_text(setting: str) -> str:
-    """Where a limit is set, for the end of an error."""
+    """Returns where a limit is set, for the end of an error."""
     return f"the limit is {setting} under `platform: limits:` in defaults.yaml"
 
 
 def line_problem(line: bytes, limits: InputLimits = DEFAULT_LIMITS) -> str | None:
-    """What is wrong with a long line before it is parsed; None where nothing is.
+    """Returns what is wrong with a long line before it is parsed; None where nothing is.
 
     What is long in a record are its strings. Lists, objects and numbers become objects of up to 30 times their text: a
     line of them, which packs to nothing, would take gigabytes. Of the strings each costs a look, however short.

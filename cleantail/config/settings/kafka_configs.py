@@ -290,12 +290,12 @@ class KafkaConfigs(Configs):
 
     @property
     def compacts(self) -> bool:
-        """Whether `compact` is in the policy."""
+        """Returns whether `compact` is in the policy."""
         return "compact" in self.cleanup_policy
 
     @property
     def deletes(self) -> bool:
-        """Whether `delete` is in the policy."""
+        """Returns whether `delete` is in the policy."""
         return "delete" in self.cleanup_policy
 
     @property

@@ -37,12 +37,12 @@ class DueWork:
 
     @property
     def sweep(self) -> tuple[int, ...]:
-        """Partitions with tombstones to remove."""
+        """Returns partitions with tombstones to remove."""
         return tuple(p for p, count in self.tombstones.items() if count)
 
     @property
     def any(self) -> bool:
-        """Whether a run would do something."""
+        """Returns whether a run would do something."""
         return bool(self.compact or self.retain or self.sweep)
 
 
@@ -55,7 +55,8 @@ def resolve_due_work(
     force: bool = False,
     retry_quarantined: bool = False,
 ) -> DueWork:
-    """The work of a run at `now_ms`. `force` passes over the ratio and every pause, `retry_quarantined` over pauses."""
+    """Returns the work of a run at `now_ms`. `force` passes over the ratio and every pause, `retry_quarantined` over
+    pauses."""
     decisions = tuple(decide(s, configs, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
     retentions = tuple(resolve_retention(s, configs, now_ms) for s in logs)  # a failed check does not stop it
@@ -73,7 +74,7 @@ def resolve_due_work(
 
 
 def _is_rejected(log: LogState) -> bool:
-    """Whether a person's answer, and no red check, holds the log back."""
+    """Returns whether a person's answer, and no red check, holds the log back."""
     return log.state.quarantine is not None and not log.state.quarantine.check_failed
 
 
@@ -96,7 +97,7 @@ def _due_tombstones(
 
 
 def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[Hold], now_ms: int) -> str:
-    """Which tombstones a run would remove, which wait for whom, and when the next are due.
+    """Returns which tombstones a run would remove, which wait for whom, and when the next are due.
 
     `logs`: those that can be swept; `due`: how many tombstones of theirs are; `waiting`: the readers that hold others.
     """

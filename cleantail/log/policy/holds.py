@@ -45,8 +45,8 @@ class Hold:
 def resolve_holds(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
 ) -> tuple[Hold, ...]:
-    """Every reader's position in these logs, by partition and name. Without `compact` in cleanup.policy no tombstone
-    ever goes, so none waits."""
+    """Returns every reader's position in these logs, by partition and name. Without `compact` in cleanup.policy no
+    tombstone ever goes, so none waits."""
     return tuple(_hold(log, r, configs, now_ms) for log in logs for r in readers if r.partition == log.partition)
 
 
@@ -66,8 +66,8 @@ def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> 
 
 
 def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Iterable[tuple[int, Horizon]]:
-    """The ledger's entries past their horizon of which a reader at `offset` holds back tombstones, each with the offset
-    from where on its tombstones are still there."""
+    """Yields the ledger's entries past their horizon of which a reader at `offset` holds back tombstones, each with the
+    offset from where on its tombstones are still there."""
     starts = [0, *(h.end_offset for h in log.horizons)]
     for start, h in zip(starts, log.horizons, strict=False):
         if h.tombstones and now_ms >= h.horizon_ms and not passed(h, now_ms, offset, cap_ms):
@@ -75,7 +75,8 @@ def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Itera
 
 
 def slowest(holds: Iterable[Hold]) -> list[Hold]:
-    """Of each log the reader that decides, where tombstones wait for it: the slowest, of equal ones the first."""
+    """Returns of each log the reader that decides, where tombstones wait for it: the slowest, of equal ones the
+    first."""
     by_log: dict[int, Hold] = {}
     for hold in holds:
         kept = by_log.get(hold.partition)
@@ -117,7 +118,7 @@ def _until(holds: Sequence[Hold]) -> str:
 
 
 def hold_lines(holds: Iterable[Hold]) -> list[str]:
-    """A line a reader and log, for people: where it is, how far behind, and what it holds back until when."""
+    """Returns a line a reader and log, for people: where it is, how far behind, and what it holds back until when."""
     return [
         f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_text(h)}"
         for h in holds

@@ -32,7 +32,7 @@ class JoinPlan:
 
 
 def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, adopted: bool) -> JoinPlan:
-    """The same records win by every plan; they differ in what moves and in what must fit into memory.
+    """Returns the same records win by every plan; they differ in what moves and in what must fit into memory.
 
     The number of dirty records, known from the files' bounds, is an upper limit of the number of keys. `adopted`: a
     file of the table may hold several logs.
@@ -69,7 +69,7 @@ def _spark_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> Jo
 
 
 def parallelism(master: str, conf: Mapping[str, object]) -> int:
-    """How many tasks run at a time, as far as the settings tell."""
+    """Returns how many tasks run at a time, as far as the settings tell."""
     if "spark.default.parallelism" in conf:
         return int(str(conf["spark.default.parallelism"]))
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)

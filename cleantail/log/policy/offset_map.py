@@ -12,7 +12,7 @@ VERSIONED_ENTRY_BYTES = 32
 
 
 def keys_in_budget(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
-    """How many keys the offset map of one round may hold, reckoned as Kafka does; one at least, so that a round
+    """Returns how many keys the offset map of one round may hold, reckoned as Kafka does; one at least, so that a round
     always makes progress."""
     return max(int(map_slots(cleaner, configs) * cleaner.log_cleaner_io_buffer_load_factor), 1)
 
@@ -23,13 +23,14 @@ def buffer_percent(keys: int, slots: int) -> float:
 
 
 def map_slots(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
-    """How many keys an offset map has place for, without the load factor: OffsetMap.slots."""
+    """Returns how many keys an offset map has place for, without the load factor: OffsetMap.slots."""
     entry_bytes = ENTRY_BYTES if configs.compaction_strategy == "offset" else VERSIONED_ENTRY_BYTES
     return cleaner.log_cleaner_dedupe_buffer_size // cleaner.log_cleaner_threads // entry_bytes
 
 
 def round_end(full_at: int | None, last_keyed: int | None, end_offset: int) -> int:
-    """Where a round ends that was to end at `end_offset` (exclusive), possibly inside a segment (semantics.md 1.4.1).
+    """Returns where a round ends that was to end at `end_offset` (exclusive), possibly inside a segment (semantics.md
+    1.4.1).
 
     `full_at`: offset of the record that fills the map, None where none does. `last_keyed`: offset of the last record
     with a key below the end. Kafka asks whether the map is full before each put, so a record after `full_at` ends the

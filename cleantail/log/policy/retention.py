@@ -39,7 +39,7 @@ def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Rete
 
 
 def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
-    """Both limits, and when the oldest segment passes that of age."""
+    """Returns both limits, and when the oldest segment passes that of age."""
     text = f"{_by_age(configs)} or {_by_size(configs)}"
     unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
     if unknown or configs.retention_ms in (-1, LONG_MAX):
@@ -56,7 +56,8 @@ def _by_size(configs: KafkaConfigs) -> str:
 
 
 def _prefix_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
-    """How many segments from the oldest on have a youngest record older than retention.ms (strict, as in Kafka)."""
+    """Returns how many segments from the oldest on have a youngest record older than retention.ms (strict, as in
+    Kafka)."""
     if retention_ms < 0:
         return 0
     count = 0
@@ -68,7 +69,7 @@ def _prefix_past_age(segments: list[Segment], retention_ms: int, now_ms: int) ->
 
 
 def _prefix_past_size(all_segments: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
-    """How many of the oldest can go while the log stays at or above retention.bytes."""
+    """Returns how many of the oldest can go while the log stays at or above retention.bytes."""
     if retention_bytes < 0:
         return 0
     excess, count = sum(s.bytes for s in all_segments) - retention_bytes, 0

@@ -77,7 +77,7 @@ def _verdict(
 
 
 def quarantine_pause(log: LogState, now_ms: int) -> str | None:
-    """Why a quarantined log is neither compacted nor swept before its next try, or None.
+    """Returns why a quarantined log is neither compacted nor swept before its next try, or None.
 
     Kafka leaves an uncleanable partition (LogCleanerManager.isUncleanablePartition) out of retention too, and its disk
     fills; here retention goes on.
@@ -89,7 +89,7 @@ def quarantine_pause(log: LogState, now_ms: int) -> str | None:
 
 
 def _not_overdue(log: LogState, configs: KafkaConfigs) -> str:
-    """When the age of the records will have them compacted, whatever the ratio."""
+    """Returns when the age of the records will have them compacted, whatever the ratio."""
     deadline_ms = _deadline_ms(log, configs)
     if configs.max_compaction_lag_ms == LONG_MAX or deadline_ms is None:
         return "no record is overdue"
@@ -117,7 +117,8 @@ def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
 def due_tombstones(
     log: LogState, now_ms: int, hold_offset: int | None = None, hold_cap_ms: int = 0, clean_to: int | None = None
 ) -> int:
-    """Live tombstones below the clean point whose horizon has come; of an entry that a reader holds in part, all.
+    """Returns live tombstones below the clean point whose horizon has come; of an entry that a reader holds in part,
+    all.
 
     Where records arrived late, only up to them: a tombstone above may still have to beat one of them first. A round
     of the same run makes the log clean to `clean_to` before. What the last sweep left, since it beats records that no
@@ -135,7 +136,7 @@ def due_tombstones(
 
 
 def held_tombstones(log: LogState, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
-    """Live tombstones past their horizon that wait for a reader; of an entry that is held in part, all."""
+    """Returns live tombstones past their horizon that wait for a reader; of an entry that is held in part, all."""
     return sum(
         h.tombstones for h in log.horizons if now_ms >= h.horizon_ms and not passed(h, now_ms, hold_offset, hold_cap_ms)
     )

@@ -11,7 +11,7 @@ from cleantail.log.segments import NO_TIMESTAMP_MS
 
 
 def pause(quarantine: Quarantine) -> str:
-    """Until when a log in quarantine, or one whose round a person rejected, is left alone, and why."""
+    """Returns until when a log in quarantine, or one whose round a person rejected, is left alone, and why."""
     when = until(quarantine.retry_at_ms)
     if not quarantine.check_failed:
         return f"paused {when} (cleantail.approval.pause.ms): {quarantine.reason}"
@@ -19,7 +19,7 @@ def pause(quarantine: Quarantine) -> str:
 
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
-    """Why no whole segment of a log can be cleaned (semantics.md 1.2), and when one can."""
+    """Returns why no whole segment of a log can be cleaned (semantics.md 1.2), and when one can."""
     if not log.segments:
         return "the log is empty"
     if log.first_dirty_offset >= log.log_end_offset:
@@ -35,7 +35,8 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
 
 
 def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
-    """The active segment ends by its age, min(segment.ms, max.compaction.lag.ms); without timestamps by its size."""
+    """Returns the active segment ends by its age, min(segment.ms, max.compaction.lag.ms); without timestamps by its
+    size."""
     where = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
     first_ms = log.segments[-1].first_timestamp_ms
     if first_ms == NO_TIMESTAMP_MS:

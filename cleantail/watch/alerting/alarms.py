@@ -20,7 +20,7 @@ from cleantail.watch.alerting.incidents import Condition
 def log_alarms(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
 ) -> list[Condition]:
-    """What is wrong at `now_ms`, by the clock of the run that was to bring it in order."""
+    """Returns what is wrong at `now_ms`, by the clock of the run that was to bring it in order."""
     conditions = []
     for log in logs:
         hold = hold_offset(readers, log.partition)
@@ -30,20 +30,20 @@ def log_alarms(
 
 
 def partition_subject(partition: int) -> str:
-    """A partition's incident is one however often it is tried again, released and red again."""
+    """Returns a partition's incident is one however often it is tried again, released and red again."""
     return f"partition {partition}"
 
 
 def quarantine_occurrence(since_ms: int) -> str:
-    """A quarantine that begins anew, as after a release, is told again."""
+    """Returns a quarantine that begins anew, as after a release, is told again."""
     return f"since {since_ms}"
 
 
 def check_failed(
     partition: int, state: PartitionState, expectations: Collection[str], link: str, now_ms: int, backoff_ms: int
 ) -> Condition:
-    """A red check of the run of `now_ms`, as the incident of the quarantine that it leads to: a partition that a check
-    holds already is held since its first red one, any other (also after a person's no) from now on."""
+    """Returns a red check of the run of `now_ms`, as the incident of the quarantine that it leads to: a partition that
+    a check holds already is held since its first red one, any other (also after a person's no) from now on."""
     since_ms, retry_at_ms = red_since_and_retry(state, now_ms, backoff_ms)
     names = ", ".join(sorted(set(expectations)))
     held = f"in quarantine since {instant(since_ms)} UTC{_retry(retry_at_ms)}"
@@ -99,16 +99,17 @@ def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | N
 def missed_deadlines(
     logs: Iterable[LogState], logs_before: Iterable[LogState], configs: KafkaConfigs, now_ms: int, before_ms: int
 ) -> list[Condition]:
-    """Deadlines that are missed when a run begins, though it will clean the logs now: they were so at `before_ms`
-    already (`logs_before`: the logs at that time), when the run before was to do it."""
+    """Returns deadlines that are missed when a run begins, though it will clean the logs now: they were so at
+    `before_ms` already (`logs_before`: the logs at that time), when the run before was to do it."""
     late = {log.partition for log in logs_before if _overdue(log, configs, before_ms)}
     conditions = [_overdue(log, configs, now_ms) for log in logs if log.partition in late]
     return [condition for condition in conditions if condition is not None]
 
 
 def deadline_run_ms(schedule: str | None, configs: KafkaConfigs, now_ms: int) -> int:
-    """Unix ms of the run that was to clean what was overdue then. Records that passed their deadline between two runs
-    of a schedule are not late; without a schedule those are not for which it is less than max.compaction.lag.ms ago."""
+    """Returns Unix ms of the run that was to clean what was overdue then. Records that passed their deadline between
+    two runs of a schedule are not late; without a schedule those are not for which it is less than
+    max.compaction.lag.ms ago."""
     before_ms = run_before(schedule, now_ms)
     return now_ms - configs.max_compaction_lag_ms if before_ms is None else before_ms
 
@@ -124,7 +125,7 @@ def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int
 
 
 def _due_ms(horizon: Horizon, hold: int | None, configs: KafkaConfigs) -> int:
-    """Its horizon; where a reader has not read it yet, the end of the longest hold (semantics.md 3.9)."""
+    """Returns its horizon; where a reader has not read it yet, the end of the longest hold (semantics.md 3.9)."""
     waits = hold is not None and hold < horizon.end_offset
     return horizon.horizon_ms + (configs.cleantail_readers_hold_cap_ms if waits else 0)
 
@@ -144,11 +145,11 @@ def left_behind(name: str, partition: int, offset: int, removed_to: int) -> Cond
 
 
 def still_behind(conditions: Iterable[Condition], readers: Iterable[Reader]) -> list[Condition]:
-    """Those of the known hold cap incidents whose reader is registered, and still before what has gone."""
+    """Returns those of the known hold cap incidents whose reader is registered, and still before what has gone."""
     behind = {f"reader {r.name} of partition {r.partition}": r.offset for r in readers}
     return [c for c in conditions if c.event is Event.HOLD_CAP and behind.get(c.subject, c.mark + 1) <= c.mark]
 
 
 def round_waits(task_id: str, run_id: str, text: str, link: str) -> Condition:
-    """A round waits in this task of this run for somebody's approval."""
+    """Returns a round waits in this task of this run for somebody's approval."""
     return Condition(Event.APPROVAL, f"task {task_id} of run {run_id}", text, link)

@@ -17,7 +17,7 @@ _SINCE = re.compile(r"(partition \d+) (since \d+)")
 
 
 def book_as_json(book: Book) -> str:
-    """One text, keys sorted, so that equal books are equal texts."""
+    """Returns one text, keys sorted, so that equal books are equal texts."""
     rows = [_row(incident) for _, incident in sorted(book.incidents.items())]
     return json.dumps({"version": BOOK_VERSION, "looked_ms": book.looked_ms, "incidents": rows}, sort_keys=True)
 

@@ -1,7 +1,8 @@
 """Incidents: what is wrong with a topic, since when, and what each channel was told of it last. Pure.
 
 Nothing is sent when something happens. Looks keep the book true (here); what is true is compared with the last word
-that each channel has, as a controller compares what is with what should be, and the difference is told (`notifications`).
+that each channel has, as a controller compares what is with what should be, and the difference is told
+(`notifications`).
 
 An incident is an event about a subject: a partition, a task, a reader, a round that waits. A quarantine that begins
 anew after a release is the same incident, with another `occurrence`.
@@ -104,7 +105,7 @@ class Look:
 
 
 def observed(book: Book, look: Look) -> Book:
-    """The book after a look. Where it could not see, everything stays as it is."""
+    """Returns the book after a look. Where it could not see, everything stays as it is."""
     not_before_ms = max(look.began_ms, book.looked_ms)
     seen = [replace(c, seen_ms=c.seen_ms or not_before_ms, run_id=look.run_id) for c in look.conditions]
     after = dict(book.incidents)

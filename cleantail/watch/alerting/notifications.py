@@ -20,8 +20,8 @@ after it:
   tells: a message may come twice (after a death three times), a false one is never the last.
 - A channel that is new has no last word.
 
-A message is about all incidents of one event (`Notification`): it is open as long as one of them is. So what a channel was
-told last is true by topic and event, by which pagers resolve, and by topic, event and partition.
+A message is about all incidents of one event (`Notification`): it is open as long as one of them is. So what a channel
+was told last is true by topic and event, by which pagers resolve, and by topic, event and partition.
 
 A failed check and the quarantine that follows are told once: who wants both events hears of the check. A quarantine
 after a person's answer has no failed check.
@@ -63,7 +63,7 @@ class Notification:
 
 
 def due_notifications(book: Book, listener: Listener) -> list[Notification]:
-    """What this channel is to be told now, one message an event. Those of which all is over come first."""
+    """Returns what this channel is to be told now, one message an event. Those of which all is over come first."""
     notifications = []
     for event in sorted({event for event, _ in book.incidents if event in listener.events}):
         incidents = [incident for key, incident in sorted(book.incidents.items()) if key[0] is event]
@@ -76,7 +76,7 @@ def due_notifications(book: Book, listener: Listener) -> list[Notification]:
 
 
 def _due(book: Book, incident: Incident, listener: Listener) -> IncidentState | None:
-    """The table of the module's docstring."""
+    """Returns the table of the module's docstring."""
     word = incident.last_words.get(listener.name)
     if not incident.is_open:
         return IncidentState.OVER if word and word.said is not IncidentState.OVER else None
@@ -98,7 +98,8 @@ def _is_covered_by_check(book: Book, incident: Incident, listener: Listener) -> 
 
 
 def before_sending(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
-    """The book to write before the message goes out: until the channel has answered, its last word is not known."""
+    """Returns the book to write before the message goes out: until the channel has answered, its last word is not
+    known."""
     last_words = {}
     for incident in notification.incidents:
         word = _last_word(book, incident, listener)
@@ -109,16 +110,18 @@ def before_sending(book: Book, listener: Listener, notification: Notification, b
 
 
 def without_answer(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
-    """The book to write when the channel gave no answer: this task tells nothing more, and nobody knows what was heard.
+    """Returns the book to write when the channel gave no answer: this task tells nothing more, and nobody knows what
+    was heard.
 
-    Not to write it is safe too; the one who tells next then takes this one for still at work."""
+    Not to write it is safe too; the one who tells next then takes this one for still at work.
+    """
     last_words = {i.condition.key: _unsure_word(book, i, listener, by) for i in notification.incidents}
     return _with_last_words(book, listener, notification, last_words)
 
 
 def after_sending(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
-    """The book to write when the channel has got the message. Where another task has told it of the same meanwhile,
-    nobody knows which message was the last."""
+    """Returns the book to write when the channel has got the message. Where another task has told it of the same
+    meanwhile, nobody knows which message was the last."""
     last_words = {}
     for incident in notification.incidents:
         key = incident.condition.key
@@ -130,7 +133,7 @@ def after_sending(book: Book, listener: Listener, notification: Notification, by
 
 
 def _unsure_word(book: Book, incident: Incident, listener: Listener, by: str) -> LastWord:
-    """The mark of another task that is still telling it stays."""
+    """Returns the mark of another task that is still telling it stays."""
     word = _last_word(book, incident, listener)
     another_is_sending = word is not None and word.by not in ("", by)
     return replace(word, beside=True) if word and another_is_sending else LastWord(IncidentState.UNSURE)

@@ -39,12 +39,12 @@ class Scale:
     ticks: tuple[Tick, ...]
 
     def y(self, value: float) -> float:
-        """Where the value is."""
+        """Returns where the value is."""
         return self.top + self.height * (1 - value / self.most)
 
 
 def scale(most: float, top: float, height: float, label: Callable[[int], str]) -> Scale:
-    """An axis from 0 to a round number at or above `most`. `label` is size, count or duration."""
+    """Returns an axis from 0 to a round number at or above `most`. `label` is size, count or duration."""
     step = _step(most, label)
     count = max(-(-int(most) // step), 1)
     end = step * count
@@ -73,7 +73,7 @@ def _unit(most: float, label: Callable[[int], str]) -> int:
 
 
 def moments(first_ms: int, last_ms: int, left: float, width: float) -> tuple[Tick, ...]:
-    """Round moments (UTC) from `first_ms` to `last_ms`, which are `left` and `left + width` of the drawing."""
+    """Returns round moments (UTC) from `first_ms` to `last_ms`, which are `left` and `left + width` of the drawing."""
     span = last_ms - first_ms
     if span <= 0:
         return ()
@@ -85,7 +85,7 @@ def moments(first_ms: int, last_ms: int, left: float, width: float) -> tuple[Tic
 
 
 def moment(at_ms: int, step_ms: int = _MINUTE) -> str:
-    """A moment in UTC, as finely as the steps between two of them ask for."""
+    """Returns a moment in UTC, as finely as the steps between two of them ask for."""
     form = "%H:%M:%S" if step_ms < _MINUTE else "%b %d %H:%M" if step_ms < _DAY else "%Y-%m-%d"
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)

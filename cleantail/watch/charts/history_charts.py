@@ -39,12 +39,12 @@ class Frame:
 
     @property
     def base(self) -> float:
-        """The y of the axis of time."""
+        """Returns the y of the axis of time."""
         return self.height - self.bottom
 
     @property
     def end(self) -> float:
-        """The x where the chart ends."""
+        """Returns the x where the chart ends."""
         return self.width - self.right
 
 
@@ -65,7 +65,7 @@ class SizeChart:
 
 
 def size_chart(points: Sequence[SizePoint], frame: Frame = WIDE) -> SizeChart | None:
-    """The table's size over its kept snapshots; None for a table without any."""
+    """Returns the table's size over its kept snapshots; None for a table without any."""
     if not points:
         return None
     ordered = sorted(points, key=lambda p: p.at_ms)
@@ -80,7 +80,7 @@ def size_chart(points: Sequence[SizePoint], frame: Frame = WIDE) -> SizeChart | 
 
 
 def _steps(xs: Sequence[float], ys: Sequence[float]) -> str:
-    """A size holds until the next commit: each point is reached horizontally."""
+    """Returns a size holds until the next commit: each point is reached horizontally."""
     corners = [(xs[0], ys[0])]
     for x, y in zip(xs[1:], ys[1:], strict=True):
         corners += [(x, corners[-1][1]), (x, y)]
@@ -113,7 +113,7 @@ class Column:
 
     @property
     def top(self) -> float | None:
-        """The y where the column ends; None of an empty one."""
+        """Returns the y where the column ends; None of an empty one."""
         return min((part.y for part in self.parts), default=None)
 
 
@@ -128,7 +128,7 @@ class ColumnChart:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What the columns are made of."""
+        """Returns what the columns are made of."""
         return tuple(dict.fromkeys(part.kind for column in self.columns for part in column.parts))
 
 
@@ -147,18 +147,20 @@ def count(number: int) -> str:
 
 
 def dropped_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart | None:
-    """Records that each round dropped, by reason; None without rounds."""
+    """Returns records that each round dropped, by reason; None without rounds."""
     return _columns([(r, dict(r.deleted)) for r in rounds], frame, count)
 
 
 def duration_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart | None:
-    """How long each round took from its begin to the end of its check, in ms; None where nobody wrote it down."""
+    """Returns how long each round took from its begin to the end of its check, in ms; None where nobody wrote it
+    down."""
     timed = [(r, {"duration": r.duration_ms}) for r in rounds if r.duration_ms is not None]
     return _columns(timed, frame, duration)
 
 
 def partition_charts(rounds: Sequence[Round], frame: Frame = SMALL) -> list[PartitionChart]:
-    """A chart for each partition of which a round was published: its records before the round, kept and dropped."""
+    """Returns a chart for each partition of which a round was published: its records before the round, kept and
+    dropped."""
     stacks: dict[int, list[tuple[Round, dict[str, int]]]] = {}
     for round_ in sorted(rounds, key=_time):
         for log in round_.published_logs:
@@ -198,7 +200,7 @@ def _stacked(stack: dict[str, int], values: Scale) -> tuple[Part, ...]:
 
 
 def _some_moments(columns: Sequence[Column], frame: Frame) -> tuple[Tick, ...]:
-    """The times of so many rounds that what is written does not touch."""
+    """Returns the times of so many rounds that what is written does not touch."""
     pitch = columns[1].x - columns[0].x if len(columns) > 1 else frame.inner_width
     every = -(-int(LABEL_WIDTH) // max(int(pitch), 1))
     return tuple(Tick(column.middle, moment(_time(column.round))) for column in columns[::every])

@@ -34,7 +34,7 @@ class Bar:
 
 
 def log_bar(log: LogState, width: float) -> Bar:
-    """The log's sections over `width`; one too thin to be seen is widened at the cost of the widest."""
+    """Returns the log's sections over `width`; one too thin to be seen is widened at the cost of the widest."""
     spans = _spans(log)
     widths = _widths([end - start for _, start, end, _ in spans], width)
     starts = [sum(widths[:i]) for i in range(len(widths))]
