@@ -78,21 +78,26 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
     from spark_jobs.round.make import compact_unit
     from spark_jobs.round.publish import publish_round
 
+    # 1. the floor: a scan of the keys
     platform = lake.platform
     with watch(SCAN):
         scan_keys(table)
+    # 2. the plan, which has to be of what the shape says
     with watch(EVALUATE):
         plan = evaluate_topic(table.topic, platform, now_ms=NOW_MS, force=True)
     _require_span(shape, plan)
+    # 3. the round
     meter.start()
     with watch(ROUND):
         done = [compact_unit(table, platform, unit) for unit in plan.units]
     round_costs = meter.start()
+    # 4. its check
     with watch(CHECK):
         checked = check_round(table, platform, plan.round, done)
     check_costs = meter.start()
     if not checked["ok"]:
         raise BenchmarkError(f"the check of {shape.text} is red: {checked['verdicts']}")
+    # 5. its commit
     with watch(PUBLISH):
         publish_round(table, platform, checked)
     return round_costs, check_costs

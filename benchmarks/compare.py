@@ -41,7 +41,7 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One system on one data set."""
+    """Describes one system on one data set."""
 
     shape: Shape
     system: str

@@ -104,7 +104,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A data set as it lies in a lake: what every repetition goes back to."""
+    """Describes a data set as it lies in a lake: what every repetition goes back to."""
 
     topic: str
     base_snapshot_id: int
@@ -115,9 +115,11 @@ class Built:
 def build(lake: Lake, shape: Shape) -> Built:
     """Returns the data set, made where the lake does not have it. To be called in a process of its own: it starts
     Spark."""
+    # 1. it is there already
     note = lake.directory / f"{shape.topic}.json"
     if note.exists():
         return Built(**json.loads(note.read_text()))
+    # 2. the clean part, then the updates
     lake.write_topic(shape.topic, TOPIC_CONFIG)
     table = lake.table(shape.topic)
     table.drop()
@@ -125,6 +127,7 @@ def build(lake: Lake, shape: Shape) -> Built:
     fill(table, shape, 0, shape.keys_per_log)
     clean_sequence_number = int(table.load().currentSnapshot().sequenceNumber())
     fill(table, shape, shape.keys_per_log, shape.per_log)
+    # 3. what every repetition goes back to
     base = table.load().currentSnapshot()
     # a tag keeps the files from whatever expires snapshots
     table.load().manageSnapshots().createTag(BASE_TAG, base.snapshotId()).commit()

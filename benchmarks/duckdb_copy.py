@@ -32,12 +32,14 @@ def measure_duckdb(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Tim
     """
     import duckdb
 
+    # 1. DuckDB over the table's files
     connection, watch, out = duckdb.connect(), Stopwatch(), lake.directory / "duck"
     connection.execute("SET enable_progress_bar = false")
     connection.execute(f"SET threads = {lake.cores}")
     connection.execute(f"SET temp_directory = '{lake.directory / 'duck-spill'}'")
     connection.execute("SET preserve_insertion_order = false")
     connection.execute(f"CREATE VIEW records AS SELECT * FROM read_parquet({data_files(lake, shape)!r})")
+    # 2. the plan, again and again
     for number in range(repetitions + 1):
         say(f"DuckDB's {plan}, {number} of {repetitions}: {shape.text}")
         shutil.rmtree(out, ignore_errors=True)

@@ -47,12 +47,14 @@ STATE = ("catalog.db", "warehouse")
 
 
 def run(options: Options) -> Table:
+    # 1. a lake of its own, kept to go back to
     lake = replace(options.lake, directory=options.lake.directory / "in_airflow")
     shutil.rmtree(lake.directory, ignore_errors=True)
     lake.directory.mkdir()
     in_fresh_process(build, lake, SMALL)
     _keep(lake.home, lake.directory / "saved")
     _with_schedule(lake)
+    # 2. the runs
     runs = []
     with _airflow(lake) as api:
         api.wait_for_dag(SMALL.topic, lambda: False)
@@ -60,6 +62,7 @@ def run(options: Options) -> Table:
             say(f"DAG run {number} of {options.repetitions}: {SMALL.text}")
             _keep(lake.directory / "saved", lake.home)
             runs.append(_run(api, f"bench-{number}"))
+        # 3. Airflow while nothing is due, with one topic and with many
         idle = [("Airflow idle, 1 topic", _idle_share(lake))]
         for number in range(1, options.topics):
             lake.write_topic(f"idle_{number:04d}", TOPIC_CONFIG)
@@ -67,6 +70,7 @@ def run(options: Options) -> Table:
         api.wait_for_dag(f"idle_{options.topics - 1:04d}", lambda: False)
         time.sleep(SETTLED_AFTER_S)
         idle.append((f"Airflow idle, {options.topics} topics", _idle_share(lake)))
+    # 4. the table
     title = f"A DAG run over {SMALL.total:,} records in {SMALL.partitions} partitions, evaluate to expiry"
     rows = (*_rows(runs), *((name, None, None, f"{share:.1%} of a core", None) for name, share in idle))
     return Table("in_airflow", title, COLUMNS, rows, (*NOTES, options.text))

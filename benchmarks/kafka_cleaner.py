@@ -51,7 +51,7 @@ Sent = tuple[int, bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class CleaningReport:
-    """One cleaning of one log, as the broker's log has it: its own seconds, and the messages that it left."""
+    """Describes one cleaning of one log, as the broker's log has it: its own seconds, and the messages that it left."""
 
     partition: int
     seconds: float
@@ -68,6 +68,7 @@ class Cleaned:
 
 def measure_cleaner(lake: Lake, shape: Shape, repetitions: int) -> Cleaned:
     """Once cold and `repetitions` times warm. The data set must have been built."""
+    # 1. a broker with a directory of its own
     files = data_files(lake, shape)
     directory = lake.directory / "kafka"
     shutil.rmtree(directory, ignore_errors=True)
@@ -76,6 +77,7 @@ def measure_cleaner(lake: Lake, shape: Shape, repetitions: int) -> Cleaned:
     wall, cleaner_seconds = [], []
     with running_broker(directory, kafka_jars(os.environ), JVM, properties) as broker:
         client = KafkaClient(broker.address)
+        # 2. a topic for each repetition
         for number in range(repetitions + 1):
             say(f"Kafka's cleaner, {number} of {repetitions}: {shape.text}")
             repetition = Repetition(broker, client, shape, f"{shape.topic}_{number}")
@@ -89,7 +91,7 @@ def measure_cleaner(lake: Lake, shape: Shape, repetitions: int) -> Cleaned:
 
 
 class Repetition:
-    """One topic from its making until it is clean."""
+    """Describes one topic from its making until it is clean."""
 
     def __init__(self, broker: Broker, client: KafkaClient, shape: Shape, topic: str) -> None:
         self._broker, self._client, self._shape, self.topic = broker, client, shape, topic

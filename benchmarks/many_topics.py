@@ -26,14 +26,17 @@ NOTES = (
 
 
 def run(options: Options) -> Table:
+    # 1. the topics, and a configuration of one of them
     lake = replace(options.lake, directory=options.lake.directory / f"many_{options.topics}")
     names = [f"topic_{number:04d}" for number in range(options.topics)]
     in_fresh_process(make_topics, lake, names)
     one = _config_of_one(lake, names[-1])
+    # 2. each work with all and with one
     rows = []
     for name, work in _works(lake, names[-1]):
         say(f"{name}, {options.topics} topics and one")
         rows.append(_row(name, options, work, one))
+    # 3. the table
     many = f"{options.topics} topics, s"
     columns = (
         Column("work", "text"),

@@ -50,12 +50,14 @@ def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> ScanTimes:
     """Returns seconds by reader and state, once cold and `repetitions` times warm."""
     from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
+    # 1. three states of one table
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()
     compact_once(lake, table, shape, built)
     states = {DIRTY: built.base_snapshot_id, VECTORS: _head(table)}
     reclaim_topic(table, lake.platform, int(time.time() * 1000))
     require_records(live_records(lake, shape.topic), shape.survivors, "reclaim")
     states[CLEAN] = _head(table)
+    # 2. each reader reads each of them
     for number in range(repetitions + 1):
         say(f"reading, {number} of {repetitions}: {shape.text}")
         for state, snapshot_id in states.items():

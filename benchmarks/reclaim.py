@@ -56,10 +56,12 @@ def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
     """Returns both copies and reclaim, once cold and `repetitions` times warm."""
     from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
+    # 1. a compacted table
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()
     compact_once(lake, table, shape, built)
     compacted, states = _head(table), _states(table)
     files = data_files(lake, shape)
+    # 2. both copies and reclaim, and the table put back
     for number in range(repetitions + 1):
         say(f"reclaim, {number} of {repetitions}: {shape.text}")
         _copies(lake, table, files, watch)

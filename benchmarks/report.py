@@ -30,7 +30,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What one benchmark found. Every row has one value a column; None is shown as a dash."""
+    """Says what one benchmark found. Every row has one value a column; None is shown as a dash."""
 
     name: str
     title: str

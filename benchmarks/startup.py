@@ -33,11 +33,13 @@ Spans = dict[str, list[float]]
 
 
 def run(options: Options) -> Table:
+    # 1. a lake of its own
     lake = replace(options.lake, directory=options.lake.directory / "startup")
     shutil.rmtree(lake.directory, ignore_errors=True)  # a run that was killed has left it compacted
     lake.directory.mkdir()
     in_fresh_process(build, lake, SMALL)
     again = _saved(lake)
+    # 2. each command on the same lake
     whole, watched, plan = [], [], []
     for number in range(options.repetitions + 1):
         say(f"cleantail compact, {number} of {options.repetitions}: {SMALL.text}")
@@ -46,6 +48,7 @@ def run(options: Options) -> Table:
         whole.append(cleantail(lake, *_command()))
         again()
         watched.append(_watched(lake))
+    # 3. the table
     title = f"`cleantail compact` of {SMALL.total:,} records in {SMALL.partitions} partitions"
     rows = _rows(Times.of(whole), Times.of(plan), watched[1:])
     return Table("startup", title, COLUMNS, tuple(rows), (*NOTES, options.text))

@@ -22,7 +22,7 @@ class CleantailError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong in one file, in words.
+    """Describes one thing that is wrong in one file, in words.
 
     key     dotted place in the file, "" when the whole file is meant
     fact    what is wrong with it, e.g. "1.5 is not allowed"

@@ -20,7 +20,7 @@ RULE = "missing_winners"
 
 @dataclass(frozen=True, slots=True)
 class CorruptedRound:
-    """The outcome; `claims` are what the demonstration says of it, each with whether it holds."""
+    """Describes the outcome; `claims` are what the demonstration says of it, each with whether it holds."""
 
     expectations: tuple[str, ...]
     alert: str

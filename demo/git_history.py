@@ -32,7 +32,8 @@ class NoHistoryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of the first-parent line; `parent` is "" for the first one there (of a shallow clone, too)."""
+    """Describes one commit of the first-parent line; `parent` is "" for the first one there (of a shallow clone,
+    too)."""
 
     name: str
     parent: str

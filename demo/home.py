@@ -28,7 +28,7 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The demonstration's CLEANTAIL_HOME; the jars stay where `make setup` put them."""
+    """Describes the demonstration's CLEANTAIL_HOME; the jars stay where `make setup` put them."""
 
     path: Path
     jars: Path

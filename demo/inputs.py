@@ -18,7 +18,7 @@ Rank = Callable[[Record], tuple[object, int]]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A topic's input with its end: key -> value of every key that is not deleted."""
+    """Describes a topic's input with its end: key -> value of every key that is not deleted."""
 
     input: TopicInput
     values: dict[bytes, bytes]

@@ -14,7 +14,7 @@ from demo.topic_runs import TopicResult
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One topic: sizes before and after, what the evidence has, and the claims with whether each holds."""
+    """Describes one topic: sizes before and after, what the evidence has, and the claims with whether each holds."""
 
     result: TopicResult
     before: Size

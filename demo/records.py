@@ -20,7 +20,7 @@ FIRST_BATCH_PERCENT = 60
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One record before it has a place in a log. `value` None deletes the key."""
+    """Describes one record before it has a place in a log. `value` None deletes the key."""
 
     key: bytes
     value: bytes | None
@@ -30,7 +30,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TopicInput:
-    """The records of one topic, in the two batches that are landed, and in words where they come from."""
+    """Describes the records of one topic, in the two batches that are landed, and in words where they come from."""
 
     topic: str
     origin: str

@@ -27,7 +27,7 @@ SHOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One finished DAG run."""
+    """Describes one finished DAG run."""
 
     dag_id: str
     state: str

@@ -21,7 +21,7 @@ from cleantail.sources.kcat import Record
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much there is of a topic. `bytes` are data-file bytes x live fraction."""
+    """Says how much there is of a topic. `bytes` are data-file bytes x live fraction."""
 
     records: int
     keys: int
@@ -37,7 +37,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the evidence has of a topic: checks of what was published, records that it removed by reason."""
+    """Says what the evidence has of a topic: checks of what was published, records that it removed by reason."""
 
     passed: int
     total: int

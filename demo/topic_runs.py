@@ -23,7 +23,7 @@ CORRUPTED = SENSORS
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """A topic that went the whole way."""
+    """Describes a topic that went the whole way."""
 
     expected: Expected
     rounds: tuple[Round, ...]

@@ -40,7 +40,7 @@ class BrokerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """One log cleaned once, as the broker's own log tells it."""
+    """Describes one log cleaned once, as the broker's own log tells it."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A running broker: its address, and what its directory tells of its logs."""
+    """Describes a running broker: its address, and what its directory tells of its logs."""
 
     address: str
     logs: Path

@@ -21,7 +21,7 @@ Logs = dict[int, list[Record]]
 
 @dataclass(frozen=True, slots=True)
 class BrokerRound:
-    """One round of one topic at the broker; everything by partition.
+    """Describes one round of one topic at the broker; everything by partition.
 
     `bounds` are the bases of the segments at which the cleaner may have to stop: the first young one, the active one.
     `checkpoints` are the first dirty offsets after the cleaning, 0 for a log that was never cleaned.
@@ -48,7 +48,7 @@ def observe(broker: Broker, client: KafkaClient, plan: Plan) -> list[BrokerRound
 
 
 class BrokerTopic:
-    """What is known of a topic between its rounds."""
+    """Says what is known of a topic between its rounds."""
 
     def __init__(self, broker: Broker, client: KafkaClient, plan: Plan) -> None:
         self._broker, self._client, self._plan = broker, client, plan

@@ -39,7 +39,7 @@ class Declared(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A round that first kept the tombstones below `end_offset`: they may go when now >= `horizon_ms`."""
+    """Describes a round that first kept the tombstones below `end_offset`: they may go when now >= `horizon_ms`."""
 
     round: int
     end_offset: int
@@ -48,7 +48,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Both sides of one log after one round.
+    """Describes both sides of one log after one round.
 
     `latest` is key -> highest offset among the input below the archive's checkpoint. `cleaned`: the broker cleaned
     this log in this round. `aged`: the archive's clock is past the active segment's segment.ms. `seen` are the
@@ -71,7 +71,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs at one offset (of a record, or the checkpoint), and the declared reason if there is one."""
+    """Says what differs at one offset (of a record, or the checkpoint), and the declared reason if there is one."""
 
     partition: int
     round: int

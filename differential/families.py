@@ -26,7 +26,7 @@ Configs = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One topic: the configs of each round, and what is special about its histories.
+    """Describes one topic: the configs of each round, and what is special about its histories.
 
     `quiet_end`: after the last round the archive looks at the topic once more, ten years later.
     """
@@ -76,7 +76,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A topic to try on both sides: one history a partition."""
+    """Describes a topic to try on both sides: one history a partition."""
 
     family: Family
     histories: tuple[History, ...]

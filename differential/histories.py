@@ -26,7 +26,7 @@ OLD_MS = 1_500_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A record before it has an offset."""
+    """Describes a record before it has an offset."""
 
     key: bytes
     value: bytes | None
@@ -36,7 +36,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What goes into one segment. `aborted` is sent after `committed_first` of the records, and then aborted."""
+    """Says what goes into one segment. `aborted` is sent after `committed_first` of the records, and then aborted."""
 
     records: tuple[Draft, ...]
     aborted: tuple[Draft, ...] = ()
@@ -50,7 +50,7 @@ Round = tuple[Segment, ...]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that is sent to one partition, and the name of what it is like."""
+    """Describes all that is sent to one partition, and the name of what it is like."""
 
     shape: str
     rounds: tuple[Round, ...]
@@ -92,7 +92,7 @@ def _some_headers(rng: random.Random) -> tuple[Header, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the records of a history are like. Spans are inclusive; shares and chances are in [0, 1]."""
+    """Says what the records of a history are like. Spans are inclusive; shares and chances are in [0, 1]."""
 
     name: str
     keys: int = 12

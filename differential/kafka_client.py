@@ -36,7 +36,7 @@ LET_GO = {"min.cleanable.dirty.ratio": 0.0}
 
 
 class KafkaClient:
-    """One client of one broker; records come as the archive's own Record."""
+    """Describes one client of one broker; records come as the archive's own Record."""
 
     def __init__(self, address: str) -> None:
         # log_level 2: lost connections of a broker that is being stopped are no news
@@ -119,7 +119,7 @@ class KafkaClient:
 
 
 class Sender:
-    """A producer of one topic that does not lose an error."""
+    """Describes a producer of one topic that does not lose an error."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
         self.producer = Producer({**settings, "linger.ms": 50})

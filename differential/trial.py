@@ -21,7 +21,7 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class Trial:
-    """The result of one plan: records in, left at the broker and in the archive, comparisons, differences.
+    """Describes the result of one plan: records in, left at the broker and in the archive, comparisons, differences.
 
     Counts are those after the last round with records; the quiet one adds comparisons and differences.
     """
@@ -87,7 +87,7 @@ def _quiet(last: BrokerRound) -> BrokerRound:
 
 
 class Engine:
-    """The archive's side of a trial, with all that a comparison needs to know of the input."""
+    """Describes the archive's side of a trial, with all that a comparison needs to know of the input."""
 
     def __init__(self, archive: Archive, plan: Plan) -> None:
         self._archive, self._plan = archive, plan
@@ -110,11 +110,13 @@ class Engine:
 
     def compacted(self, number: int, broker_round: BrokerRound, now_ms: int) -> Iterator[Log]:
         """Compacts, and returns both sides of every log."""
+        # 1. the engine's round, and what it leaves
         topic = self._plan.topic
         self._archive.compact(topic, now_ms)
         live = self._archive.read(topic)
         checkpoints = self._archive.checkpoints(topic, now_ms)
         self.live_records = len(live)
+        # 2. both sides of each log, with what a declared difference may be explained by
         for partition in self.ingested:
             aged = now_ms >= self._active_ms(partition, broker_round) + self._plan.segment_ms
             checkpoint = checkpoints[partition]

@@ -17,7 +17,8 @@ DELETES_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class ForeignLog:
-    """One Kafka partition in the table; `last_offset` is inclusive. `duplicates`: records beyond one an offset."""
+    """Describes one Kafka partition in the table; `last_offset` is inclusive. `duplicates`: records beyond one an
+    offset."""
 
     partition: int
     records: int
@@ -28,7 +29,7 @@ class ForeignLog:
 
 @dataclass(frozen=True, slots=True)
 class ForeignTable:
-    """A table as it was found. Counts that nothing tells without reading values are None."""
+    """Describes a table as it was found. Counts that nothing tells without reading values are None."""
 
     table: str
     sink: str

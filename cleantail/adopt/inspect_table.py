@@ -89,10 +89,12 @@ def _deletes(table: Table) -> str:
 
 def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
     """Returns everything that the records tell."""
+    # 1. only Parquet can be read in place
     tasks = list(table.scan().plan_files())
     formats = {str(getattr(t.file.file_format, "value", t.file.file_format)).upper() for t in tasks} - {"PARQUET"}
     if formats:
         return {"files": len(tasks), "other_formats": tuple(sorted(formats))}
+    # 2. partitions and offsets, file by file
     topics: set[str] = set()
     offsets: dict[int, list[Any]] = {}
     shared = unordered = unbounded = 0
@@ -126,12 +128,14 @@ def _of_file(
 
     from cleantail.lake.records.log_records import field_of
 
+    # 1. read nothing but partition, offset and, where there is one, the topic's name
     paths = [columns.partition, columns.offset, *([topic_path] if topic_path else [])]
     scan = ArrowScan(table.metadata, table.io, table.schema().select(*paths), AlwaysTrue())
     records = scan.to_table([task])
     partition, offset = (field_of(records, path) for path in paths[:2])
     if partition.null_count or offset.null_count:
         raise TableError(f"{task.file.file_path} has records without a partition or an offset: they belong to no log")
+    # 2. what they say
     if topic_path:
         topics |= set(field_of(records, topic_path).unique().to_pylist()) - {None}
     partitions, values = partition.to_numpy(zero_copy_only=False), offset.to_numpy(zero_copy_only=False)

@@ -20,6 +20,7 @@ def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str
     """Returns a line for each; `written` is the topic's file as it is, `topics` are the names of all topics."""
     configs = written.get("config") or {}
     policy, strategy = ",".join(sorted(topic.config.cleanup_policy)), topic.config.compaction_strategy
+    # 1. configs of a policy or strategy that is not in force
     texts = [
         f"config.{name}: has no effect: cleanup.policy is {policy}, without delete"
         for name in _OF_DELETE
@@ -32,6 +33,7 @@ def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str
     ]
     if _OF_CREATE_TIME in configs and topic.config.message_timestamp_type != "CreateTime":
         texts.append(f"config.{_OF_CREATE_TIME}: has no effect: message.timestamp.type is LogAppendTime")
+    # 2. assets that nobody updates
     ours = f"{ASSET_SCHEME}://"
     names = [uri.removeprefix(ours) for uri in parts_of(topic.schedule)[1] if uri.startswith(ours)]
     texts += [

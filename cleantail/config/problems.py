@@ -42,7 +42,9 @@ def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
     Rules that join several keys only run once every single key is right: so what is wrong is taken out and the rest
     is validated again, until nothing new turns up.
     """
+    # 1. what has no place in any file
     located = list(islice(unwanted(data), MOST_PROBLEMS + 1))
+    # 2. what the model refuses, taken out and asked again
     while len(located) <= MOST_PROBLEMS:
         rest = _without(data, [key_path for key_path, _ in located])
         try:
@@ -57,6 +59,7 @@ def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
         if not new:
             break
         located += new
+    # 3. one error for all of it, with lines
     if located:
         lines = key_lines(file)
         problems = [replace(problem, line=line_of(key_path, lines)) for key_path, problem in located[:MOST_PROBLEMS]]

@@ -47,7 +47,7 @@ _REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """One config: its value, None where the broker hides it, and where it comes from in Kafka's words."""
+    """Describes one config: its value, None where the broker hides it, and where it comes from in Kafka's words."""
 
     name: str
     value: str | None
@@ -56,7 +56,7 @@ class DescribedConfig:
 
 @dataclass(frozen=True, slots=True)
 class DescribedTopic:
-    """A topic's configs by name: those that are set on it, or all that are in force."""
+    """Describes a topic's configs by name: those that are set on it, or all that are in force."""
 
     topic: str
     configs: Mapping[str, DescribedConfig]
@@ -119,7 +119,7 @@ def _not_described(line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CarriedConfigs:
-    """What goes into a topic's YAML, and (name, value, reason) of what does not."""
+    """Says what goes into a topic's YAML, and (name, value, reason) of what does not."""
 
     configs: Mapping[str, int | float | str]
     left_out: tuple[tuple[str, str, str], ...]

@@ -24,7 +24,7 @@ INTERNAL = "internal"
 
 @dataclass(frozen=True, slots=True)
 class ImportedTopic:
-    """What became of one topic. `notes`: configs that were left out, each with why."""
+    """Says what became of one topic. `notes`: configs that were left out, each with why."""
 
     topic: str
     status: str
@@ -40,10 +40,12 @@ def import_topics(
     Without `names`, topics that are internal or not compacted are only told. Raises ConfigError when a config cannot
     be carried over, CleantailError when a name is not described; then nothing was written.
     """
+    # 1. what there is already
     _require_described(names, described)
     (config_dir / "topics").mkdir(parents=True, exist_ok=True)
     claims = claims_of(config_dir, os.environ)
     owners = {claim.topic: claim.file for claim in claims}
+    # 2. every file is made and validated
     imported, texts = [], {}
     for topic in described:
         if names and topic.topic not in names:
@@ -55,6 +57,7 @@ def import_topics(
             table = None if topic.topic in owners else _free_table(namespace, file, claims)
             texts[file], notes = _validated_yaml(topic, file, config_dir, table)
         imported.append(ImportedTopic(topic.topic, status, file.name, notes))
+    # 3. nothing was wrong: the files are written
     for file, text in texts.items():
         write_file(file, text)
     return imported

@@ -1,7 +1,14 @@
 """Records without a key: how many of them a log holds by its files' metadata, and what becomes of them.
 
-Compaction needs keys (`cleantail.keyless.policy`). With `fail`, the default, a log that has a record without
-a key below the end of a round is held back alone, with nothing of it changed.
+Compaction needs keys (semantics.md 3.7). The config `cleantail.keyless.policy` decides:
+
+1. With `fail`, the default, a log that has a record without a key below the end of a round is held back alone. Nothing
+   of it is changed, and the other logs of the topic are published.
+2. With `quarantine` the round moves those records to a side table.
+3. With `drop` the round drops and counts them, as Kafka does.
+
+The metadata of a file counts the keys that were null when it was written. It does not say which of its records a delete
+file hides, so the number of those that are left has a lower and an upper limit.
 """
 
 from __future__ import annotations
@@ -14,7 +21,8 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.segments import DataFile
 
 KEYLESS = "keyless"
-"""Of a work unit's counts: partition -> (records without a key, offset of the first) of each log that is held back."""
+"""Key of a work unit's counts: partition -> (records without a key, offset of the first) of each log that is held
+back."""
 KEYLESS_RULE = "invalid_left"
 """The rule of cleantail.log.rules that such a log breaks."""
 POLICY = "cleantail.keyless.policy"
@@ -24,7 +32,8 @@ _WILL = {"fail": "hold this partition back", "quarantine": "move them to the sid
 
 @dataclass(frozen=True, slots=True)
 class KeylessRecords:
-    """How many records without a key there are: files tell how many were written, not which of them are deleted."""
+    """Says how many records without a key there are: files tell how many were written, not which of them are
+    deleted."""
 
     at_least: int = 0
     at_most: int = 0
@@ -35,7 +44,11 @@ class KeylessRecords:
 
 
 def keyless_between(files: Iterable[DataFile], start_offset: int, end_offset: int) -> KeylessRecords:
-    """Of the records with offsets in [start, end). Of a file that reaches out of it, what lies inside is not known."""
+    """Returns how many records without a key there are with offsets in [start, end).
+
+    All or none of the keyless records of a file that reaches beyond the interval may lie inside: they count for the
+    upper limit only.
+    """
     least = most = 0
     for file in files:
         if file.lower_offset < end_offset and file.upper_offset >= start_offset:
@@ -46,9 +59,10 @@ def keyless_between(files: Iterable[DataFile], start_offset: int, end_offset: in
 
 
 def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaConfigs) -> str:
-    """Returns what will become of them, and by which knob; empty where there are none, or where nothing is compacted.
+    """Returns what will become of the records without a key, and by which knob.
 
-    `below` are those in the part of the log that can be cleaned now, `above` those in the rest of its dirty part.
+    `below` are those in the part of the log that can be cleaned now, `above` those in the rest of its dirty part. The
+    note is empty where there are none, and where nothing is compacted.
     """
     policy = configs.cleantail_keyless_policy
     records, which = (below, "the next round") if below.at_most else (above, "the round that reaches them")
@@ -58,9 +72,10 @@ def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaCon
 
 
 def held_logs(units: Iterable[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
-    """Partition -> (records without a key, offset of the first) of the logs that compact left alone for them.
+    """Returns partition -> (records without a key, offset of the first) of the logs that compact left alone because of
+    them.
 
-    `units` are compact's results. An expiry has none, nor has a round that an earlier version has begun.
+    `units` are compact's results. An expiry has no such logs, nor has a round that an earlier version began.
     """
     counted = (unit["counts"].get(KEYLESS, {}) for unit in units)
     return {int(p): (count, first) for logs in counted for p, (count, first) in logs.items()}

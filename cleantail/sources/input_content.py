@@ -18,8 +18,8 @@ BLOCK_BYTES = 1 << 20
 
 
 class Content:
-    """The bytes of a file, decompressed where its name ends in .gz. Both readers raise ValueError where a limit is
-    passed: in a .gz file that is before the rest is unpacked."""
+    """Describes the bytes of a file, decompressed where its name ends in .gz. Both readers raise ValueError where a
+    limit is passed: in a .gz file that is before the rest is unpacked."""
 
     def __init__(self, file: Path, limits: InputLimits) -> None:
         self._stream = _opened(file)

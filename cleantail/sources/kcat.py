@@ -51,7 +51,8 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a log. `timestamp_ms` is None where it carries none; `value` None makes it a tombstone."""
+    """Describes one record of a log. `timestamp_ms` is None where it carries none; `value` None makes it a
+    tombstone."""
 
     partition: int
     offset: int

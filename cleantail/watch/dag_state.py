@@ -14,7 +14,7 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class DagRun:
-    """A run of the DAG. Times in Unix ms; None where it has not begun, or not ended."""
+    """Describes a run of the DAG. Times in Unix ms; None where it has not begun, or not ended."""
 
     run_id: str
     state: str
@@ -24,8 +24,8 @@ class DagRun:
 
 @dataclass(frozen=True, slots=True)
 class FailedTask:
-    """A task of the last run that failed. `map_index`: which of a mapped task's instances, -1 for one that is not
-    mapped; `label`: what the UI calls that instance, as `partitions 0, 1`."""
+    """Describes a task of the last run that failed. `map_index`: which of a mapped task's instances, -1 for one that is
+    not mapped; `label`: what the UI calls that instance, as `partitions 0, 1`."""
 
     task_id: str
     map_index: int = -1
@@ -41,8 +41,8 @@ class FailedTask:
 
 @dataclass(frozen=True, slots=True)
 class DagState:
-    """One DAG. `last`: its newest run that has ended; `active`: its newest that runs or is queued; `failed_tasks`:
-    those of `last`."""
+    """Describes one DAG. `last`: its newest run that has ended; `active`: its newest that runs or is queued;
+    `failed_tasks`: those of `last`."""
 
     exists: bool = True
     import_error: bool = False

@@ -29,7 +29,7 @@ UNLISTED_LIVE_S = 10.0
 
 
 class EvidenceTotals:
-    """The counters of one evidence table. Safe to use from many threads; one read at a time."""
+    """Describes the counters of one evidence table. Safe to use from many threads; one read at a time."""
 
     def __init__(self, load: Callable[[], Table | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._load = load

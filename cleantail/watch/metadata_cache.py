@@ -45,8 +45,8 @@ MOST_EVIDENCE = 64
 
 @dataclass(frozen=True, slots=True)
 class ObservedTable:
-    """A topic's table as it was read: its facts (None where there is no table), sizes by snapshot, the rounds that can
-    be undone, newest first, and those that rollbacks have undone (Unix ms, names); or the error."""
+    """Describes a topic's table as it was read: its facts (None where there is no table), sizes by snapshot, the rounds
+    that can be undone, newest first, and those that rollbacks have undone (Unix ms, names); or the error."""
 
     facts: TableFacts | None = None
     sizes: tuple[SizePoint, ...] = ()
@@ -56,7 +56,7 @@ class ObservedTable:
 
 
 class MetadataCache:
-    """The tables of one platform. Safe to use from many threads."""
+    """Describes the tables of one platform. Safe to use from many threads."""
 
     def __init__(self, platform: Platform, clock: Callable[[], float] = time.monotonic) -> None:
         self._platform = platform

@@ -11,7 +11,7 @@ Kind = Literal["gauge", "counter"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `labels` in the order of a sample's; `sent_by`: what task sends it."""
+    """Describes one metric. `labels` in the order of a sample's; `sent_by`: what task sends it."""
 
     name: str
     kind: Kind
@@ -33,7 +33,7 @@ def hyphened(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a metric; `labels` are the values of the metric's labels."""
+    """Describes one value of a metric; `labels` are the values of the metric's labels."""
 
     metric: Metric
     labels: tuple[str, ...]

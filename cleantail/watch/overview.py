@@ -18,8 +18,8 @@ from cleantail.watch.topic_states import State, state_of
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """What the page of all topics shows of one. The ratio and the lag are those of its worst log. The last round by its
-    own clock, and by the wall's, which is None where its snapshot is not kept."""
+    """Says what the page of all topics shows of one. The ratio and the lag are those of its worst log. The last round
+    by its own clock, and by the wall's, which is None where its snapshot is not kept."""
 
     name: str
     state: State

@@ -14,7 +14,8 @@ from cleantail.watch.dag_state import DagState, failure_text, standstill_text
 
 
 class State(StrEnum):
-    """A topic at a glance, in the order of the chips and rows: first what a person has to do something about."""
+    """Describes a topic at a glance, in the order of the chips and rows: first what a person has to do something
+    about."""
 
     BROKEN = "broken"
     UNREADABLE = "unreadable"
@@ -64,10 +65,12 @@ def state_of(
     """Returns the state that a person should know first, and its reason in words: of the DAG, or of the log that is in
     it."""
     dag = dag or DagState()
+    # 1. what stops every run
     if dag.import_error:
         return State.NO_DAG, "Airflow cannot import the file of its DAG (Import Errors): no run begins"
     if approval_task:
         return State.AWAITING_APPROVAL, approval_question(approval_task)
+    # 2. what the logs say, and whether a run will see to it
     state, note = _of_logs(topic, logs, work)
     if dag.failed:
         adds_reason = state in (State.QUARANTINED, State.REJECTED, State.OVERDUE)
@@ -86,16 +89,20 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
     """Returns the most pressing state of the logs, and the reason in words of the log that is in it."""
     held = [(log.partition, log.state.quarantine) for log in logs if log.state.quarantine]
     late = [d for d in work.decisions if d.compact and d.overdue_ms > 0]
+    # 1. a person or a check holds a log back
     if held:
         partition, why = min(held, key=lambda each: not each[1].check_failed)
         return State.QUARANTINED if why.check_failed else State.REJECTED, _of(partition, why.reason)
+    # 2. there is nothing
     if not logs:
         return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_text(topic)}"
+    # 3. what a run would do
     if late:
         worst = max(late, key=lambda d: d.overdue_ms)
         return State.OVERDUE, _of(worst.partition, worst.reason)
     if work.any:
         return State.DUE, _due_text(work)
+    # 4. what waits, and why
     if not topic.config.compacts:
         return State.RETAINED, MEANING[State.RETAINED]
     if waiting := slowest(work.holds):

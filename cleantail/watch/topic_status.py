@@ -18,7 +18,7 @@ from cleantail.log.policy.holds import Hold, resolve_holds
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic's logs, and its registered readers with what each holds back."""
+    """Describes a topic's logs, and its registered readers with what each holds back."""
 
     topic: Topic
     logs: Sequence[LogState]

@@ -11,7 +11,7 @@ DAY_MS = 86_400_000
 
 
 class Basis(StrEnum):
-    """How a number is known."""
+    """Says how a number is known."""
 
     MEASURED = "measured"
     ESTIMATED = "estimated"
@@ -20,7 +20,8 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A data file and when it was committed (Unix ms); what is older than the history arrived at its start."""
+    """Describes a data file and when it was committed (Unix ms); what is older than the history arrived at its
+    start."""
 
     at_ms: int
     file: DataFile
@@ -28,7 +29,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class ObservedRound:
-    """A round of one log that was published: the offsets that were dirty, and how many records it dropped."""
+    """Describes a round of one log that was published: the offsets that were dirty, and how many records it dropped."""
 
     partition: int
     at_ms: int
@@ -39,7 +40,7 @@ class ObservedRound:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is known of a topic from `start_ms` to `end_ms`; `rounds` may be older."""
+    """Says what is known of a topic from `start_ms` to `end_ms`; `rounds` may be older."""
 
     start_ms: int
     end_ms: int
@@ -62,8 +63,8 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one policy does over a history. Rounds are compactions of one log, runs are ticks with any work; those of
-    its last whole days are counted apart, for rates a day.
+    """Says what one policy does over a history. Rounds are compactions of one log, runs are ticks with any work; those
+    of its last whole days are counted apart, for rates a day.
 
     `superseded` and `bytes_freed` are None where no round was ever observed; `read_bytes`: live bytes of the logs that
     rounds look at, summed.

@@ -33,7 +33,7 @@ SET = Path("--set")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One side of a comparison. `due` says what a run would do now, from metadata, which is exact."""
+    """Describes one side of a comparison. `due` says what a run would do now, from metadata, which is exact."""
 
     outcome: Outcome
     due: tuple[int, ...]
@@ -96,6 +96,7 @@ def compare(
     before: Topic, after: Topic, platform: Platform, now_ms: int, counting: Counting = _uncounted
 ) -> Comparison:
     """Returns the two on the history of the table that the topic has now. Raises TableError where it cannot be read."""
+    # 1. the table, and its history
     changes = changes_between(before, after)
     catalog = open_catalog(platform, os.environ)
     table = load_table(catalog, before, platform)
@@ -106,6 +107,7 @@ def compare(
     history = read_history(table, _rounds(catalog, platform, before), now_ms)
     if history is None:
         return Comparison(before.topic, changes, note="the table has no records: there is no history to compare on")
+    # 2. both policies on it
     facts = table_facts(table)
     old, new = (
         _policy(topic, history, log_states(topic, facts, now_ms), now_ms, counting) for topic in (before, after)
@@ -160,7 +162,8 @@ def _rest(topic: Topic) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All topics of two configurations: those that changed in effect, new ones and those that are gone, by name.
+    """Describes all topics of two configurations: those that changed in effect, new ones and those that are gone, by
+    name.
 
     `broken_in_base` and `broken` say what is wrong in files of the base and of the proposal: of the topics in them
     nothing is known.

@@ -22,7 +22,8 @@ from cleantail.whatif.observed_history import DAY_MS, Basis, History, ObservedRo
 
 @dataclass(frozen=True, slots=True)
 class DropCurve:
-    """How many of a log's records real rounds dropped, by offset. `share`: of the offsets that no round covered."""
+    """Says how many of a log's records real rounds dropped, by offset. `share`: of the offsets that no round
+    covered."""
 
     rounds: tuple[ObservedRound, ...]
     share: float | None
@@ -64,15 +65,18 @@ def _share(rounds: Sequence[ObservedRound]) -> float | None:
 
 def simulate(history: History, configs: KafkaConfigs, ticks: Iterable[int]) -> Outcome:
     """Returns what `configs` would have done, had a run come at each of the ticks (Unix ms, ascending)."""
+    # 1. the logs at the start of the history
     curves = drop_curves(history)
     logs = [_Replay(p, history, configs, curves[p]) for p in history.partitions]
     whole_days_ms = history.end_ms - history.whole_days * DAY_MS
+    # 2. every tick is a run; of the whole days at the end runs and rounds are counted apart
     runs = early_runs = early_rounds = 0
     for at_ms in ticks:
         worked = [log.tick(at_ms) for log in logs]
         runs += any(worked)
         if at_ms <= whole_days_ms:
             early_runs, early_rounds = runs, sum(log.rounds for log in logs)
+    # 3. the sums, as certain as the least certain log
     bases = {log.basis for log in logs if log.rounds}
     unknown = Basis.UNKNOWN in bases
     measured = bases <= {Basis.MEASURED}
@@ -91,7 +95,7 @@ def simulate(history: History, configs: KafkaConfigs, ticks: Iterable[int]) -> O
 
 
 class _Replay:
-    """One log on its way through the ticks."""
+    """Describes one log on its way through the ticks."""
 
     def __init__(self, partition: int, history: History, configs: KafkaConfigs, curve: DropCurve) -> None:
         self._configs, self._curve = configs, curve
@@ -161,6 +165,7 @@ class _Replay:
         return True
 
     def _clean(self, log: LogState, now_ms: int) -> None:
+        # 1. what the round drops: of new offsets by the curve, of late records by its share
         start, end = log.first_dirty_offset, log.first_uncleanable_offset
         fresh = max(start, min(self._state.checkpoint or 0, end))
         dropped, basis = self._curve.dropped(fresh, end)
@@ -170,11 +175,13 @@ class _Replay:
                 dropped + late * (self._curve.share or 0.0),
                 max(basis, Basis.ESTIMATED, key=list(Basis).index),
             )
+        # 2. the counts
         cleaned = [f for f in self._files if f.lower_offset < end]
         self.rounds += 1
         self.read_bytes += log.total_bytes
         self.superseded += dropped
         self.basis = max(self.basis, basis, key=list(Basis).index)
+        # 3. the log after the round
         self._keep_tombstones(fresh, end, dropped, now_ms)
         self._drop(dropped, cleaned)
         self._new = []

@@ -67,6 +67,7 @@ def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
 
 def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Problem]:
     """File -> what is wrong with what it claims: the first of several. `namespace` is where the evidence is."""
+    # 1. who claims which topic and which name
     evidence = f"{namespace}.{EVIDENCE}"
     names: dict[str, list[tuple[Claim, str]]] = defaultdict(list)
     topics: dict[str, list[Claim]] = defaultdict(list)
@@ -74,14 +75,17 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
         topics[claim.topic.casefold()].append(claim)
         for name in claim.names():
             names[name.casefold()].append((claim, name))
+    # 2. two files of one topic
     problems: dict[Path, Problem] = {}
     for same in topics.values():
         problems |= {claim.file: _same_topic(claim, same) for claim in same if len(same) > 1}
+    # 3. the name of the evidence
     for claim in claims:
         if claim.table and claim.table.casefold() == evidence.casefold():
             problems.setdefault(
                 claim.file, _table_problem(claim, "it is the evidence of all topics: name another table")
             )
+    # 4. two topics of one name
     for pairs in names.values():
         for claim, name in pairs:
             others = [pair for pair in pairs if pair[0].file != claim.file]

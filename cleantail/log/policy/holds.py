@@ -1,4 +1,11 @@
-"""What registered readers hold back: which tombstones wait, for whom, and until when (semantics.md 3.9). Pure."""
+"""What registered readers hold back: which tombstones wait, for whom, and until when (semantics.md 3.9). Pure.
+
+1. A tombstone past its horizon waits until the slowest registered reader of its log has read it.
+2. It waits at most cleantail.readers.hold.cap.ms beyond its horizon.
+3. Without `compact` in cleanup.policy no tombstone ever goes, so none waits.
+4. The ledger counts tombstones by entry, not by offset. Where a reader stands inside an entry, all of the entry's
+   tombstones count as an upper limit.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +21,16 @@ from cleantail.log.reader_positions import Reader
 from cleantail.log.round_state import passed
 
 NAMED = 3
-"""So many readers a sentence names; the page, `cleantail status` and `cleantail plan` list all."""
+"""The number of readers that a sentence names; the page, `cleantail status` and `cleantail plan` list all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A reader's position in one log, and the tombstones past their horizon that wait for it.
+    """Describes a reader's position in one log, and the tombstones past their horizon that wait for it.
 
-    `behind`: offsets from its position to the log end. `tombstones`: how many wait; where `at_most` is set some of
-    them may lie below its position. `until_ms`: when cleantail.readers.hold.cap.ms lets the last of them go, Unix ms;
-    None where none waits.
+    `behind` counts the offsets from its position to the log end. `tombstones` says how many wait; where `at_most` is
+    set, some of them may lie below its position. `until_ms` (Unix ms) says when cleantail.readers.hold.cap.ms lets the
+    last of them go; None where none waits.
     """
 
     name: str
@@ -37,7 +44,8 @@ class Hold:
 
     @property
     def until_text(self) -> str:
-        """`2026-11-29 14:20:00 UTC`; empty where none waits, or where the cap is further than a calendar goes."""
+        """Returns `2026-11-29 14:20:00 UTC`; empty where none waits, or where the cap is further than a calendar
+        goes."""
         in_calendar = self.until_ms is not None and self.until_ms <= LAST_MOMENT_MS
         return f"{instant(self.until_ms)} UTC" if self.until_ms is not None and in_calendar else ""
 
@@ -45,8 +53,7 @@ class Hold:
 def resolve_holds(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
 ) -> tuple[Hold, ...]:
-    """Returns every reader's position in these logs, by partition and name. Without `compact` in cleanup.policy no
-    tombstone ever goes, so none waits."""
+    """Returns the position of every reader of these logs, by partition and name."""
     return tuple(_hold(log, r, configs, now_ms) for log in logs for r in readers if r.partition == log.partition)
 
 
@@ -66,8 +73,8 @@ def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> 
 
 
 def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Iterable[tuple[int, Horizon]]:
-    """Yields the ledger's entries past their horizon of which a reader at `offset` holds back tombstones, each with the
-    offset from where on its tombstones are still there."""
+    """Yields each entry of the ledger that a reader at `offset` holds back, with the offset from which its tombstones
+    are still there."""
     starts = [0, *(h.end_offset for h in log.horizons)]
     for start, h in zip(starts, log.horizons, strict=False):
         if h.tombstones and now_ms >= h.horizon_ms and not passed(h, now_ms, offset, cap_ms):
@@ -75,7 +82,7 @@ def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Itera
 
 
 def slowest(holds: Iterable[Hold]) -> list[Hold]:
-    """Returns of each log the reader that decides, where tombstones wait for it: the slowest, of equal ones the
+    """Returns, of each log in which tombstones wait, the reader that decides: the slowest, and of equal ones the
     first."""
     by_log: dict[int, Hold] = {}
     for hold in holds:
@@ -86,9 +93,11 @@ def slowest(holds: Iterable[Hold]) -> list[Hold]:
 
 
 def waiting_text(holds: Sequence[Hold], beside_due: bool = False) -> str:
-    """`1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00 UTC`.
+    """Returns `1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00
+    UTC`.
 
-    `holds` are those of `slowest`; empty where there are none. `beside_due`: the sentence before says how many go.
+    `holds` are those of `slowest`; the text is empty where there are none. With `beside_due` the sentence before it has
+    said how many tombstones go.
     """
     if not holds:
         return ""
@@ -118,7 +127,7 @@ def _until(holds: Sequence[Hold]) -> str:
 
 
 def hold_lines(holds: Iterable[Hold]) -> list[str]:
-    """Returns a line a reader and log, for people: where it is, how far behind, and what it holds back until when."""
+    """Returns a line for each reader and log: where it is, how far behind, and what it holds back until when."""
     return [
         f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_text(h)}"
         for h in holds

@@ -1,4 +1,13 @@
-"""How a round matches the records with its offset map: decided from metadata, so that `plan` can show it."""
+"""How a round matches the records with its offset map: decided from metadata, so that `plan` can show it.
+
+The same records win by every plan (semantics.md 3.8). Plans differ in what moves and in what must fit into memory:
+
+1. With as many logs as cores, one task reads a log as a whole, and its map is in that task: nothing is shuffled.
+2. With fewer logs than cores, one map of all logs is broadcast, so that no core is idle.
+3. Where the maps would not fit into the budget, both sides are sorted and spill to disk.
+4. A task that reads a log as a whole, or a broadcast map, may be replaced by DuckDB over columns. That needs the
+   strategy `offset`, a table of Cleantail's own, and workers that have this Python.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +23,21 @@ from cleantail.log.policy.offset_map import keys_in_budget
 from cleantail.log.work_units import WorkUnit
 
 HASH = "SHUFFLE_HASH"
+"""Spark's name of the join whose hint puts each log's map into the task that reads the log."""
 BROADCAST = "BROADCAST"
 MERGE = "MERGE"
-"""Spark's names of the joins, as its hints have them."""
+"""Spark's name of the join that sorts both sides and spills to disk; HASH, BROADCAST and MERGE are Spark's hints."""
 DEFAULT_CORES = 2
+"""Cores of an executor where no setting says how many it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """`grouped`: the files of a log are read by one task, so that its keys meet without a shuffle. `columnar`: that
-    task matches the keys itself, column by column (spark_jobs.engine); `hint` is for where it cannot."""
+    """Says how the records of a work unit meet the offset map, and why.
+
+    With `grouped` one task reads the files of a log, so that its keys meet without a shuffle. With `columnar` that task
+    matches the keys itself, column by column (spark_jobs.engine); `hint` is for where it cannot.
+    """
 
     hint: str
     grouped: bool
@@ -32,10 +46,10 @@ class JoinPlan:
 
 
 def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, adopted: bool) -> JoinPlan:
-    """Returns the same records win by every plan; they differ in what moves and in what must fit into memory.
+    """Returns the plan by which a work unit's records are matched, by the rules of the module docstring.
 
-    The number of dirty records, known from the files' bounds, is an upper limit of the number of keys. `adopted`: a
-    file of the table may hold several logs.
+    The number of dirty records, known from the files' bounds, is an upper limit of the number of keys. `adopted` says
+    that a file of the table may hold several logs.
     """
     plan = _spark_join(unit, platform, configs)
     by_columns = columnar_enabled(platform) and configs.compaction_strategy == "offset" and not adopted
@@ -46,7 +60,8 @@ def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, adop
 
 
 def columnar_enabled(platform: Platform) -> bool:
-    """Workers elsewhere need this Python and its packages, which only their owner knows."""
+    """Returns whether tasks may match by columns. Workers elsewhere need this Python and its packages, which only their
+    owner knows."""
     chosen = platform.spark.columnar
     return chosen == "always" or (chosen == "auto" and platform.spark.master.startswith("local"))
 

@@ -1,4 +1,10 @@
-"""Why a log waits, in words: which setting holds it, with its value, and until when (UTC). Pure."""
+"""Why a log waits, in words: which setting holds it, with its value, and until when (UTC). Pure.
+
+1. A log in quarantine waits for its next try: after a failed check by log.cleaner.backoff.ms, doubled with every try,
+   and after a person's no by cleantail.approval.pause.ms.
+2. A log without cleanable bytes is empty, or clean up to its end, or its dirty records are in the active segment, or
+   they are younger than min.compaction.lag.ms (semantics.md 1.2).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from cleantail.log.segments import NO_TIMESTAMP_MS
 
 
 def pause(quarantine: Quarantine) -> str:
-    """Returns until when a log in quarantine, or one whose round a person rejected, is left alone, and why."""
+    """Returns until when, and why, a log in quarantine, or one whose round a person rejected, is left alone."""
     when = until(quarantine.retry_at_ms)
     if not quarantine.check_failed:
         return f"paused {when} (cleantail.approval.pause.ms): {quarantine.reason}"
@@ -35,8 +41,8 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
 
 
 def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
-    """Returns the active segment ends by its age, min(segment.ms, max.compaction.lag.ms); without timestamps by its
-    size."""
+    """Returns when the active segment ends: by its age, min(segment.ms, max.compaction.lag.ms), or without timestamps
+    by its size."""
     where = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
     first_ms = log.segments[-1].first_timestamp_ms
     if first_ms == NO_TIMESTAMP_MS:

@@ -49,7 +49,7 @@ class Condition:
 
 
 class IncidentState(StrEnum):
-    """The last word that a channel has of an incident."""
+    """Describes the last word that a channel has of an incident."""
 
     OPEN = "open"
     OVER = "over"
@@ -58,8 +58,8 @@ class IncidentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LastWord:
-    """What a channel was told last. `by`: who is telling it at this moment, and `beside`: whether that one began while
-    another one was telling it, whose message may come later (UNSURE only)."""
+    """Says what a channel was told last. `by`: who is telling it at this moment, and `beside`: whether that one began
+    while another one was telling it, whose message may come later (UNSURE only)."""
 
     said: IncidentState
     occurrence: str = ""
@@ -69,7 +69,8 @@ class LastWord:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A condition with its time (Unix ms, by the clock of runs), and the last word of each channel that has one."""
+    """Describes a condition with its time (Unix ms, by the clock of runs), and the last word of each channel that has
+    one."""
 
     condition: Condition
     since_ms: int
@@ -83,7 +84,8 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The incidents of one topic. `looked_ms`: when the last run began (wall clock) that has looked at everything."""
+    """Describes the incidents of one topic. `looked_ms`: when the last run began (wall clock) that has looked at
+    everything."""
 
     incidents: Mapping[Key, Incident] = field(default_factory=dict)
     looked_ms: int = 0
@@ -91,7 +93,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a task of a run has seen. `is_known`: whether it could have seen that something is over.
+    """Says what a task of a run has seen. `is_known`: whether it could have seen that something is over.
 
     `now_ms` is the run's clock, `began_ms` when the run began by the wall clock. `whole`: at everything, at the end.
     """

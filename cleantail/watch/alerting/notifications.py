@@ -38,7 +38,7 @@ from cleantail.watch.alerting.incidents import Book, Incident, IncidentState, Ke
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A channel: its name among the topic's, and the events that it wants to hear of."""
+    """Describes a channel: its name among the topic's, and the events that it wants to hear of."""
 
     name: str
     events: Collection[Event]
@@ -46,7 +46,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One message about all incidents of an event: what has begun (also anew), what is over, what lasts."""
+    """Describes one message about all incidents of an event: what has begun (also anew), what is over, what lasts."""
 
     event: Event
     begun: tuple[Incident, ...]

@@ -23,7 +23,7 @@ _TIME_STEPS_MS = (
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A mark on an axis, at `at` of the drawing, and what is written there."""
+    """Describes a mark on an axis, at `at` of the drawing, and what is written there."""
 
     at: float
     label: str

@@ -20,7 +20,8 @@ LABEL_WIDTH = 110.0
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The drawing and, within it, the place of the chart: around it is room for what is written at its axes."""
+    """Describes the drawing and, within it, the place of the chart: around it is room for what is written at its
+    axes."""
 
     width: float
     height: float
@@ -54,7 +55,7 @@ SMALL = Frame(440, 150, 66, 20, 44, 26)
 
 @dataclass(frozen=True, slots=True)
 class SizeChart:
-    """Two step lines, oldest left. With one point there is no line, and `dots` has its place all the same."""
+    """Describes two step lines, oldest left. With one point there is no line, and `dots` has its place all the same."""
 
     frame: Frame
     files: str
@@ -89,7 +90,7 @@ def _steps(xs: Sequence[float], ys: Sequence[float]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a column: `kind` says what of, `number` how many."""
+    """Describes a piece of a column: `kind` says what of, `number` how many."""
 
     kind: str
     number: int
@@ -99,7 +100,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A round as a column, stacked from the bottom; `label` is written above it where there is room."""
+    """Describes a round as a column, stacked from the bottom; `label` is written above it where there is room."""
 
     round: Round
     x: float
@@ -134,7 +135,7 @@ class ColumnChart:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChart:
-    """One partition over the rounds that were published: what was kept of it, and what went."""
+    """Describes one partition over the rounds that were published: what was kept of it, and what went."""
 
     partition: int
     records: int

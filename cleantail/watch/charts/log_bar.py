@@ -15,7 +15,7 @@ MOST_MARKS = 200
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part `[start, end)` of a log, by offset, with its live bytes and its place on the bar."""
+    """Describes a part `[start, end)` of a log, by offset, with its live bytes and its place on the bar."""
 
     kind: str
     start: int
@@ -27,7 +27,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A log drawn from left to right; `marks` are the x of segment boundaries."""
+    """Describes a log drawn from left to right; `marks` are the x of segment boundaries."""
 
     sections: tuple[Section, ...]
     marks: tuple[float, ...]
