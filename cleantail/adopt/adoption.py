@@ -12,13 +12,13 @@ from cleantail.human import counted
 VECTORS_VERSION = 3
 """The first format version with deletion vectors."""
 DELETES_VERSION = 2
-"""The first with position deletes, which is the least that a round needs."""
+"""The first format version with position deletes, which is the least that a round needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignLog:
-    """Describes one Kafka partition in the table; `last_offset` is inclusive. `duplicates`: records beyond one an
-    offset."""
+    """Describes one Kafka partition in the table. `last_offset` is inclusive; `duplicates` counts the records beyond
+    one an offset."""
 
     partition: int
     records: int
@@ -29,7 +29,7 @@ class ForeignLog:
 
 @dataclass(frozen=True, slots=True)
 class ForeignTable:
-    """Describes a table as it was found. Counts that nothing tells without reading values are None."""
+    """Describes a table of another writer. Counts that cannot be had without reading values are None."""
 
     table: str
     sink: str
@@ -46,7 +46,7 @@ class ForeignTable:
     keyless: int | None = None
     value_is_required: bool = False
     missing_retries: tuple[str, ...] = ()
-    """Of the properties RETRIES those that the table does not have."""
+    """Those of the properties RETRIES that the table does not have."""
     deletes: str = ""
     other_formats: tuple[str, ...] = ()
     owner: str | None = None
@@ -60,8 +60,8 @@ class ForeignTable:
 
 
 def cleantail_table_problems(table: str, properties: Mapping[str, str]) -> list[str]:
-    """Returns whether the table is one that Cleantail keeps for itself: the evidence, or one beside a topic's own. A
-    round on it would delete what other topics' records stand for."""
+    """Returns what is wrong where Cleantail keeps the table for itself: the evidence, or a table beside a topic's own.
+    A round on it would delete what other topics' records stand for."""
     texts = []
     if owner := properties.get(PROPERTY_SIDE_OF):
         texts.append(f"it is kept by Cleantail beside the table of topic {owner}, and is no topic's")
@@ -71,7 +71,7 @@ def cleantail_table_problems(table: str, properties: Mapping[str, str]) -> list[
 
 
 def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade: bool) -> list[str]:
-    """Returns why the table cannot be adopted, each with what to do. Empty: it can."""
+    """Returns why the table cannot be adopted, each with what to do; empty where it can."""
     texts = list(foreign.wrong)
     if foreign.owner not in (None, topic):
         texts.append(f"the table belongs to topic {foreign.owner}")
@@ -100,7 +100,7 @@ def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade
 
 
 def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
-    """Returns what a person should know before it is compacted."""
+    """Returns what a person should know before the table is compacted."""
     texts: list[str] = []
     if columns.value is None:
         texts.append("no column is mapped to value: no record is a tombstone, and no deleted key ever goes")
@@ -148,12 +148,12 @@ def changes(foreign: ForeignTable, topic: str, columns: Columns, upgrade: bool) 
 
 
 def topic_data(topic: str, table: str, columns: Columns) -> dict[str, object]:
-    """Returns what the topic's YAML says."""
+    """Returns what the topic's YAML has to say."""
     return {"topic": topic, "table": table, "columns": columns.paths}
 
 
 def describe(foreign: ForeignTable, columns: Mapping[str, str]) -> list[str]:
-    """Returns the findings in lines for people."""
+    """Returns what was found in lines for people."""
     mapped = [f"  {name}: {path} ({_kind(foreign.columns, path)})" for name, path in columns.items()]
     rest = [name for name, _ in foreign.columns if name not in columns.values() and "." not in name]
     lines = [

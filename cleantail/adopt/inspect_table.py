@@ -1,6 +1,6 @@
 """Adapter: an existing Iceberg table as adoption needs to know it, through PyIceberg. Nothing is changed.
 
-Partition and offset of every live record are read, and the topic's name where there is a column of it; never keys or
+It reads partition and offset of every live record, and the topic's name where there is a column of it; never keys or
 values.
 """
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
-"""Iceberg's names of types that Spark calls otherwise."""
+"""Iceberg's names of types -> Spark's, where the two differ."""
 
 
 def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTable:
-    """Returns the findings; without `columns`, or where records cannot be read in place, only what the metadata
-    says."""
+    """Returns what the table is. Without `columns`, or where records cannot be read in place, it says only what the
+    metadata tells."""
     schema, spec = table.schema(), table.spec()
     kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
     properties = table.properties
@@ -63,7 +63,7 @@ def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:
 
 
 def spark_kind(iceberg: str) -> str:
-    """Spark's name of a type, as far as problem_of looks at it."""
+    """Returns Spark's name of a type, as far as problem_of looks at it."""
     if iceberg.startswith("list<struct<"):
         names = [
             part.strip().split(":")[1].strip() for part in iceberg[len("list<struct<") :].split(",") if ":" in part
@@ -73,7 +73,7 @@ def spark_kind(iceberg: str) -> str:
 
 
 def _deletes(table: Table) -> str:
-    """Returns what deletes there are that a round could not replace, in words."""
+    """Returns, in words, the deletes that a round could not replace; empty where there are none."""
     snapshot = table.current_snapshot()
     manifests = [m for m in (snapshot.manifests(table.io) if snapshot else []) if content_of(m) == DELETES]
     if not manifests:
@@ -121,7 +121,7 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
 def _of_file(
     table: Table, columns: Columns, topic_path: str | None, task: Any, topics: set[str]
 ) -> tuple[dict[int, Any], bool]:
-    """(partition -> its offsets, whether they ascend in the file); names of topics are added to `topics`."""
+    """Returns (partition -> its offsets, whether they ascend in the file), and adds names of topics to `topics`."""
     import numpy as np
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan

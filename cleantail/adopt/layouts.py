@@ -1,8 +1,10 @@
 """How sinks lay out records: guessed from the names of a table's columns. Pure.
 
-Known are Redpanda's Iceberg topics (a struct `redpanda` beside the value), Kafka Connect's Iceberg sink with the
-metadata transform (`_kafka_metadata` as a struct, or as a prefix), and plain columns as Spark and Flink write them. All
-have in common that partition and offset stand together, under one prefix.
+1. Redpanda's Iceberg topics have a struct `redpanda` beside the value.
+2. Kafka Connect's Iceberg sink, with the metadata transform, has `_kafka_metadata` as a struct or as a prefix.
+3. Spark and Flink write plain columns.
+
+All of them have partition and offset together, under one prefix.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _SINKS = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`paths`: column of a topic table -> path, of those that were found. `topic_path`: a column of topic names."""
+    """Says where the columns of a topic table are. `paths` maps such a column to its path; `topic_path` is a column of
+    topic names."""
 
     sink: str
     paths: Mapping[str, str]
@@ -33,8 +36,8 @@ class Layout:
 
 
 def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout:
-    """Returns the layout of a table with these column paths. What is `named_paths` counts before anything that is
-    found."""
+    """Returns the layout of a table with these column paths. The paths of `named_paths`, which a person has named, win
+    over what is guessed."""
     prefix = _prefix(names, named_paths)
     guessed: dict[str, str] = {}
     if prefix is not None:
@@ -53,7 +56,7 @@ def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout
 
 
 def _prefix(names: Sequence[str], named_paths: Mapping[str, str]) -> str | None:
-    """Returns what stands before `offset` and `partition`; None where nothing or more than one thing does."""
+    """Returns what stands before `offset` and `partition`; None where nothing does, or more than one thing."""
     if OFFSET in named_paths:
         return named_paths[OFFSET][: -len(OFFSET)] if named_paths[OFFSET].endswith(OFFSET) else None
     prefixes = {name[: -len(OFFSET)] for name in names if name.endswith(OFFSET)}

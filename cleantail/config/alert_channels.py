@@ -13,7 +13,7 @@ from cleantail.config.events import Event
 from cleantail.config.settings.config_model import Model, allowing, matching
 
 ALERTS = "alerts"
-"""Folder of CLEANTAIL_HOME that alerts to files are written into, and nothing else."""
+"""The folder of CLEANTAIL_HOME that alerts to files are written into, and nothing else is."""
 
 
 def _not_empty(receivers: tuple[str, ...]) -> tuple[str, ...]:
@@ -73,7 +73,8 @@ class Channel(Model):
 
     @property
     def name(self) -> str:
-        """Tells the channels of a topic apart, also after `events`, their order or `values` has changed."""
+        """Returns a name that tells the channels of a topic apart, also after `events`, their order or `values` has
+        changed."""
         where = self.model_dump_json(exclude={"events", "values"})
         return f"{getattr(self, 'type', '')} {hashlib.sha256(where.encode()).hexdigest()[:12]}"
 

@@ -41,11 +41,11 @@ class Columns(Model):
 
     @property
     def paths(self) -> dict[str, str]:
-        """Returns column of a topic table -> path, of those that are mapped."""
+        """Returns column of a topic table -> path, for the columns that are mapped."""
         return {str(name): str(path) for name, path in self.model_dump(exclude_none=True).items()}
 
     def as_property(self) -> str:
-        """Returns one line, keys sorted, so that equal mappings are equal texts."""
+        """Returns the mapping as one line of JSON with sorted keys, so that equal mappings are equal texts."""
         return json.dumps(self.paths, sort_keys=True, separators=(",", ":"))
 
 
@@ -56,5 +56,5 @@ def columns_of_properties(properties: Mapping[str, str]) -> Columns | None:
 
 
 def quoted(path: str) -> str:
-    """`a`.`b` for a.b, so that a keyword can be a column."""
+    """Returns `a`.`b` for a.b, so that a keyword can be a column."""
     return ".".join(f"`{part}`" for part in path.split("."))

@@ -1,6 +1,6 @@
 """What a topic's YAML says without effect: right as configuration, and yet likely not what was meant. Pure.
 
-Only what the topic's own file says counts: defaults.yaml is for topics of all kinds.
+Only what the topic's own file says counts, since defaults.yaml is for topics of all kinds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _OF_CREATE_TIME = "message.timestamp.after.max.ms"
 
 
 def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str]) -> list[str]:
-    """Returns a line for each; `written` is the topic's file as it is, `topics` are the names of all topics."""
+    """Returns a line for each setting without effect. `written` is the topic's file as it is, `topics` are the names of
+    all topics."""
     configs = written.get("config") or {}
     policy, strategy = ",".join(sorted(topic.config.cleanup_policy)), topic.config.compaction_strategy
     # 1. configs of a policy or strategy that is not in force

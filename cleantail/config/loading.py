@@ -33,14 +33,15 @@ _NO_ENV: Mapping[str, str] = {}
 
 
 def config_directory(env: Mapping[str, str]) -> Path:
-    """Returns the directory of defaults.yaml and topics/ where none is given: CLEANTAIL_CONFIG, else `config`."""
+    """Returns the directory of defaults.yaml and topics/ where the command line names none: CLEANTAIL_CONFIG, else
+    `config`."""
     return Path(env.get(CONFIG_VARIABLE) or "config")
 
 
 def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platform:
-    """Returns the platform of `config_dir`; `env` may name the state's place in CLEANTAIL_HOME.
+    """Returns the platform of `config_dir`. Raises ConfigError.
 
-    Without it the state is in `.cleantail` beside `config_dir`. Raises ConfigError.
+    The state is where `env` says in CLEANTAIL_HOME, else in `.cleantail` beside `config_dir`.
     """
     settings, home = _defaults(config_dir, env).file, _home(config_dir, env)
     if set("?%#") & set(str(home)):
@@ -66,8 +67,8 @@ def _home(config_dir: Path, env: Mapping[str, str]) -> Path:
 
 
 def dag_prefix(config_dir: Path) -> str:
-    """platform.dag_prefix, also where something else of defaults.yaml is wrong: rights go by it. Empty where nothing of
-    the file can be read."""
+    """Returns platform.dag_prefix, also where something else of defaults.yaml is wrong, since rights go by it. It is
+    empty where nothing of the file can be read."""
     try:
         return _defaults(config_dir, _NO_ENV).file.platform.dag_prefix
     except ConfigError:
@@ -94,8 +95,8 @@ def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topi
 def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
     """Returns the topic called `name`. Broken files of other topics do not matter.
 
-    Raises ConfigError: that of the file `<name>.yaml` if it is broken, of a file that names the topic and is called
-    otherwise, else that there is no such topic.
+    Raises ConfigError: that of the file `<name>.yaml` if it is broken, else that of a broken file that names the topic,
+    else one that says that there is no such topic.
     """
     topics = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
     broken = {
@@ -115,8 +116,8 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) ->
 def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:
     """Yields each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
 
-    Raises ConfigError only when `config_dir` is not a directory. A topic is called as its file; of two that claim one
-    name in the catalog both are wrong (cleantail.config.claims.name_claims).
+    Raises ConfigError only where `config_dir` is no directory. A file has the name of its topic; of two files that
+    claim one name in the catalog both are wrong (cleantail.config.claims.name_claims).
     """
     _require_directory(config_dir)
     files, defaults = _topic_files(config_dir), _defaults_or_error(config_dir, env)
@@ -144,8 +145,8 @@ def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]
 
 
 def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
-    """Returns a file that is not called as its topic claims the table that is its name's, not that of the topic it
-    names."""
+    """Returns what a file claims. One that is not named as its topic claims the table of its own name, not that of the
+    topic it names."""
     if isinstance(topic, Topic):
         return Claim(file, topic.table)
     data = _data_or_nothing(file)
@@ -168,7 +169,7 @@ def _require_directory(config_dir: Path) -> None:
 
 
 class _Defaults(NamedTuple):
-    """defaults.yaml as a model, and its topic section as it was written, to be merged under each topic."""
+    """Holds defaults.yaml as a model, and its topic section as it was written, to be merged under each topic."""
 
     file: DefaultsFile
     written: dict[str, Any]

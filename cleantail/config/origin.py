@@ -1,6 +1,6 @@
 """Where each value of a topic comes from: its own YAML, defaults.yaml, or the built-in default.
 
-People read it who may not read the files, so of an alert only its kind and its connection are named: receivers are
+People read it who may not read the files. So of an alert only its kind and its connection are named: receivers are
 people's addresses, and the path of a webhook may be its secret.
 """
 
@@ -25,7 +25,7 @@ from cleantail.human import duration, size
 
 
 class Origin(StrEnum):
-    """The layer whose value is in force; a higher one wins."""
+    """Lists the layers that a value may come from; a higher one wins."""
 
     TOPIC = "topic YAML"
     DEFAULTS = "defaults.yaml"
@@ -34,8 +34,8 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value in force; `name` as in YAML, `source.path` for a key within another. `readable` is the value for people
-    where that is another text."""
+    """Describes one value in force. `name` is that of the YAML, `source.path` for a key within another. `readable` is
+    the value for people, where that is another text."""
 
     name: str
     value: str
@@ -45,8 +45,10 @@ class Setting:
 
 
 def settings(topic: Topic, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]) -> list[Setting]:
-    """Returns everything that a topic's YAML can say but its name and description, the Kafka configs last. `topic_yaml`
-    and `defaults_topic`: what its YAML and the `topic:` of the defaults have written."""
+    """Returns everything that a topic's YAML can say but its name and description, the Kafka configs last.
+
+    `topic_yaml` is what the topic's file has written, `defaults_topic` the `topic:` of defaults.yaml.
+    """
     return [
         *_topic_settings(topic, topic_yaml, defaults_topic),
         *_of_mapping("config", topic.config, topic_yaml, defaults_topic, prefix=""),
@@ -68,7 +70,7 @@ def _topic_settings(
 def _of_mapping(
     key: str, inner: Model, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any], prefix: str
 ) -> list[Setting]:
-    """Mappings merge key by key, so each has an origin of its own."""
+    """Returns the settings of a mapping. Mappings merge key by key, so each key has an origin of its own."""
     of_topic, of_defaults = topic_yaml.get(key) or {}, defaults_topic.get(key) or {}
     fields = {field.alias or name: (getattr(inner, name), field) for name, field in type(inner).model_fields.items()}
     return [
@@ -104,7 +106,7 @@ _KEYS: Mapping[str, Callable[[Any], str]] = {
     "checks": lambda checks: "; ".join(map(_check, checks)),
     "alerts": lambda alerts: "; ".join(map(_alert, alerts)),
 }
-"""Keys of a topic that are no mappings, and their values in words."""
+"""Keys of a topic that are no mappings -> what makes text of their values."""
 
 
 def _readable(name: str, value: Any) -> str:
@@ -116,7 +118,8 @@ def _readable(name: str, value: Any) -> str:
 
 
 def _origin(name: str, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]) -> Origin:
-    """Null in YAML means the layer below, as for the loader; only a schedule can be switched off."""
+    """Returns the layer of a value. Null in YAML means the layer below, as for the loader; only a schedule can be
+    switched off."""
     if _says(topic_yaml, name):
         return Origin.TOPIC
     return Origin.DEFAULTS if _says(defaults_topic, name) else Origin.BUILT_IN

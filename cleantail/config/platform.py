@@ -1,4 +1,4 @@
-"""What the `platform:` of config/defaults.yaml says: catalog, cleaner, Spark. Without secrets."""
+"""What the `platform:` of config/defaults.yaml says: catalog, cleaner, Spark, limits. It holds no secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Identifier = Annotated[
 
 
 def _scalar_text(value: object) -> object:
-    """Returns numbers and booleans as Spark and PyIceberg write them: 8 -> "8", true -> "true"."""
+    """Returns numbers and booleans as the texts that Spark and PyIceberg take: "8" for 8, "true" for true."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -32,7 +32,7 @@ ROOT_ALLOWED = (
     "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
 )
 _RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "locks", "jars", "alerts", "demo")
-"""Of CLEANTAIL_HOME: what lies there is no source of records."""
+"""Folders of CLEANTAIL_HOME that hold no source of records."""
 
 
 def _root(text: str) -> str:
@@ -68,7 +68,7 @@ SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
 
 
 _ADDRESSES = {"sqlite": "sqlite:///.", "postgres": r"postgresql(\+\w+)?://.", "rest": "https?://[^/]"}
-"""How the address of a catalog of each type begins, as SQLAlchemy and PyIceberg take it."""
+"""Type of a catalog -> how its address begins, as SQLAlchemy and PyIceberg take it."""
 _EXAMPLES = {
     "sqlite": "sqlite:////srv/catalog.db",
     "postgres": "postgresql://host:5432/database",

@@ -1,6 +1,7 @@
 """From plain data to a model, with every problem of a file in the words of the person who wrote it.
 
-What is allowed, and the nearest match, come from the model's JSON Schema: the one that editors use.
+What is allowed, and the nearest match, come from the model's JSON Schema: the one that editors use. A *key path* is
+where a value is in the file, as ("checks", 0, "severity").
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ _KINDS = {
     "object": "a mapping",
 }
 MOST_PROBLEMS = 50
-"""Of one file are described: each costs a search for what was meant."""
+"""The number of problems of one file that are described: each costs a search for what was meant."""
 _LISTED_KEYS = 12  # of more known keys than this an error lists the closest
 _CLOSEST_KEYS = 5
 
 
 def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
-    """`data` as a `model`; raises ConfigError with all problems of `file`.
+    """Returns `data` as a `model`. Raises ConfigError with all problems of `file`.
 
-    Rules that join several keys only run once every single key is right: so what is wrong is taken out and the rest
-    is validated again, until nothing new turns up.
+    Rules that join several keys run only once every single key is right. So what is wrong is taken out and the rest is
+    validated again, until nothing new turns up.
     """
     # 1. what has no place in any file
     located = list(islice(unwanted(data), MOST_PROBLEMS + 1))
@@ -70,7 +71,7 @@ def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
 
 
 def _without(data: dict[str, Any], key_paths: Sequence[KeyPath]) -> dict[str, Any]:
-    """Returns a copy of `data` without those places."""
+    """Returns a copy of `data` without what is at those key paths."""
     rest = copy.deepcopy(data)
     for key_path in key_paths:
         _remove(rest, key_path)
@@ -78,7 +79,8 @@ def _without(data: dict[str, Any], key_paths: Sequence[KeyPath]) -> dict[str, An
 
 
 def _remove(data: dict[Any, Any], key_path: KeyPath) -> None:
-    """Takes out one place; of a list the whole, as without an entry the others would be called by wrong numbers."""
+    """Takes out what is at one key path; of a list the whole, since without an entry the others would be called by
+    wrong numbers."""
     for part in key_path[:-1]:
         if not isinstance(data.get(part), dict):
             data.pop(part, None)
@@ -88,6 +90,7 @@ def _remove(data: dict[Any, Any], key_path: KeyPath) -> None:
 
 
 def _located_problems(error: ValidationError, schema: Schema) -> Iterator[LocatedProblem]:
+    """Yields each problem that the model reports, with its key path in the file."""
     for details in error.errors(include_url=False):
         key_path, node, parent = _walk(schema, details["loc"])
         kind, value, context = details["type"], details["input"], details.get("ctx", {})
@@ -121,7 +124,7 @@ def _wrong_value(key_path: KeyPath, value: object, node: Schema) -> Problem:
 
 
 def _unknown_key(key_path: KeyPath, value: object, parent: Schema, root: Schema) -> Problem:
-    """Returns an unknown key: a slip of the pen, or a config that was written outside `config:`."""
+    """Returns the problem of an unknown key: a slip of the pen, or a config that was written outside `config:`."""
     known_keys = list(parent.get("properties", ()))
     key = str(key_path[-1])
     inner = [
@@ -150,7 +153,7 @@ def nearest(value: object, choices: Sequence[str]) -> str | None:
 
 
 def _walk(schema: Schema, loc: tuple[int | str, ...]) -> tuple[KeyPath, Schema, Schema]:
-    """Returns the place in the file, its schema and its parent's; pydantic's `loc` also names the chosen union
+    """Returns the key path in the file, its schema and its parent's; pydantic's `loc` also names the chosen union
     member."""
     key_path: KeyPath = ()
     node = parent = schema
@@ -178,7 +181,7 @@ def _other_keys(node: Schema) -> Schema:
 
 
 def _resolve(node: Schema, root: Schema) -> Schema:
-    """`node` with its reference followed; of a value or null, the value."""
+    """Returns `node` with its reference followed; of a value or null, the schema of the value."""
     inner = [member for member in node.get("anyOf", ()) if member.get("type") != "null"]
     if len(inner) == 1:
         node = {**node, **inner[0]}

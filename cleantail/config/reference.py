@@ -23,7 +23,7 @@ from cleantail.config.topic import Topic
 Schema = dict[str, Any]
 
 _WITHOUT_END = re.compile(rf" in \[(-?\d+), {LONG_MAX}\]")
-"""A range that only Kafka's own type ends."""
+"""Finds a range whose upper end is only that of Kafka's own type."""
 
 
 def json_schema() -> Schema:
@@ -76,7 +76,8 @@ def _code(default: Any) -> str:
 
 
 def _published(node: Any, name: str = "") -> Any:
-    """Without what only Cleantail reads: a key that JSON Schema does not know makes strict validators stop."""
+    """Returns a schema without what only Cleantail reads: a key that JSON Schema does not know makes strict validators
+    stop."""
     if isinstance(node, list):
         return [_published(inner) for inner in node]
     if not isinstance(node, dict):

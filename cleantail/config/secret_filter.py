@@ -1,9 +1,11 @@
 """What looks like a secret in YAML, by the key or by the value. Pure.
 
-Settings of the catalog and of Spark have free names and go onto command lines, which every user of the machine may
-read; and who reads a repository reads its YAML. So a key whose name says that its value opens something is refused, and
-a value that is written as such. What only switches, or says where a secret is, is none: true and false, the path of a
-file, the name of a class.
+Settings of the catalog and of Spark have free names. They go onto command lines, which every user of the machine may
+read, and who reads a repository reads its YAML.
+
+1. A key is refused whose name says that its value opens something.
+2. A value is refused that is written as a secret.
+3. What only switches, or says where a secret is, is none: true and false, the path of a file, the name of a class.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ _SECRET_ANYWHERE = re.compile(
     r"[._-]?key(?![._-]?(store|size|length))",
     re.IGNORECASE,
 )
-"""Parts of names that are of a secret wherever they stand."""
+"""Finds parts of names that make a name one of a secret wherever they stand."""
 # fmt: off
 _SECRET_WORDS = frozenset({
     "apikey", "auth", "authorization", "bearer", "cookie", "credentials", "creds", "dsn", "jwt", "keypass", "pass",
     "passcode", "pat", "private", "pw", "pwd", "sas", "sig", "signature", "storepass", "userpass", "userpwd",
 })
-"""Words of names that are of a secret unless the name goes on to say what about it: auth.type, sas.provider."""
+"""Words that make a name one of a secret, unless the name goes on to say what about it, as auth.type and sas.provider
+do."""
 _ATTRIBUTE_WORDS = frozenset({
     "algorithm", "class", "enabled", "endpoint", "engine", "expiration", "file", "id", "impl", "interval", "issuer",
     "location", "mechanism", "method", "mode", "ms", "name", "path", "port", "principal", "protocol", "provider",
@@ -39,7 +42,7 @@ _LOGIN_METHODS = frozenset({
 # fmt: on
 """Values that name a way to log in, as fs.azure.account.auth.type.ACCOUNT has them."""
 _PASSING = re.compile(r"pass[_-]?through", re.IGNORECASE)
-"""A pass that opens nothing."""
+"""Finds a pass that opens nothing."""
 _KEPT = re.compile(r"arn:[a-z-]+:(kms|secretsmanager):[\w:/+=,.@-]+")
 _PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*){2,}")
@@ -63,9 +66,9 @@ _USER = re.compile(r"://([^/@:]*)([@:])")
 _PORT = re.compile(r"\d{1,5}(?=[/?#,]|$)")
 _DIGITS_AND_SLASH = re.compile(r"\d{1,5}/[^?#@:]*@")
 _PLAIN_SCHEMES = ("http", "https", "docker", "oci")
-"""Their paths may have an @ of their own: host:8181/lake@main."""
+"""Schemes whose paths may have an @ of their own, as host:8181/lake@main has."""
 _LOGIN = re.compile(r"(?:authorization:\s*)?(?:bearer|basic|digest|negotiate)\s+[A-Za-z0-9._~+/=,:\"-]+", re.IGNORECASE)
-"""A header's value, and nothing else: `Basic customer data` is prose."""
+"""Finds a header's value, and nothing else: `Basic customer data` is prose."""
 
 
 def is_secret(key: str, value: object) -> bool:
@@ -85,7 +88,8 @@ def is_secret(key: str, value: object) -> bool:
 
 
 def _says_where_it_is(name_parts: list[str], value: object) -> bool:
-    """Of a secret: the file that it is in, the service that keeps it, the class that gives it, how long it lasts."""
+    """Returns whether the value says only where a secret is or how long it lasts: its file, the service that keeps it,
+    the class that gives it."""
     if name_parts[-1:] == ["ms"] and str(value).isdecimal():
         return True
     if not isinstance(value, str) or not name_parts:
@@ -100,8 +104,8 @@ def is_secret_value(value: str) -> bool:
 
 
 def _has_login(word: str) -> bool:
-    """Returns whether a text without blanks has an address with a password or, of the web, a user. It is looked at
-    once: what ends the name of a user begins the next address at the earliest."""
+    """Returns whether a text without blanks has an address with a password or, of the web, with a user. Each character
+    is looked at once: what ends the name of a user begins the next address at the earliest."""
     last_at = word.rfind("@")
     for user in _USER.finditer(word, 0, last_at + 1):
         scheme = word[max(0, user.start() - 6) : user.start()].lower()

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 
 MASTER = "spark.master"
-"""No setting of platform.spark.conf: it would win over the master that was looked at, which Airflow's connection may
-name as well."""
+"""A name that platform.spark.conf may not have: it would win over the master that was looked at, which Airflow's
+connection may name as well."""
 AUTHENTICATE = "spark.authenticate"
 ENCRYPTIONS = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 """Spark's two ways to encrypt what its processes send each other; one is enough."""
@@ -29,8 +29,11 @@ def authentication(master: str) -> dict[str, str]:
 
 
 def network_problem(master: str, conf: Mapping[str, str], insecure: bool) -> str | None:
-    """Returns what a master lacks, in words of what is allowed; None where it lacks nothing, or `insecure` is written.
-    A local one lacks nothing unless the settings switch it off."""
+    """Returns what a master lacks, in words of what is allowed; None where it lacks nothing, or where `insecure` is
+    written.
+
+    A local master lacks nothing unless the settings switch authentication off.
+    """
     if insecure:
         return None
     if runs_in_one_process(master):

@@ -21,10 +21,10 @@ KeyPath = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "seve
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast
 _DEEPEST = 20
 MOST_BYTES = 65_536
-"""A file that people write and review is shorter; every look at it by the scheduler costs its length. Of defaults.yaml,
-which says how long the others may be."""
+"""The length of the longest defaults.yaml. People write and review shorter files, and every look of the scheduler costs
+the length; defaults.yaml itself says how long the others may be."""
 MOST_CHARS = 4096
-"""Of one text in it."""
+"""The length of the longest text in a file."""
 _TAG = "a tag is not allowed: quote a text that starts with !"
 _INTEGER_TAG = "tag:yaml.org,2002:int"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
@@ -32,7 +32,7 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 
 
 class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
-    """YAML's safe subset; dates stay text, as no config is a date, and whole numbers are those that people write:
+    """Reads YAML's safe subset. Dates stay text, since no config is a date. Whole numbers are those that people write:
     by YAML 1.1 1:30 would be 90, and 0777 would be 511."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
@@ -60,7 +60,7 @@ class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
 def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict[str, Any]:
     """Returns the mapping that `file` holds; an empty file is an empty mapping. `limit` says where `most_bytes` is set.
 
-    Raises ConfigError when the file is missing, too long, not YAML (with the line), or not a mapping.
+    Raises ConfigError where the file is missing, too long, not YAML (with the line), or not a mapping.
     """
     try:
         with file.open("rb") as stream:
@@ -80,8 +80,7 @@ def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict
 
 
 def key_lines(file: Path) -> dict[KeyPath, int]:
-    """Returns where each key of a file is, by its place; lines count from 1. Empty for what is no file that can be
-    read."""
+    """Returns key path -> line, counted from 1; empty for what is no file that can be read."""
     try:
         root = yaml.compose(file.read_bytes(), Loader=_SafeLoader)
     except (OSError, yaml.YAMLError, ValueError):
@@ -101,7 +100,8 @@ def _lines(node: yaml.Node | None, key_path: KeyPath) -> Iterator[tuple[KeyPath,
 
 
 def line_of(key_path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
-    """Returns the line of a place, or of the mapping that it is missing in; None for what is not in the file at all."""
+    """Returns the line of a key path, or of the mapping that it is missing in; None for what is not in the file at
+    all."""
     return next((lines[key_path[:n]] for n in range(len(key_path), 0, -1) if key_path[:n] in lines), None)
 
 
@@ -133,7 +133,7 @@ def _yaml_reason(error: Exception) -> str:
 
 
 def unwanted(value: Any, key_path: KeyPath = ()) -> Iterator[tuple[KeyPath, Problem]]:
-    """Secrets, and keys that are not text, each with its place."""
+    """Yields secrets, and keys that are not text, each with its key path."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _unwanted_entry(key, inner, (*key_path, key))
@@ -166,19 +166,19 @@ def _unwanted_entry(key: Any, value: Any, key_path: KeyPath) -> Iterator[tuple[K
 
 
 def key_text(key_path: KeyPath) -> str:
-    """("checks", 0, "severity") -> `checks[0].severity`, on one printable line."""
+    """Returns `checks[0].severity` for ("checks", 0, "severity"), on one printable line."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path).lstrip(".")
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 def without_nulls(data: dict[str, Any]) -> dict[str, Any]:
-    """Null means the default, so it is left out; only a schedule can be switched off."""
+    """Returns the data without nulls: null means the default. Only a schedule can be switched off."""
     kept = {key: value for key, value in data.items() if value is not None or key == "schedule"}
     return {key: without_nulls(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`above` over `below`: mappings merge key by key, everything else replaces."""
+    """Returns `above` over `below`: mappings merge key by key, everything else is replaced."""
     both = {**below, **above}
     for key in below.keys() & above.keys():
         if isinstance(below[key], dict) and isinstance(above[key], dict):

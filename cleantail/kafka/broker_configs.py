@@ -14,10 +14,11 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import BadLineError
 
 SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
+"""Kafka's name of the source of a config that is set on the topic."""
 KAFKA_DEFAULT = "DEFAULT_CONFIG"
-"""Kafka's names of sources: set on the topic, and set nowhere."""
+"""Kafka's name of the source of a config that is set nowhere."""
 KAFKA_POLICY = "delete"
-"""cleanup.policy of a topic where neither topic nor broker set it."""
+"""The cleanup.policy of a topic where neither topic nor broker sets one."""
 CARRIED_OVER = frozenset(
     field.alias
     for field in KafkaConfigs.model_fields.values()
@@ -63,7 +64,7 @@ class DescribedTopic:
 
     @property
     def policy(self) -> str:
-        """cleanup.policy in force, Kafka's default where the description has none."""
+        """Returns the cleanup.policy in force, Kafka's default where the description has none."""
         config = self.configs.get("cleanup.policy")
         return (config.value or KAFKA_POLICY) if config else KAFKA_POLICY
 
@@ -89,8 +90,11 @@ def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
 
 
 def _config_of(line: str) -> DescribedConfig | None:
-    """Returns a line such as `  segment.ms=60000 sensitive=false synonyms={…}`. By its last mark, as a value may hold
-    one, and without an expression that would try them all against all ends."""
+    """Returns the config of a line as `  segment.ms=60000 sensitive=false synonyms={…}`, None for any other line.
+
+    The line is split at its last mark, since a value may hold one, and without an expression that would try every mark
+    against every end.
+    """
     name, text = _NAME.match(line), line.rstrip()
     at, mark = max((text.rfind(mark), mark) for mark in _SENSITIVE)
     if name is None or at < name.end() or not text.endswith("}") or len(text) <= at + len(mark):
@@ -99,7 +103,8 @@ def _config_of(line: str) -> DescribedConfig | None:
 
 
 def _described(name: str, value: str, sensitive: str, synonyms: str) -> DescribedConfig:
-    """Returns the first synonym is the one in force; a default that no broker config stands for has none."""
+    """Returns one config. The first synonym is the one in force; a default that no broker config stands for has
+    none."""
     source = synonyms.partition(":")[0] or KAFKA_DEFAULT
     return DescribedConfig(name, None if sensitive == "true" or value == "null" else value, source)
 
@@ -126,10 +131,12 @@ class CarriedConfigs:
 
 
 def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedConfigs:
-    """Returns the configs to write. `defaults`: what would be in force if none were.
+    """Returns the configs to write into a topic's YAML. `defaults` are those in force if none were written.
 
-    What is set on the topic is written; what its broker sets, where it differs; Kafka's own defaults are not. The
-    policy is written whenever it differs, since the two defaults do.
+    1. What is set on the topic is written.
+    2. What its broker sets is written where it differs from `defaults`; Kafka's own defaults are not.
+    3. cleanup.policy is written whenever it differs, since the two defaults do.
+    4. What has no counterpart here is left out, each with the reason.
     """
     configs: dict[str, int | float | str] = {}
     left_out = []
@@ -162,7 +169,7 @@ def _policies(text: str) -> frozenset[str]:
 
 
 def _typed(value: str) -> int | float | str:
-    """Kafka writes numbers as text; a whole one stays whole, 0.5 stays 0.5."""
+    """Returns the number that Kafka writes as text: a whole one stays whole, 0.5 stays 0.5. Other texts stay texts."""
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?\d*\.\d+(E-?\d+)?|-?\d+\.", value) else value

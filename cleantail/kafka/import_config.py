@@ -24,7 +24,7 @@ INTERNAL = "internal"
 
 @dataclass(frozen=True, slots=True)
 class ImportedTopic:
-    """Says what became of one topic. `notes`: configs that were left out, each with why."""
+    """Says what became of one topic. `notes` are the configs that were left out, each with why."""
 
     topic: str
     status: str
@@ -35,10 +35,11 @@ class ImportedTopic:
 def import_topics(
     described: Sequence[DescribedTopic], names: Sequence[str], config_dir: Path, namespace: str, force: bool
 ) -> list[ImportedTopic]:
-    """Writes one file a topic into `config_dir`/topics. An existing one is left as it is unless `force`.
+    """Writes one file for each topic into `config_dir`/topics, and returns what became of each.
 
-    Without `names`, topics that are internal or not compacted are only told. Raises ConfigError when a config cannot
-    be carried over, CleantailError when a name is not described; then nothing was written.
+    An existing file is left as it is unless `force`. Without `names`, topics that are internal or not compacted are
+    only reported. Raises ConfigError when a config cannot be carried over, CleantailError when a name is not described;
+    then nothing was written.
     """
     # 1. what there is already
     _require_described(names, described)
@@ -81,7 +82,8 @@ def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
 
 
 def _free_table(namespace: str, file: Path, claims: list[Claim]) -> str | None:
-    """Returns none where the default is free: `a-b` and `a_b` would share one, and `a_latest` is the view of `a`."""
+    """Returns the table to name in the file, None where the default one is free: `a-b` and `a_b` would share one, and
+    `a_latest` is the view of `a`."""
     default = default_table(namespace, file.stem)
     table, number = default, 2
     while problem := problem_of_new(Claim(file, table), claims, namespace):
@@ -127,12 +129,12 @@ def validated(text: str, file: Path, config_dir: Path) -> Topic:
 
 
 def _plain(value: str) -> str:
-    """Returns one printable line: it becomes a comment."""
+    """Returns a value as one printable line: it becomes a comment."""
     return value if value.isprintable() else value.encode("unicode_escape").decode("ascii")
 
 
 def write_file(file: Path, text: str) -> None:
-    """All or nothing, also where the disk fills."""
+    """Writes all of a file or nothing, also where the disk fills."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:

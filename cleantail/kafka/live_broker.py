@@ -14,6 +14,7 @@ _LIBRDKAFKA_NAMES = {
     "ssl.truststore.location": "ssl.ca.location",
     "sasl.jaas.config": "sasl.username and sasl.password",
 }
+"""Settings of Java clients -> what librdkafka calls them."""
 
 
 def describe(bootstrap_server: str, command_config: Path | None, names: Sequence[str]) -> list[DescribedTopic]:
@@ -39,7 +40,8 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
 
 
 def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, Any]:
-    """librdkafka's settings: the file's, as kafka-configs takes one, and the address. Nothing of it is shown."""
+    """Returns librdkafka's settings: those of the file, as kafka-configs takes one, and the address. None of them is
+    shown."""
     settings = _properties(command_config) if command_config else {}
     for name, instead in _LIBRDKAFKA_NAMES.items():
         if name in settings:

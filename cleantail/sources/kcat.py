@@ -34,15 +34,16 @@ LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 TIMESTAMP_TYPES = {"create": 0, "logappend": 1, "unknown": -1}
 TIMESTAMP_MAX_MS = LONG_MAX // 1000
-"""Iceberg keeps microseconds in a long."""
+"""The last timestamp that Iceberg can keep: it has microseconds in a long."""
 FIELDS = frozenset(
     ("topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload")
     + ("key_encoding", "payload_encoding", "headers_encoding")
 )
-"""Names of a line that are ours, and not data."""
+"""The names in a line that are the envelope's, and not data."""
 BLANK_LINES = 100_000
 BLANK_LINES_A_RECORD = 10
-"""So many of a file are passed over. Each costs a task a look, and millions of them pack to nothing."""
+"""The blank lines of a file that are passed over, beside BLANK_LINES, for each of its records. Each costs a task a
+look, and millions of them pack to nothing."""
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """What Kafka lets a topic be called (org.apache.kafka.common.internals.Topic)."""
 
@@ -66,8 +67,10 @@ class Record:
 def read_records(
     file: Path, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
 ) -> Iterator[Record]:
-    """Yields the records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number, also where a
-    limit is passed; a few blank lines pass. `topic`: as parse_line has it."""
+    """Yields the records of a `.jsonl` or `.jsonl.gz` file; a few blank lines pass. `topic` is as in parse_line.
+
+    Raises BadLineError with the line's number, also where a limit is passed.
+    """
     number, blank = 1, 0
     try:
         with Content(file, limits) as content:
@@ -91,10 +94,10 @@ def read_records(
 def parse_line(
     line: bytes, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
 ) -> Record:
-    """Returns one line as a record. Raises ValueError saying which field is wrong, of what kind it is, and what is
-    allowed.
+    """Returns the record of one line.
 
-    `topic`: what the line's own `topic` has to be where it has one; None lets it be any.
+    `topic` is what the line's own `topic` has to be where it has one; None lets it be any. Raises ValueError saying
+    which field is wrong, of what kind it is, and what is allowed.
     """
     if problem := line_problem(line, limits):
         raise ValueError(problem)
@@ -131,8 +134,11 @@ def _json_object(line: bytes) -> dict[str, Any]:
 
 
 def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
-    """Another topic's record at an offset of this one's would take the place of a record of its own. What is no name
-    of a topic may be anything, also data, and is not shown."""
+    """Raises ValueError for a line of another topic: at an offset of this topic it would take the place of a record of
+    its own.
+
+    What is no name of a topic may be anything, data included, and is not shown.
+    """
     if "topic" not in fields:
         return
     name = fields["topic"]
@@ -150,7 +156,8 @@ def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
 
 
 def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns an object whose names occur once: of two offsets nobody knows which is meant."""
+    """Returns an object whose names occur once. Raises ValueError otherwise: of two offsets nobody knows which is
+    meant."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         times = Counter(name for name, _ in pairs)
@@ -170,8 +177,8 @@ def _integer(fields: dict[str, Any], name: str, low: int, high: int, default: in
 
 
 def _number_or_kind(value: object) -> str:
-    """Returns an offset, a partition or a time that is out of bounds says by how much; what is none of them is not
-    shown."""
+    """Returns an offset, a partition or a time that is out of bounds, so that the reason says by how much; of anything
+    else only the kind."""
     return str(value) if type(value) is int and abs(value) <= 10 * LONG_MAX else _kind(value)
 
 
@@ -227,7 +234,7 @@ def _header(name: object, value: object, encoding: str) -> Header:
 
 
 def _is_utf8(name: str) -> bool:
-    """Kafka's header keys are strings; bytes that are not UTF-8 came in as lone surrogates."""
+    """Returns whether a header key is a string, as Kafka's are: bytes that are not UTF-8 came in as lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:

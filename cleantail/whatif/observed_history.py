@@ -40,7 +40,7 @@ class ObservedRound:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Says what is known of a topic from `start_ms` to `end_ms`; `rounds` may be older."""
+    """Describes what is known of a topic from `start_ms` to `end_ms`; `rounds` may be older."""
 
     start_ms: int
     end_ms: int
@@ -53,7 +53,8 @@ class History:
 
     @property
     def whole_days(self) -> int:
-        """Returns what rates a day are taken from: a part of a day would not have the schedule's share of runs."""
+        """Returns how many whole days the history has. Rates a day are taken from these: a part of a day would not have
+        the schedule's share of runs."""
         return (self.end_ms - self.start_ms) // DAY_MS
 
     @property
@@ -63,11 +64,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Says what one policy does over a history. Rounds are compactions of one log, runs are ticks with any work; those
-    of its last whole days are counted apart, for rates a day.
+    """Says what one policy does over a history.
 
-    `superseded` and `bytes_freed` are None where no round was ever observed; `read_bytes`: live bytes of the logs that
-    rounds look at, summed.
+    Rounds are compactions of one log, runs are ticks with any work; those of its last whole days are counted apart, for
+    rates a day. `superseded` and `bytes_freed` are None where no round was ever observed. `read_bytes` sums the live
+    bytes of the logs that rounds look at.
     """
 
     runs: int

@@ -28,7 +28,7 @@ from cleantail.whatif.observed_history import Basis, History, Outcome
 from cleantail.whatif.replay import changed_values, next_expiry, simulate
 
 SET = Path("--set")
-"""What a wrong `--set` is reported as, in the place of a file."""
+"""The name that a wrong `--set` is reported under, where errors name a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`changes`: key -> (before, after). The sides are None where there is no history to replay, and `note` says why.
+    """Describes two policies of one topic. `changes` maps a key to (before, after).
 
-    `observed_rounds`: compactions of a log that really were published within the history.
+    Both sides are None where there is no history to replay, and `note` says why. `observed_rounds` counts the
+    compactions of a log that really were published within the history.
     """
 
     topic: str
@@ -61,7 +62,7 @@ class Comparison:
 
 
 def with_settings(topic: Topic, settings: Sequence[str]) -> Topic:
-    """Returns the topic with `name=value` configs in the place of its own. Raises ConfigError as a topic's YAML
+    """Returns the topic with the configs `name=value` in place of its own. Raises ConfigError as a topic's YAML
     would."""
     pairs = [setting.partition("=") for setting in settings]
     wrong = [name for name, equals, _ in pairs if not equals or not name]
@@ -78,14 +79,14 @@ def _alias(field: str) -> str:
 
 
 def _value(text: str) -> int | float | str:
-    """As YAML would read it: `0.2` is a number, `compact,delete` is text."""
+    """Returns a value as YAML would read it: `0.2` is a number, `compact,delete` is text."""
     if re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", text):
         return int(text)
     return float(text) if re.fullmatch(r"[-+]?[0-9]*\.[0-9]+|[-+]?[0-9]+\.", text) else text
 
 
 Counting = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Gives the same things again, and tells somebody how many of them went by; the text is their noun."""
+"""Gives the same items again, and shows somebody how many of them went by; the text is their noun."""
 
 
 def _uncounted(things: Sequence[Any], noun: str) -> Iterable[Any]:
@@ -95,7 +96,8 @@ def _uncounted(things: Sequence[Any], noun: str) -> Iterable[Any]:
 def compare(
     before: Topic, after: Topic, platform: Platform, now_ms: int, counting: Counting = _uncounted
 ) -> Comparison:
-    """Returns the two on the history of the table that the topic has now. Raises TableError where it cannot be read."""
+    """Returns both policies on the history of the table that the topic has now. Raises TableError where it cannot be
+    read."""
     # 1. the table, and its history
     changes = changes_between(before, after)
     catalog = open_catalog(platform, os.environ)
@@ -145,7 +147,7 @@ def _note(history: History) -> str:
 
 
 def changes_between(before: Topic, after: Topic) -> dict[str, tuple[object, object]]:
-    """Returns what differs in effect, keys as in YAML: configs by their names, the rest by the keys of the file."""
+    """Returns what differs in effect, by the keys of the YAML: key -> (before, after)."""
     configs = changed_values(_configs(before), _configs(after))
     rest = changed_values(_rest(before), _rest(after))
     return configs | rest
@@ -162,11 +164,10 @@ def _rest(topic: Topic) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Describes all topics of two configurations: those that changed in effect, new ones and those that are gone, by
-    name.
+    """Describes all topics of two configurations: those that changed in effect, new ones and removed ones, by name.
 
-    `broken_in_base` and `broken` say what is wrong in files of the base and of the proposal: of the topics in them
-    nothing is known.
+    `broken_in_base` and `broken` say what is wrong in files of the base and of the proposal. Nothing is known of the
+    topics in these.
     """
 
     changed: tuple[Comparison, ...]
@@ -179,7 +180,7 @@ class Difference:
 def differences(
     base_dir: Path, config_dir: Path, platform: Platform, now_ms: int, counting: Counting = _uncounted
 ) -> Difference:
-    """`config_dir` against `base_dir`. A broken file hides none of the others.
+    """Returns how the topics of `config_dir` differ from those of `base_dir`. A broken file hides none of the others.
 
     Raises ConfigError where a directory is none.
     """
@@ -198,15 +199,15 @@ def differences(
 
 
 def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, ConfigError]]:
-    """Topic -> name of its file and the topic; name of the file -> what is wrong in it."""
+    """Returns topic -> (name of its file, the topic), and name of the file -> what is wrong in it."""
     topics_by_file = [(file.name, topic) for file, topic in scan_topics(config_dir, os.environ)]
     topics = {topic.topic: (name, topic) for name, topic in topics_by_file if isinstance(topic, Topic)}
     return topics, {name: topic for name, topic in topics_by_file if isinstance(topic, ConfigError)}
 
 
 def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
-    """Returns a table that cannot be read is told where its topic is, and hides none of the others; a catalog out of
-    reach is an error of all."""
+    """Returns the comparison of one topic. Where its table cannot be read, the note says so, and the others are not
+    hidden; a catalog out of reach is an error of all."""
     try:
         return compare(before, after, platform, now_ms)
     except OutsideError:

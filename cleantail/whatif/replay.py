@@ -1,9 +1,11 @@
 """What another policy would have done with a topic's real history: its appends, replayed through the real triggers.
+Pure.
 
-Every tick of the schedule is a run: the log as it would stand then is resolved and decided on by the functions that
-decide real runs. What a round would drop is known where real rounds covered the same offsets (of the records between
-two clean points exactly so many have a successor, however many rounds it takes), else it is estimated from the share
-that they dropped. Pure.
+1. Every tick of the schedule is a run. The log as it would stand then is resolved, and decided on, by the functions
+   that decide real runs.
+2. What a round would drop is known where real rounds covered the same offsets: of the records between two clean points
+   exactly as many have a successor, however many rounds it takes.
+3. Elsewhere it is estimated from the share that real rounds dropped.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ from cleantail.whatif.observed_history import DAY_MS, Basis, History, ObservedRo
 
 @dataclass(frozen=True, slots=True)
 class DropCurve:
-    """Says how many of a log's records real rounds dropped, by offset. `share`: of the offsets that no round
+    """Says how many of a log's records real rounds dropped, by offset. `share` is used for offsets that no round
     covered."""
 
     rounds: tuple[ObservedRound, ...]
     share: float | None
 
     def dropped(self, start_offset: int, end_offset: int) -> tuple[float, Basis]:
-        """Returns records that cleaning [start, end) drops, of it and of what was clean before it."""
+        """Returns how many records the cleaning of [start, end) drops, of that span and of what was clean before it,
+        and how well that is known."""
         covered, records, whole = 0, 0.0, True
         for round_ in self.rounds:
             low, high = max(round_.first_dirty_offset, start_offset), min(round_.end_offset, end_offset)
@@ -58,7 +61,8 @@ def drop_curves(history: History) -> dict[int, DropCurve]:
 
 
 def _share(rounds: Sequence[ObservedRound]) -> float | None:
-    """Dropped records by offset that was dirty; None where none was. Never over 1: a record supersedes one other."""
+    """Returns dropped records by dirty offset; None where nothing was dirty. It is never above 1: a record supersedes
+    one other."""
     offsets = sum(r.end_offset - r.first_dirty_offset for r in rounds)
     return min(sum(r.dropped for r in rounds) / offsets, 1.0) if offsets > 0 else None
 
@@ -95,7 +99,7 @@ def simulate(history: History, configs: KafkaConfigs, ticks: Iterable[int]) -> O
 
 
 class _Replay:
-    """Describes one log on its way through the ticks."""
+    """Keeps the state of one log on its way through the ticks."""
 
     def __init__(self, partition: int, history: History, configs: KafkaConfigs, curve: DropCurve) -> None:
         self._configs, self._curve = configs, curve
@@ -112,7 +116,7 @@ class _Replay:
         self.superseded = self.expired = self.past_retention = self.bytes_freed = 0.0
 
     def tick(self, now_ms: int) -> bool:
-        """Returns a run at `now_ms`; whether it had anything to do."""
+        """Does a run at `now_ms`. Returns whether there was anything to do."""
         self._arrive(now_ms)
         if not self._files:
             return False
@@ -134,7 +138,8 @@ class _Replay:
             self._next += 1
 
     def _live_files(self) -> list[DataFile]:
-        """Returns the records that are gone, spread evenly over what is clean: which file lost which is not known."""
+        """Returns the files with their removed records spread evenly over what is clean: which file lost which is not
+        known."""
         clean = sum(f.records for f in self._files if self._is_clean(f))
         share = min(self._removed_records / clean, 1.0) if clean else 0.0
         return [replace(f, deleted_records=round(f.records * share) if self._is_clean(f) else 0) for f in self._files]
@@ -150,7 +155,7 @@ class _Replay:
         return sum(due) >= 1
 
     def _retain(self, log: LogState, now_ms: int) -> bool:
-        """Whole segments past retention go."""
+        """Drops whole segments past retention. Returns whether there were any."""
         retention = resolve_retention(log, self._configs, now_ms)
         if not retention.due:
             return False
@@ -188,7 +193,8 @@ class _Replay:
         self._state = replace(self._state, checkpoint=end)
 
     def _keep_tombstones(self, start: int, end: int, dropped: float, now_ms: int) -> None:
-        """Tombstones of the dirty part that survive, as far as the drop share tells, get this round's horizon."""
+        """Gives this round's horizon to the tombstones of the dirty part that survive, as far as the drop share
+        tells."""
         files = [f for f in self._files if start <= f.lower_offset < end]
         records = sum(f.records for f in files)
         share = max(1.0 - dropped / records, 0.0) if records else 0.0
@@ -207,8 +213,12 @@ def _checkpoint_at(rounds: Sequence[ObservedRound], at_ms: int) -> int | None:
 
 
 def next_expiry(logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> tuple[int, Basis] | None:
-    """Returns when the next tombstone goes: a horizon that is set, which no change of config moves (semantics.md 1.5),
-    else the one that a round would set now. None where no tombstone waits, or none would be cleaned now."""
+    """Returns when (Unix ms) the next tombstone goes, and how well that is known; None where no tombstone waits, or
+    none would be cleaned now.
+
+    That is a horizon that is set, which no change of config moves (semantics.md 1.5), else the horizon that a round
+    would set now.
+    """
     if not configs.compacts:
         return None
     set_horizons = [log.next_horizon_ms for log in logs if log.next_horizon_ms is not None]
@@ -219,6 +229,6 @@ def next_expiry(logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) ->
 
 
 def changed_values(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, tuple[object, object]]:
-    """Returns keys whose values differ: key -> (before, after), None where a side has none."""
+    """Returns the keys whose values differ: key -> (before, after), None where a side has none."""
     keys = [*before, *(k for k in after if k not in before)]
     return {k: (before.get(k), after.get(k)) for k in keys if before.get(k) != after.get(k)}

@@ -1,6 +1,6 @@
 """Adapter: a topic's history as its table tells it: which files were appended when, and what published rounds dropped.
 
-It goes back as far as the table's snapshots do; what is older counts as there from the start.
+The history goes back as far as the table's snapshots do; what is older counts as there from the start.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ DROPS_BY_ROUNDS = ("superseded", "copies", "invalid")
 
 
 def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History | None:
-    """Returns none for a table without records. `rounds`: those of the evidence table; the table knows of a rollback
-    also where the process that did it died before it could tell."""
+    """Returns the history of a table, None where the table has no records.
+
+    `rounds` are those of the evidence table. The table itself knows of a rollback also where the process that did it
+    died before it could write evidence.
+    """
     chain = _main(table)
     if not chain:
         return None
@@ -50,8 +53,11 @@ def _main(table: Table) -> list[Snapshot]:
 
 
 def observed_rounds(rounds: Iterable[Round]) -> list[ObservedRound]:
-    """Returns compactions that were published, by log, without those that were undone: their records are there again,
-    and a later round has dropped them once more. Their clock is the real one: by it snapshots are dated as well."""
+    """Returns the compactions that were published, by log, but for those that were undone.
+
+    The records of an undone round are there again, and a later round has dropped them once more. The time of a round is
+    the real one, since snapshots are dated by it as well.
+    """
     return [
         ObservedRound(
             partition=log.partition,

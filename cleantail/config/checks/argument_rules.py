@@ -1,4 +1,5 @@
-"""What Great Expectations' own code asks of arguments beyond their schema: rules over several, and over texts."""
+"""What Great Expectations' own code asks of arguments beyond their schema: rules over several arguments, and over
+texts."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ _BROKEN_IN_EVERY_DIALECT = (
     "bad character range",
     "bad escape (end of pattern)",
 )
-"""Of Python's complaints about a regular expression those that Java, whose patterns they are, has as well."""
+"""Python's complaints about a regular expression that Java has as well: Java reads the patterns."""
 _OF_PYTHON = re.compile(r"(?<!\\)(?:\\\\)*\(\?P[<=>]")
-"""Named groups as Python writes them, which Java does not know."""
+"""Finds named groups as Python writes them, which Java does not know."""
 
 OF_SEVERAL_COLUMNS = frozenset(
     {
@@ -37,7 +38,7 @@ _SAMPLE_TIME = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
 def rule_problems(expectation: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yields what is wrong with arguments that are right one by one."""
+    """Yields what is wrong with arguments each of which is right by itself."""
     if expectation.endswith("_to_be_between") and "quantile_ranges" not in SCHEMAS[expectation]["properties"]:
         yield from _bound_problems(arguments)
     if expectation in OF_SEVERAL_COLUMNS and len(arguments["column_list"]) < 2:
@@ -66,7 +67,8 @@ def _bound_problems(arguments: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _as_comparable(value: Any) -> Any:
-    """Returns a date or time as text is a time; without a zone it is in UTC, as Spark's session is."""
+    """Returns a value that can be compared: of a date or time as text the time. Without a zone it is in UTC, as Spark's
+    session is."""
     if not isinstance(value, str):
         return value
     time = datetime.fromisoformat(value)
@@ -85,7 +87,8 @@ def _quantile_problems(ranges: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _weight_problems(partition: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yields the weights of values, or of the spans between bins: as many as those, and 1 in all."""
+    """Yields what is wrong with the weights of values, or of the spans between bins: there are as many, and their sum
+    is 1."""
     key, weights = "kwargs.partition_object", partition["weights"]
     parts = len(partition["values"]) if "values" in partition else len(partition.get("bins", ())) - 1
     if ("values" in partition) == ("bins" in partition):

@@ -35,7 +35,7 @@ NUMBERS_OR_TIMES = frozenset(
         "expect_column_values_to_be_between",
     }
 )
-"""On Spark; a test asks Great Expectations itself, with numbers written as text."""
+"""Expectations whose bounds are numbers or times, by the column, on Spark. A test asks Great Expectations itself."""
 NOT_OF_TIMES = NUMBERS_ONLY | {
     "expect_column_stdev_to_be_between",
     "expect_column_value_z_scores_to_be_less_than",
@@ -57,7 +57,7 @@ OF_LISTS = frozenset(
         "expect_column_values_to_not_be_null",
     }
 )
-"""What can be asked of headers, by expectations of one column; the same test asks."""
+"""Expectations of one column that can be asked of headers; the same test asks."""
 COMPARING_COLUMNS = frozenset(
     {
         "expect_column_pair_values_a_to_be_greater_than_b",
@@ -67,7 +67,7 @@ COMPARING_COLUMNS = frozenset(
         "expect_select_column_values_to_be_unique_within_record",
     }
 )
-"""They compare columns with each other or add them up: headers with no other."""
+"""Expectations that compare columns with each other or add them up: headers go with no other column."""
 
 JSON_SCHEMA = "kwargs.json_schema"
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -85,7 +85,7 @@ def argument_problems(expectation: str, arguments: Mapping[str, Any]) -> list[Pr
     """Returns everything that is wrong with the arguments of an expectation; keys are below the check, as
     `kwargs.column`.
 
-    The rules that join several arguments are asked once each of them is right by itself.
+    Rules over several arguments are asked only once each of these is right by itself.
     """
     schema = SCHEMAS[expectation]
     problems = list(_mapping_problems(expectation, arguments, schema, "kwargs"))
@@ -93,9 +93,10 @@ def argument_problems(expectation: str, arguments: Mapping[str, Any]) -> list[Pr
 
 
 def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Collection[str]) -> list[Problem]:
-    """Columns that the arguments name and the records do not have, or that are of another kind than is needed.
+    """Returns what is wrong with the columns that the arguments name: the records do not have them, or they are of
+    another kind than the expectation needs.
 
-    `columns`: those that checks see; `key` and `value` are text there.
+    `columns` are those that checks see; `key` and `value` are text there.
     """
     names, problems = ", ".join(columns), []
     for name, schema in SCHEMAS[expectation]["properties"].items():
@@ -130,7 +131,8 @@ def _fitting_columns(expectation: str) -> str:
 
 
 def _bounds_of_another_kind(arguments: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yields numbers that times are compared with, or times that numbers are, which Spark refuses."""
+    """Yields a problem for each bound that is a number where the column has times, or a time where it has numbers:
+    Spark refuses both."""
     column = str(arguments.get("column"))
     bound_kinds = {TIMESTAMP: "a date or time as text"} | dict.fromkeys(NUMBER_COLUMNS, "a number")
     for name in ("min_value", "max_value"):
@@ -159,7 +161,7 @@ def _mapping_problems(owner: str, values: Mapping[str, Any], schema: Schema, key
 
 
 def _value_problems(value: Any, schema: Schema, key_path: str) -> Iterator[Problem]:
-    """Yields what is wrong with one value. Of several alternatives the one of the value's own type is told of."""
+    """Yields what is wrong with one value. Of several alternatives the problems are those of the value's own type."""
     kinds = schema.get("anyOf", [schema])
     fitting = [kind for kind in kinds if _has_type(value, kind["type"])]
     problems = [list(_kind_problems(value, kind, key_path)) for kind in fitting]
@@ -170,7 +172,7 @@ def _value_problems(value: Any, schema: Schema, key_path: str) -> Iterator[Probl
 
 
 def _has_type(value: Any, kind: str) -> bool:
-    """Returns a boolean is no number, as in JSON; nor is .nan or .inf."""
+    """Returns whether a value is of a JSON type. A boolean is no number, as in JSON; nor is .nan or .inf."""
     if isinstance(value, bool):
         return kind == "boolean"
     finite = not isinstance(value, float) or math.isfinite(value)
@@ -208,7 +210,7 @@ def _in_range(value: float, low: float | None, high: float | None) -> bool:
 
 
 def _is_time(text: str) -> bool:
-    """Returns a date, or a date and time, of ISO 8601."""
+    """Returns whether a text is a date, or a date and time, of ISO 8601."""
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -217,7 +219,7 @@ def _is_time(text: str) -> bool:
 
 
 def _json_schema_problems(schema: Any, key_path: str) -> Iterator[Problem]:
-    """Yields a JSON Schema of the user's own is data, but for what would be fetched or evaluated."""
+    """Yields what a user's own JSON Schema has that would be fetched or evaluated; everything else in it is data."""
     inner = schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
     for key, value in inner:
         below = f"{key_path}[{key}]" if isinstance(key, int) else f"{key_path}.{key}"
@@ -233,7 +235,7 @@ def _json_schema_problems(schema: Any, key_path: str) -> Iterator[Problem]:
 
 
 def _allowed_words(schema: Schema) -> str:
-    """Returns what a schema allows: `a number, or a date as text`."""
+    """Returns what a schema allows, as `a number, or a date or time as text`."""
     kinds: Sequence[Schema] = schema.get("anyOf", [schema])
     return ", or ".join(dict.fromkeys(_allowed_kind(kind) for kind in kinds if kind["type"] != "null"))
 

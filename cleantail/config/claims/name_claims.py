@@ -28,8 +28,8 @@ _BESIDE = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one topic file claims, also where it is broken otherwise: who waits for the mending of a file must not lose
-    its table to another meanwhile. `table` is None where the file claims none."""
+    """Describes what one topic file claims, also where the file is broken otherwise: while its owner mends it, no other
+    topic may take its table. `table` is None where the file claims none."""
 
     file: Path
     table: str | None
@@ -47,8 +47,12 @@ class Claim:
 
 
 def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
-    """Returns what is wrong where the file is not named as its topic, or is a link to a file of another name, or where
-    the name is too long for the id of a DAG."""
+    """Returns what is wrong with a topic's name, or None.
+
+    1. A file has the name of its topic.
+    2. A file that is a link leads to a file of the same name.
+    3. The name is short enough for the id of a DAG.
+    """
     file_stem, real = file.stem, file.resolve()
     if topic.topic != file_stem:
         allowed = f"the name of its file: write {file_stem}, or call the file {topic.topic}.yaml"
@@ -66,7 +70,7 @@ def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
 
 
 def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Problem]:
-    """File -> what is wrong with what it claims: the first of several. `namespace` is where the evidence is."""
+    """Returns file -> the first thing that is wrong with what it claims. `namespace` is that of the evidence."""
     # 1. who claims which topic and which name
     evidence = f"{namespace}.{EVIDENCE}"
     names: dict[str, list[tuple[Claim, str]]] = defaultdict(list)
@@ -106,7 +110,7 @@ def _same_topic(claim: Claim, same: Sequence[Claim]) -> Problem:
 
 
 def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> Problem:
-    """`name` as this file has it: the table, or a name beside it."""
+    """Returns the problem of a name that other files claim as well; `name` is written as in this file."""
     theirs = ", ".join(f"{other.names()[same].replace('its', 'the', 1)} of {other.file.name}" for other, same in others)
     subject = "" if name == claim.table else f"{claim.names()[name]} {name} would be "
     also = "also " if name == claim.table else ""

@@ -14,8 +14,8 @@ from cleantail.errors import ConfigError, Problem, not_allowed
 
 
 def in_its_sources(file: Path, topic: Topic | ConfigError, platform: Platform) -> Topic | ConfigError:
-    """Returns the topic, unless a link leads its source.path out of the folders of sources: which is seen on the disk
-    alone."""
+    """Returns the topic, or the error where a link leads its source.path out of the folders of sources. Only the disk
+    shows that."""
     if isinstance(topic, ConfigError) or not topic.source.path:
         return topic
     allowed = path_problem(topic.source.path, platform)
@@ -26,7 +26,7 @@ def in_its_sources(file: Path, topic: Topic | ConfigError, platform: Platform) -
 
 
 def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yields each with its place in the topic's file."""
+    """Yields what a topic names that the platform does not allow, each with its key path in the topic's file."""
     path = topic.source.path
     if path and (allowed := written_problem(path, home, platform.sources)):
         yield ("source", "path"), Problem("source.path", not_allowed(path), allowed, path)
@@ -37,8 +37,10 @@ def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> I
 
 
 def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
-    """Returns what is allowed where an alert uses a connection that is not for alerts: with the credentials of any
-    other one a topic's YAML could send what it likes to where they open."""
+    """Returns what is allowed where an alert uses a connection that is not for alerts, else None.
+
+    With the credentials of any other connection a topic's YAML could send what it likes to wherever they give access.
+    """
     conn_id = None if isinstance(alert, FileAlert) else alert.conn_id
     names = platform.alert_connections
     if conn_id is None or any(conn_id == n or (n.endswith("*") and conn_id.startswith(n[:-1])) for n in names):

@@ -1,9 +1,11 @@
 """Which files a topic's `source.path` may mean: those in the folders that the platform names (`platform.sources`).
 
-A topic's YAML speaks for its own topic. Without roots it could name any file of the machine, and another topic's
-landed records too, to whoever may see the topic. What the pattern begins with, before its first * ? or [, has to be in
-a root, and so has every file that matches, with all links followed. A file that is named on the command line is another
-matter: whoever has the shell may read it anyway.
+A topic's YAML speaks for its own topic. Without these roots it could name any file of the machine, another topic's
+landed records too, and show them to whoever may see the topic.
+
+1. What the pattern begins with, before its first * ? or [, has to be in a root.
+2. So has every file that matches, with all links followed.
+3. A file that is named on the command line may lie anywhere: who has the shell may read it anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from cleantail.errors import CleantailError
 from cleantail.human import counted
 
 MOST_ENTRIES = 100_000
-"""So many files and folders are looked at in the search for one pattern."""
+"""The search for one pattern looks at no more files and folders than this."""
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -30,8 +32,8 @@ def roots_of(platform: Platform) -> list[Path]:
 
 
 def written_problem(pattern: str, home: Path, sources: Sequence[str]) -> str | None:
-    """Returns what is allowed where a source.path lies in no root by its text alone; None where it lies in one. Looks
-    at no disk."""
+    """Returns what is allowed where a source.path lies in no root by its text alone; None where it lies in one. No disk
+    is looked at."""
     roots = [Path(os.path.normpath(home / root)) for root in sources]
     return None if _inside(_beginning(pattern, home), roots) else _allowed_beginning(home, sources)
 
@@ -43,7 +45,7 @@ def path_problem(pattern: str, platform: Platform) -> str | None:
 
 
 def _beginning(pattern: str, home: Path) -> Path:
-    """Returns what a pattern says before its first * ? or [."""
+    """Returns the part of a pattern before its first * ? or [."""
     fixed = takewhile(lambda part: not _MAGIC.search(part), PurePosixPath(pattern).parts)
     return Path(os.path.normpath(home.joinpath(*fixed)))
 
@@ -82,7 +84,7 @@ def _allowed(home: Path, sources: Sequence[str]) -> str:
 
 
 def _inside(path: Path, roots: Sequence[Path]) -> bool:
-    """Returns whether it lies below one of the roots; a root itself is a folder, and no file."""
+    """Returns whether a path lies below one of the roots; a root itself is a folder, and no file."""
     return any(root in (path, *path.parents) for root in roots)
 
 
@@ -94,7 +96,7 @@ class _BoundedListing:
         self._seen = 0
 
     def entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
-        """Yields nothing of what cannot be listed. Raises CleantailError after too many."""
+        """Yields the entries of a folder, none where it cannot be listed. Raises CleantailError after too many."""
         try:
             with os.scandir(folder) as listing:
                 for entry in listing:
@@ -120,7 +122,8 @@ def _folders(folder: Path, listing: _BoundedListing) -> Iterator[Path]:
 
 
 def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> Iterator[Path]:
-    """As glob does, hidden files by name alone; but ** goes through no link, which may lead anywhere or in a circle."""
+    """Yields the paths that glob would, hidden files by name alone. ** goes through no link, which may lead anywhere or
+    in a circle."""
     if not parts:
         yield folder
         return

@@ -6,18 +6,19 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 MOST_TICKS = 1_000
-"""A list never has more moments than this, so that a history is replayed in seconds whatever its schedule. Of a longer
-list evenly spaced moments are taken."""
+"""The longest list of moments, so that a history is replayed in seconds whatever its schedule. Of a longer list evenly
+spaced moments are taken."""
 _MOST_STARTS = 100_000
-"""The list ends here where the given clock is centuries ahead."""
+"""The number of moments after which a list ends, where the clock is centuries ahead."""
 _PRESETS = {"@quarterly": "0 0 1 */3 *"}
-"""Airflow's presets that the cron library does not know."""
+"""Airflow's presets that the cron library does not know -> their cron lines."""
 
 
 def run_times(schedule: str | None, start_ms: int, end_ms: int, appends_ms: Iterable[int]) -> list[int]:
-    """Returns Unix ms in (start, end], ascending, at most MOST_TICKS.
+    """Returns the moments of runs (Unix ms) in (start, end], ascending, at most MOST_TICKS.
 
-    Without a schedule, or where it comes too seldom, a run after each append stands for a person's.
+    Without a schedule, or where the schedule has no moment in the interval, a run after each append stands for a
+    person's.
     """
     times = _scheduled(schedule, start_ms, end_ms) if schedule and schedule != "@once" else []
     if not times:
@@ -27,8 +28,11 @@ def run_times(schedule: str | None, start_ms: int, end_ms: int, appends_ms: Iter
 
 
 def run_before(schedule: str | None, now_ms: int) -> int | None:
-    """Returns Unix ms of the last but one moment up to `now_ms` at which the schedule starts a run; the last is that of
-    the run which reads the clock, however long it waited to start. None without such a moment."""
+    """Returns when (Unix ms) the run before the present one was to start, or None.
+
+    The present run is that of the schedule's last moment up to `now_ms`, however long it waited to start. So the run
+    before it is that of the last moment but one.
+    """
     from croniter import croniter
 
     if not schedule or schedule == "@once":
@@ -41,6 +45,7 @@ def run_before(schedule: str | None, now_ms: int) -> int | None:
 
 
 def _scheduled(schedule: str, start_ms: int, end_ms: int) -> list[int]:
+    """Returns the moments (Unix ms) of a cron line or preset in (start, end]."""
     from croniter import croniter
 
     cron_times = croniter(_PRESETS.get(schedule, schedule), datetime.fromtimestamp(start_ms / 1000, UTC))

@@ -300,5 +300,5 @@ class KafkaConfigs(Configs):
 
     @property
     def effective_segment_ms(self) -> int:
-        """min(segment.ms, max.compaction.lag.ms): a segment is never active beyond the longest lag."""
+        """Returns min(segment.ms, max.compaction.lag.ms): a segment is never active beyond the longest lag."""
         return min(self.segment_ms, self.max_compaction_lag_ms)

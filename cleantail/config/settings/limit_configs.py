@@ -71,5 +71,5 @@ class LimitConfigs(Configs):
 
     @property
     def of_input(self) -> InputLimits:
-        """Returns those that tasks on workers need."""
+        """Returns the limits that tasks on workers need."""
         return InputLimits(self.line_max_bytes, self.file_max_bytes, self.file_max_ratio, self.record_max_headers)

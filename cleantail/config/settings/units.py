@@ -21,19 +21,20 @@ def units_of(name: str) -> dict[str, int]:
 
 
 def pattern_of(name: str) -> str:
-    """Returns the regular expression of such texts, for editors."""
+    """Returns the regular expression of texts with a unit, for editors."""
     return f"^[0-9]+(\\.[0-9]+)? ?({'|'.join(units_of(name))})$"
 
 
 def hint(name: str) -> str:
-    """Returns what else than a plain number is allowed, for an error."""
+    """Returns what is allowed beside a plain number, for an error."""
     units = units_of(name)
     example = "7d" if units is TIMES else "1GiB"
     return f", or a text with a unit ({', '.join(units)}) as {example}" if units else ""
 
 
 def plain_number(name: str, value: object) -> object:
-    """Returns the number that a text with a unit stands for; anything else as it is, for the model to judge."""
+    """Returns the number that a text with a unit stands for. Anything else is returned as it is, for the model to
+    judge."""
     match = _TEXT.fullmatch(value) if isinstance(value, str) else None
     factor = units_of(name).get(match[2]) if match else None
     if match is None or factor is None:
