@@ -23,8 +23,8 @@ Totals = Counter[tuple[Metric, tuple[str, ...]]]
 
 
 def log_samples(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> list[Sample]:
-    """Returns the gauges of a topic and of each of its logs. Of one that does not compact, none that says how dirty it
-    is."""
+    """Returns the gauges of a topic and of each of its logs. A topic that does not compact has no gauge that says how
+    dirty it is."""
     samples = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
     held = [log for log in logs if log.state.quarantine]
     samples.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
@@ -89,7 +89,7 @@ def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
 
 
 def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
-    """Returns counters over rows of the evidence table (past_rounds)."""
+    """Returns the counters over rows of the evidence table (past_rounds)."""
     totals: Totals = Counter()
     for row in rows:
         topic, partition, outcome = row["topic"], row["partition"], outcome_of(row)
@@ -104,7 +104,7 @@ def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
 
 
 def _saved(topic: str, row: Mapping[str, Any], outcome: str) -> Totals:
-    """Returns bytes that a published round hid, or that a rollback put back."""
+    """Returns the bytes that a published round hid, or that a rollback put back."""
     if outcome != PUBLISHED or not row.get("saved_bytes"):
         return Counter()
     return Counter({(m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)): row["saved_bytes"]})
@@ -133,7 +133,7 @@ def total_samples(totals: Totals) -> list[Sample]:
 def job_samples(job: str, topic: str, result: Mapping[str, Any]) -> list[Sample]:
     """Returns what the end of a Spark job says: increments for counters, values for gauges.
 
-    `result` is the job's; one that failed before it had anything to tell is empty.
+    `result` is the job's; it is empty for a job that failed before it had one.
     """
     samples = _AFTER.get(job, _nothing)(topic, result)
     return samples if isinstance(samples, list) else total_samples(samples)
@@ -173,7 +173,8 @@ def _after_reclaim(topic: str, result: Mapping[str, Any]) -> list[Sample]:
 
 
 def _held_back(topic: str, kind: str, result: Mapping[str, Any]) -> Totals:
-    """Of a check: the logs that failed, and every expectation that was not met. What passed counts when published."""
+    """Returns the counters of a check: the logs that failed, and every expectation that was not met. What passed counts
+    when it is published."""
     totals: Totals = Counter()
     for v in result.get("verdicts") or ():
         totals += _failed(topic, v["partition"], [*v["failures"], *v["warnings"]])

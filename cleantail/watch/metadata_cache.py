@@ -1,7 +1,7 @@
 """What many tables say, quickly: metadata read in parallel and kept for as long as the catalog points to it.
 
-A table's metadata never changes under one location, so an entry is right until the catalog names another. A call
-waits only so long: tables that were not read by then are `None` in its answer, and there at the next call.
+1. A table's metadata never changes under one location, so an entry is right until the catalog names another location.
+2. A call waits only so long. Tables that were not read by then are None in its answer, and there at the next call.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ READERS = 4
 LOCATIONS_LIVE_S = 2.0
 ERRORS_LIVE_S = 10.0
 MOST_EVIDENCE = 64
-"""Topics whose rounds are kept at once."""
+"""The number of topics whose rounds are kept at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedTable:
-    """Describes a topic's table as it was read: its facts (None where there is no table), sizes by snapshot, the rounds
-    that can be undone, newest first, and those that rollbacks have undone (Unix ms, names); or the error."""
+    """Describes a topic's table as it was read, or the error.
+
+    `facts` is None where there is no table. `sizes` are by snapshot. `undoable` are the rounds that can be undone,
+    newest first, and `undone` those that rollbacks have undone (Unix ms, names).
+    """
 
     facts: TableFacts | None = None
     sizes: tuple[SizePoint, ...] = ()
@@ -56,7 +59,7 @@ class ObservedTable:
 
 
 class MetadataCache:
-    """Describes the tables of one platform. Safe to use from many threads."""
+    """Keeps the tables of one platform. It is safe to use from many threads."""
 
     def __init__(self, platform: Platform, clock: Callable[[], float] = time.monotonic) -> None:
         self._platform = platform
@@ -70,8 +73,8 @@ class MetadataCache:
         self._totals = EvidenceTotals(lambda: _load_or_none(self._open(), self._evidence_name))
 
     def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, ObservedTable | None]:
-        """Topic name -> what its table says, None for those that `within_s` was too short for. Raises OutsideError
-        where the catalog cannot be reached."""
+        """Returns topic name -> what its table says, None for tables that `within_s` was too short for. Raises
+        OutsideError where the catalog cannot be reached."""
         locations = self._current_locations()
         with self._lock:
             reads = {t.topic: self._read_of(t, locations.get(t.table, "")) for t in topics}
@@ -84,7 +87,7 @@ class MetadataCache:
         """Returns what was observed, with the topics' readers as they are now: a position moves without a commit to the
         table.
 
-        Asks the catalog once for each namespace. A position that is none makes its topic unreadable, as runs of it
+        The catalog is asked once for each namespace. A broken position makes its topic unreadable, as runs of the topic
         would fail by it.
         """
         observed: dict[str, ObservedTable | None] = dict(seen)
@@ -126,7 +129,7 @@ class MetadataCache:
         return f"{self._platform.catalog.namespace}.{EVIDENCE}"
 
     def forget(self, topic: Topic) -> None:
-        """The next call asks the catalog again: after a change of our own."""
+        """Makes the next call ask the catalog again: after a change of our own."""
         with self._lock:
             self._locations = (float("-inf"), {})
             self._tables.pop(topic.topic, None)
@@ -155,7 +158,8 @@ class MetadataCache:
         return read
 
     def _is_stale(self, location: str, began_s: float, read: Future[ObservedTable]) -> bool:
-        """Errors are tried again after a while, and so are tables of a catalog that lists no locations."""
+        """Returns whether to read again: errors are tried again after a while, and so are tables of a catalog that
+        lists no locations."""
         if not read.done():
             return False
         keep_s = ERRORS_LIVE_S if read.result().error else float("inf") if location else LOCATIONS_LIVE_S

@@ -11,7 +11,7 @@ Kind = Literal["gauge", "counter"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Describes one metric. `labels` in the order of a sample's; `sent_by`: what task sends it."""
+    """Describes one metric. `labels` are in the order of a sample's; `sent_by` names the tasks that send it."""
 
     name: str
     kind: Kind
@@ -27,7 +27,7 @@ class Metric:
 
 
 def hyphened(name: str) -> str:
-    """Kafka writes some names as bytesRead, or DeadThreadCount: bytes-read, dead-thread-count."""
+    """Returns a name with hyphens where Kafka writes bytesRead or DeadThreadCount: bytes-read, dead-thread-count."""
     return re.sub("(?<=[a-z])[A-Z]", lambda capital: f"-{capital[0]}", name).lower()
 
 

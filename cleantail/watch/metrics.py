@@ -30,7 +30,8 @@ _TOPIC, _LOG = ("topic",), ("topic", "partition")
 
 
 def _round_stat(stat: str, meaning: str) -> Metric:
-    """Returns one of Kafka's CleanerStats, of the last compaction: Kafka writes them to its log and exports none."""
+    """Returns the metric of one of Kafka's CleanerStats, of the last compaction. Kafka writes these to its log and
+    exports none."""
     text = f"CleanerStats.{stat} of the last compaction. {meaning}"
     return _metric(f"round-{hyphened(stat)}", "gauge", _TOPIC, text, sent_by="check_quality")
 
@@ -219,7 +220,8 @@ def _row(metric: Metric) -> str:
 
 
 def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
-    """Returns the samples in the order of the table, those of one metric together; metrics without any are left out."""
+    """Returns the samples in the order of the table, those of one metric together; metrics without samples are left
+    out."""
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(sample.metric.name, []).append(sample)

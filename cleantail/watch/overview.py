@@ -18,8 +18,11 @@ from cleantail.watch.topic_states import State, state_of
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """Says what the page of all topics shows of one. The ratio and the lag are those of its worst log. The last round
-    by its own clock, and by the wall's, which is None where its snapshot is not kept."""
+    """Describes what the page of all topics shows of one topic.
+
+    The ratio and the lag are those of its worst log. `last_round_ms` is by the round's own clock, `last_round_at_ms` by
+    the wall clock: None where the round's snapshot is not kept.
+    """
 
     name: str
     state: State
@@ -72,8 +75,11 @@ def topic_row(
     dag: DagState | None = None,
     last_round_at_ms: int | None = None,
 ) -> TopicRow:
-    """Returns the row of a topic whose table was read. `approval_task`: the task that waits for a person's answer, if
-    any; `dag`: what Airflow says of its DAG, None where nobody has asked."""
+    """Returns the row of a topic whose table was read.
+
+    `approval_task` is the task that waits for a person's answer, if any. `dag` is what Airflow says of its DAG, None
+    where nobody has asked.
+    """
     configs = topic.config
     work = resolve_due_work(logs, readers, configs, now_ms)
     state, note = state_of(topic, logs, work, now_ms, approval_task, dag)
@@ -105,7 +111,7 @@ def topic_row(
 
 
 def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:
-    """Returns partitions that are held back."""
+    """Returns the partitions that are held back."""
     return tuple(log.partition for log in logs if log.state.quarantine)
 
 
@@ -117,8 +123,11 @@ def lag_limits(topic: Topic) -> str:
 
 
 def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
-    """Returns what a person has to do something about first, by state, the most overdue and the dirtiest of each; then
-    the rest, the dirtiest first. Of equal ones by name."""
+    """Returns the rows in their order on the page.
+
+    First come topics that a person has to do something about, by state, the most overdue and the dirtiest of each; then
+    the rest, the dirtiest first. Equal ones are ordered by name.
+    """
     order = list(State)
     rest = len(order)
     return sorted(
@@ -128,6 +137,6 @@ def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
 
 
 def counts(rows: Iterable[TopicRow]) -> list[tuple[State, int]]:
-    """Returns how many topics are in each state, states that none is in left out."""
+    """Returns how many topics are in each state, without states that no topic is in."""
     states = [row.state for row in rows]
     return [(state, states.count(state)) for state in State if state in states]

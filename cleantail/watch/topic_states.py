@@ -1,4 +1,4 @@
-"""In which state a topic is, of all that are so the one that a person should know first, and the reason. Pure."""
+"""In which state a topic is: of all that hold, the one that a person should know first, with its reason. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cleantail.watch.dag_state import DagState, failure_text, standstill_text
 
 
 class State(StrEnum):
-    """Describes a topic at a glance, in the order of the chips and rows: first what a person has to do something
+    """Lists the states of a topic, in the order of the chips and rows: first what a person has to do something
     about."""
 
     BROKEN = "broken"
@@ -56,7 +56,7 @@ MEANING = {
     State.EMPTY: "nothing was ingested yet",
     State.READING: "its metadata is being read",
 }
-"""What each state means, in words."""
+"""State -> what it means."""
 
 
 def state_of(
@@ -115,7 +115,7 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
 
 
 def _due_text(work: DueWork) -> str:
-    """Returns of what is due the first that a run would do: the dirtiest log, retention, tombstones."""
+    """Returns the first of what a run would do: the dirtiest log, retention, tombstones."""
     if work.compact:
         worst = max((d for d in work.decisions if d.compact), key=lambda d: d.dirty_ratio)
         return _of(worst.partition, worst.reason)
@@ -143,5 +143,5 @@ def _of(partition: int, reason: str) -> str:
 
 
 def approval_question(task: str) -> str:
-    """`task approve asks whether a checked round may be published`."""
+    """Returns `task approve asks whether a checked round may be published`."""
     return f"task {task} asks whether a checked round may be published"

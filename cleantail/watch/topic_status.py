@@ -1,4 +1,4 @@
-"""What `status` shows of a topic, and of all: there one that is broken hides none of the others."""
+"""What `status` shows of a topic, and of all: there a broken topic hides none of the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class TopicStatus:
 
 
 def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
-    """Reads metadata. Raises TableError and CatalogError."""
+    """Returns the status of a topic, from metadata. Raises TableError, and OutsideError where the catalog cannot be
+    reached."""
     facts = read_facts(topic, platform)
     logs = log_states(topic, facts, now_ms)
     return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms) if facts else ())

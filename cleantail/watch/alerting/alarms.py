@@ -1,4 +1,12 @@
-"""What is wrong with the logs of a topic: the events that can be seen in table metadata. Pure."""
+"""What is wrong with the logs of a topic: the events that can be seen in table metadata. Pure.
+
+1. CHECK_FAILED and QUARANTINED: a log is in quarantine, after a red check or a person's answer.
+2. DEADLINE_MISSED: dirty records have passed max.compaction.lag.ms (semantics.md 1.3b), and a run that was to clean
+   them did not.
+3. ERASURE: a tombstone is there longer than cleantail.erasure.grace.ms after it was due.
+4. HOLD_CAP: tombstones went that a registered reader had not read (semantics.md 3.9).
+5. APPROVAL: a round waits for somebody.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +38,25 @@ def log_alarms(
 
 
 def partition_subject(partition: int) -> str:
-    """Returns a partition's incident is one however often it is tried again, released and red again."""
+    """Returns the subject of a partition's incident: one incident however often it is tried again, released and red
+    again."""
     return f"partition {partition}"
 
 
 def quarantine_occurrence(since_ms: int) -> str:
-    """Returns a quarantine that begins anew, as after a release, is told again."""
+    """Returns what tells a quarantine from the next of the same partition, as after a release: channels hear of it
+    anew."""
     return f"since {since_ms}"
 
 
 def check_failed(
     partition: int, state: PartitionState, expectations: Collection[str], link: str, now_ms: int, backoff_ms: int
 ) -> Condition:
-    """Returns a red check of the run of `now_ms`, as the incident of the quarantine that it leads to: a partition that
-    a check holds already is held since its first red one, any other (also after a person's no) from now on."""
+    """Returns a red check of the run of `now_ms`, as the incident of the quarantine that it leads to.
+
+    A partition that a check holds already is held since its first red check. Any other, also after a person's no, is
+    held from now on.
+    """
     since_ms, retry_at_ms = red_since_and_retry(state, now_ms, backoff_ms)
     names = ", ".join(sorted(set(expectations)))
     held = f"in quarantine since {instant(since_ms)} UTC{_retry(retry_at_ms)}"
@@ -61,7 +74,8 @@ def _retry(retry_at_ms: int) -> str:
 
 
 def _red(log: LogState, configs: KafkaConfigs) -> Condition | None:
-    """As check_failed, once the quarantine is in the table: also for whoever was not told when it was seen."""
+    """Returns what check_failed returns, once the quarantine is in the table: for whoever was not told when it was
+    seen."""
     held = log.state.quarantine
     if held is None or not held.check_failed:
         return None
@@ -86,7 +100,8 @@ def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
 
 
 def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | None:
-    """As the page's state `overdue`: late by Kafka's rule (semantics.md 1.3b), and there is something to clean."""
+    """Returns the condition of the page's state `overdue`: late by Kafka's rule (semantics.md 1.3b), with something to
+    clean."""
     decision = decide(log, configs, now_ms)
     if not (configs.compacts and decision.overdue_ms > 0 and decision.cleanable_bytes > 0):
         return None
@@ -99,17 +114,22 @@ def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | N
 def missed_deadlines(
     logs: Iterable[LogState], logs_before: Iterable[LogState], configs: KafkaConfigs, now_ms: int, before_ms: int
 ) -> list[Condition]:
-    """Returns deadlines that are missed when a run begins, though it will clean the logs now: they were so at
-    `before_ms` already (`logs_before`: the logs at that time), when the run before was to do it."""
+    """Returns the deadlines that are missed when a run begins, though it will clean the logs now.
+
+    They were missed at `before_ms` already, when the run before was to clean the logs; `logs_before` are the logs at
+    that time.
+    """
     late = {log.partition for log in logs_before if _overdue(log, configs, before_ms)}
     conditions = [_overdue(log, configs, now_ms) for log in logs if log.partition in late]
     return [condition for condition in conditions if condition is not None]
 
 
 def deadline_run_ms(schedule: str | None, configs: KafkaConfigs, now_ms: int) -> int:
-    """Returns Unix ms of the run that was to clean what was overdue then. Records that passed their deadline between
-    two runs of a schedule are not late; without a schedule those are not for which it is less than
-    max.compaction.lag.ms ago."""
+    """Returns when (Unix ms) the run was to start that should have cleaned what was overdue then.
+
+    Records that pass their deadline between two runs of a schedule are not late. Without a schedule they are not late
+    for another max.compaction.lag.ms.
+    """
     before_ms = run_before(schedule, now_ms)
     return now_ms - configs.max_compaction_lag_ms if before_ms is None else before_ms
 
@@ -125,7 +145,8 @@ def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int
 
 
 def _due_ms(horizon: Horizon, hold: int | None, configs: KafkaConfigs) -> int:
-    """Returns its horizon; where a reader has not read it yet, the end of the longest hold (semantics.md 3.9)."""
+    """Returns when (Unix ms) an entry's tombstones are due: at its horizon, or, where a reader has not read them yet,
+    at the end of the longest hold (semantics.md 3.9)."""
     waits = hold is not None and hold < horizon.end_offset
     return horizon.horizon_ms + (configs.cleantail_readers_hold_cap_ms if waits else 0)
 
@@ -135,7 +156,8 @@ def _grace(configs: KafkaConfigs) -> int:
 
 
 def left_behind(name: str, partition: int, offset: int, removed_to: int) -> Condition:
-    """Tombstones up to `removed_to` went before the reader, at `offset`, had read them: the cap was reached (3.9)."""
+    """Returns the condition of a reader at `offset` who had not read tombstones up to `removed_to` when they were
+    removed: the cap was reached (semantics.md 3.9)."""
     text = (
         f"reader {name} is at offset {offset} of partition {partition}, and tombstones up to {removed_to} are gone: "
         "cleantail.readers.hold.cap.ms has passed; load the state anew (cleantail latest)"
@@ -145,11 +167,11 @@ def left_behind(name: str, partition: int, offset: int, removed_to: int) -> Cond
 
 
 def still_behind(conditions: Iterable[Condition], readers: Iterable[Reader]) -> list[Condition]:
-    """Returns those of the known hold cap incidents whose reader is registered, and still before what has gone."""
+    """Returns those of the hold cap incidents whose reader is registered, and still before what was removed."""
     behind = {f"reader {r.name} of partition {r.partition}": r.offset for r in readers}
     return [c for c in conditions if c.event is Event.HOLD_CAP and behind.get(c.subject, c.mark + 1) <= c.mark]
 
 
 def round_waits(task_id: str, run_id: str, text: str, link: str) -> Condition:
-    """Returns a round waits in this task of this run for somebody's approval."""
+    """Returns the condition of a round that waits, in this task of this run, for somebody's approval."""
     return Condition(Event.APPROVAL, f"task {task_id} of run {run_id}", text, link)

@@ -1,4 +1,4 @@
-"""A book of incidents as one text, as it is kept between tasks and runs. Pure."""
+"""A book of incidents as one text of JSON, as it is kept between tasks and runs. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from cleantail.config.events import Event
 from cleantail.watch.alerting.incidents import Book, Condition, Incident, IncidentState, LastWord
 
 BOOK_VERSION = 2
+"""The version that this code writes; it reads version 1 as well."""
 _SINCE = re.compile(r"(partition \d+) (since \d+)")
-"""The subject of a quarantine in version 1."""
+"""Finds partition and begin in the subject of a quarantine in version 1."""
 
 
 def book_as_json(book: Book) -> str:
-    """Returns one text, keys sorted, so that equal books are equal texts."""
+    """Returns the book as one text with sorted keys, so that equal books are equal texts."""
     rows = [_row(incident) for _, incident in sorted(book.incidents.items())]
     return json.dumps({"version": BOOK_VERSION, "looked_ms": book.looked_ms, "incidents": rows}, sort_keys=True)
 
 
 def parse_book(text: str) -> Book:
-    """Raises ValueError for a text that is no book of this version or the one before: a person may have edited it."""
+    """Returns the book of a text. Raises ValueError where it is no book of this version or the one before: a person may
+    have edited it."""
     try:
         document = json.loads(text)
         if document["version"] == 1:
@@ -57,8 +59,12 @@ def _condition(fields: Mapping[str, Any]) -> Condition:
 
 
 def _of_version_1(rows: Iterable[Mapping[str, Any]]) -> Book:
-    """Version 1 knew who was told, but not in which order: it told the end of a quarantine after the beginning of the
-    next one. So every channel that has heard of an incident is unsure of it, and is told once more what is true."""
+    """Returns the incidents of a book of version 1, in which every channel that has heard of an incident is unsure of
+    it.
+
+    Version 1 knew who was told, but not in which order: it reported the end of a quarantine after the beginning of the
+    next one. So each channel is told once more what is true.
+    """
     incidents: dict[tuple[Event, str], Incident] = {}
     for row in sorted(rows, key=lambda r: (r["over_ms"] is None, int(r["since_ms"]))):
         old = _condition(row["condition"])

@@ -1,8 +1,8 @@
-"""Tellings: what each channel is to be told now, so that the last thing it was told is true. Pure.
+"""What each channel is to be told now, so that the last thing it was told is true. Pure.
 
-An incident is told once however long it lasts, and whoever heard of it hears of its end, when it is over. For one
-channel its state is the last word that the channel has of it. A cell says which message goes out, and the last word
-after it:
+A channel is told once of an incident however long it lasts, and whoever heard of it hears of its end, when it is over.
+The state of an incident for one channel is the channel's last word of it. A cell says which message goes out, and the
+last word after it:
 
 | last word | it begins or lasts | it begins anew | it is over | no answer, or the task dies |
 |---|---|---|---|---|
@@ -11,20 +11,20 @@ after it:
 | over | open, open | open, open | -, over | -, unsure |
 | unsure | open, open | open, open | over, over | -, unsure |
 
-- *It begins anew*: a partition was released and is red again before the end was told. It is never told as over then.
-- *It is over*: the check has passed, or a person has released the partition and no check was red since; nothing is held
-  back. Once that is the last word of all channels that have one, the incident is forgotten.
-- *Unsure* is written before a message goes out, and replaced when the channel has answered. So it is what remains when
-  the channel gave no answer (it may have heard all the same), when the task died between sending and writing, and when
-  two tasks told the channel at once: nobody knows then whose message came last. It is told again by the next task that
-  tells: a message may come twice (after a death three times), a false one is never the last.
-- A channel that is new has no last word.
-
-A message is about all incidents of one event (`Notification`): it is open as long as one of them is. So what a channel
-was told last is true by topic and event, by which pagers resolve, and by topic, event and partition.
-
-A failed check and the quarantine that follows are told once: who wants both events hears of the check. A quarantine
-after a person's answer has no failed check.
+1. *It begins anew*: a partition was released and is red again before its end was reported. Then it is never reported as
+   over.
+2. *It is over*: the check has passed, or a person has released the partition and no check was red since; nothing is
+   held back. Once that is the last word of all channels that have one, the incident is forgotten.
+3. *Unsure* is written before a message goes out, and replaced when the channel has answered. So it remains where the
+   channel gave no answer (it may have heard all the same), where the task died between sending and writing, and where
+   two tasks sent to the channel at once: nobody knows then whose message came last.
+4. The next task that sends tells an unsure channel again. So a message may come twice (after a death three times), but
+   a false one is never the last.
+5. A new channel has no last word.
+6. A message is about all incidents of one event (`Notification`), and open as long as one of them is. So what a channel
+   was told last is true by topic and event, by which pagers resolve, and by topic, event and partition.
+7. A failed check and the quarantine that follows are reported once: who wants both events hears of the check. A
+   quarantine after a person's answer has no failed check.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cleantail.watch.alerting.incidents import Book, Incident, IncidentState, Ke
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Describes a channel: its name among the topic's, and the events that it wants to hear of."""
+    """Describes a channel: its name among the topic's, and the events that it is sent."""
 
     name: str
     events: Collection[Event]
@@ -63,7 +63,8 @@ class Notification:
 
 
 def due_notifications(book: Book, listener: Listener) -> list[Notification]:
-    """Returns what this channel is to be told now, one message an event. Those of which all is over come first."""
+    """Returns what this channel is to be told now, one message for each event. Messages of which all is over come
+    first."""
     notifications = []
     for event in sorted({event for event, _ in book.incidents if event in listener.events}):
         incidents = [incident for key, incident in sorted(book.incidents.items()) if key[0] is event]
@@ -76,7 +77,7 @@ def due_notifications(book: Book, listener: Listener) -> list[Notification]:
 
 
 def _due(book: Book, incident: Incident, listener: Listener) -> IncidentState | None:
-    """Returns the table of the module's docstring."""
+    """Returns which message an incident needs for a channel, by the table of the module's docstring, or None."""
     word = incident.last_words.get(listener.name)
     if not incident.is_open:
         return IncidentState.OVER if word and word.said is not IncidentState.OVER else None
@@ -90,6 +91,7 @@ def _due(book: Book, incident: Incident, listener: Listener) -> IncidentState | 
 
 
 def _is_covered_by_check(book: Book, incident: Incident, listener: Listener) -> bool:
+    """Returns whether the incident is a quarantine of which the channel hears as a failed check."""
     event, subject = incident.condition.key
     if event is not Event.QUARANTINED or Event.CHECK_FAILED not in listener.events:
         return False
@@ -110,18 +112,20 @@ def before_sending(book: Book, listener: Listener, notification: Notification, b
 
 
 def without_answer(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
-    """Returns the book to write when the channel gave no answer: this task tells nothing more, and nobody knows what
+    """Returns the book to write when the channel gave no answer: this task sends nothing more, and nobody knows what
     was heard.
 
-    Not to write it is safe too; the one who tells next then takes this one for still at work.
+    Not to write it is safe too; the next sender then takes this one for still at work.
     """
     last_words = {i.condition.key: _unsure_word(book, i, listener, by) for i in notification.incidents}
     return _with_last_words(book, listener, notification, last_words)
 
 
 def after_sending(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
-    """Returns the book to write when the channel has got the message. Where another task has told it of the same
-    meanwhile, nobody knows which message was the last."""
+    """Returns the book to write when the channel has got the message.
+
+    Where another task has sent to it about the same meanwhile, nobody knows which message was the last.
+    """
     last_words = {}
     for incident in notification.incidents:
         key = incident.condition.key
@@ -133,7 +137,7 @@ def after_sending(book: Book, listener: Listener, notification: Notification, by
 
 
 def _unsure_word(book: Book, incident: Incident, listener: Listener, by: str) -> LastWord:
-    """Returns the mark of another task that is still telling it stays."""
+    """Returns the last word where nobody knows what was heard. The mark of another task that is still sending stays."""
     word = _last_word(book, incident, listener)
     another_is_sending = word is not None and word.by not in ("", by)
     return replace(word, beside=True) if word and another_is_sending else LastWord(IncidentState.UNSURE)
@@ -156,7 +160,8 @@ def _with_last_words(
 
 
 def without_settled(book: Book, listeners: Iterable[Listener]) -> Book:
-    """Without the words of channels that are gone, and without what is over for everybody that there is."""
+    """Returns the book without the words of channels that no longer exist, and without incidents that are over for all
+    that do."""
     current = list(listeners)
     kept = {}
     for key, incident in book.incidents.items():

@@ -23,7 +23,7 @@ _TIME_STEPS_MS = (
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Describes a mark on an axis, at `at` of the drawing, and what is written there."""
+    """Describes a mark on an axis: `at` is its coordinate, `label` what is written there."""
 
     at: float
     label: str
@@ -39,7 +39,7 @@ class Scale:
     ticks: tuple[Tick, ...]
 
     def y(self, value: float) -> float:
-        """Returns where the value is."""
+        """Returns the coordinate of a value."""
         return self.top + self.height * (1 - value / self.most)
 
 
@@ -53,7 +53,8 @@ def scale(most: float, top: float, height: float, label: Callable[[int], str]) -
 
 
 def _step(most: float, label: Callable[[int], str]) -> int:
-    """1, 2 or 5 times a power of ten, of the unit in which `label` writes `most`: the first of which few are enough."""
+    """Returns the distance of two ticks: 1, 2 or 5 times a power of ten, of the unit in which `label` writes `most`;
+    the first that needs few ticks."""
     unit = _unit(most, label)
     step = 1
     while True:
@@ -73,7 +74,8 @@ def _unit(most: float, label: Callable[[int], str]) -> int:
 
 
 def moments(first_ms: int, last_ms: int, left: float, width: float) -> tuple[Tick, ...]:
-    """Returns round moments (UTC) from `first_ms` to `last_ms`, which are `left` and `left + width` of the drawing."""
+    """Returns ticks at round moments (UTC) from `first_ms` to `last_ms`, which are `left` and `left + width` of the
+    drawing."""
     span = last_ms - first_ms
     if span <= 0:
         return ()
