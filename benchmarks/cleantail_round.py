@@ -1,4 +1,4 @@
-"""Cleantail's own round, station by station, beside a plain scan of the key columns: the floor."""
+"""Cleantail's own round, step by step, beside a plain scan of the key columns: the floor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCAN, EVALUATE, ROUND, CHECK, PUBLISH = "scan", "evaluate", "round", "check", "p
 
 @dataclass(frozen=True, slots=True)
 class CleantailRound:
-    """Seconds by station, and what the last repetition cost in bytes."""
+    """Describes seconds by step, and what the last repetition cost in bytes."""
 
     seconds: dict[str, Times]
     round_costs: Costs
@@ -31,7 +31,8 @@ class CleantailRound:
 
 
 def measure_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
-    """Scan, evaluate, round, check and publish, once cold and `repetitions` times warm; makes the data set if need be.
+    """Measures scan, evaluate, round, check and publish, once cold and `repetitions` times warm; makes the data set
+    where it is missing.
 
     Great Expectations is imported before: what starting costs is measured by the benchmark `startup`.
     """
@@ -58,14 +59,14 @@ def measure_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
 
 
 def compact_once(lake: Lake, table: TopicTable, shape: Shape, built: Built) -> None:
-    """The table after one published round."""
+    """Takes the table through one published round."""
     reset(table, shape, built)
     _repetition(lake, table, shape, Stopwatch(), Meter(table.spark))
     require_records(live_records(lake, shape.topic), shape.survivors, "our round")
 
 
 def live_records(lake: Lake, topic: str) -> int:
-    """Returns records that a reader sees, from metadata."""
+    """Returns how many records a reader sees, from metadata."""
     from cleantail.lake.runs.evaluate import read_facts
 
     facts = read_facts(lake.topic(topic), lake.platform)
@@ -104,12 +105,13 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
 
 
 def scan_keys(table: TopicTable) -> None:
-    """The least that has to be read to know which records are superseded."""
+    """Reads the least that has to be read to know which records are superseded."""
     table.spark.table(table.name).selectExpr("sum(length(`key`))", "sum(`offset`)").collect()
 
 
 def _require_span(shape: Shape, plan: Any) -> None:
-    """The plan is of what the shape says: all logs, from the first dirty offset to the end."""
+    """Raises BenchmarkError unless the plan is of what the shape says: all logs, from the first dirty offset to the
+    end."""
     spans = sorted((w.partition, w.first_dirty_offset, w.end_offset) for u in plan.units for w in u.partitions)
     expected = [(p, shape.first_dirty_offset, shape.per_log) for p in range(shape.partitions)]
     if spans != expected:

@@ -18,7 +18,7 @@ NOTHING: dict[str, str] = {}
 
 
 def timed(lake: Lake, arguments: Sequence[str], extra_environment: Mapping[str, str] = NOTHING) -> float:
-    """Returns seconds of `python ARGUMENTS` on the lake, from start to end. Raises BenchmarkError when it fails."""
+    """Returns the seconds of `python ARGUMENTS` on the lake, from start to end. Raises BenchmarkError when it fails."""
     environment = {
         **os.environ,
         "CLEANTAIL_HOME": str(lake.home),
@@ -37,5 +37,5 @@ def timed(lake: Lake, arguments: Sequence[str], extra_environment: Mapping[str, 
 
 
 def cleantail(lake: Lake, *arguments: str, config: Path | None = None) -> float:
-    """Returns seconds of `cleantail ARGUMENTS`."""
+    """Returns the seconds of `cleantail ARGUMENTS`."""
     return timed(lake, [*CLEANTAIL, *arguments, "--config", str(config or lake.config)])

@@ -26,9 +26,9 @@ PLANS = {
 
 
 def measure_duckdb(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Times:
-    """Returns seconds of one plan, once cold and `repetitions` times warm. The data set must have been built.
+    """Returns the seconds of one plan, once cold and `repetitions` times warm. The data set must have been built.
 
-    One file a log, no order within it asked for: the least that could replace the files.
+    One file for each log, with no order asked for within it, is the least that could replace the files.
     """
     import duckdb
 
@@ -61,7 +61,7 @@ def _count(connection: DuckDBPyConnection, out: Path) -> int:
 
 
 def data_files(lake: Lake, shape: Shape) -> list[str]:
-    """Returns paths of the table's data files, log by log in offset order."""
+    """Returns the paths of the table's data files, log by log in offset order."""
     from cleantail.lake.runs.evaluate import read_facts
 
     facts = read_facts(lake.topic(shape.topic), lake.platform)

@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class BenchmarkError(Exception):
-    """Something that was measured did not do the work that it was measured for."""
+    """Is raised where something that was measured did not do the work that it was measured for."""
 
 
 def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -32,7 +32,8 @@ def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
 def _result_or_error(
     work: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[object, str]:
-    """Errors of the JVM cannot be pickled, so they travel as text."""
+    """Returns (result, "") or (None, text of the error): errors of the JVM cannot be pickled, so they travel as
+    text."""
     try:
         return work(*args, **kwargs), ""
     except Exception:
@@ -40,7 +41,7 @@ def _result_or_error(
 
 
 class Stopwatch:
-    """Seconds of each block, by name, in the order of running."""
+    """Keeps the seconds of each block, by name, in the order of running."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
@@ -53,11 +54,12 @@ class Stopwatch:
 
 
 def say(text: str) -> None:
-    """Where a long run is, on stderr."""
+    """Prints to stderr where a long run is."""
     print(f"  {time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
 def require_records(count: int, expected: int, what: str) -> None:
-    """Raises BenchmarkError: work that is not done right has no time."""
+    """Raises BenchmarkError where there are not as many records as expected: work that is not done right has no
+    time."""
     if count != expected:
         raise BenchmarkError(f"{what} left {count:,} records, and should have left {expected:,}")

@@ -10,7 +10,7 @@ from benchmarks.options import Options
 from benchmarks.report import Column, Table, Value, ratio
 
 SIZES = (0.1, 0.3, 1.0, 3.0)
-"""Of the records asked for: 1, 3, 10 and 30 million."""
+"""Sizes as shares of the records that the command line asks for: 1, 3, 10 and 30 million by default."""
 SHARE = 0.2
 SHARES = (0.001, 0.01, 0.1, 0.5)
 SMALLEST_SHARE = 0.001
@@ -45,7 +45,8 @@ NOTES = (
 
 
 def shapes(records: int) -> list[Shape]:
-    """Sizes at a fixed share, shares at a fixed size, a trickle into the largest, and tombstones."""
+    """Returns sizes at a fixed share of updates, shares at a fixed size, few updates in the largest log, and
+    tombstones."""
     by_size = [Shape(round(records * size), SHARE) for size in SIZES]
     by_share = [Shape(records, share) for share in SHARES]
     largest_with_few_updates = Shape(round(records * SIZES[-1]), SMALLEST_SHARE)

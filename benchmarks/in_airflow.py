@@ -43,7 +43,7 @@ NOTES = (
 )
 RUN_WITHIN_S, SETTLED_AFTER_S, IDLE_S = 300, 60, 60
 STATE = ("catalog.db", "warehouse")
-"""What a run changes under CLEANTAIL_HOME, apart from Airflow's own."""
+"""What a run changes under CLEANTAIL_HOME, apart from Airflow's own files."""
 
 
 def run(options: Options) -> Table:
@@ -77,7 +77,8 @@ def run(options: Options) -> Table:
 
 
 def _keep(source: Path, target: Path) -> None:
-    """The table as it is at `source`, to the same absolute place each time."""
+    """Copies the table at `source` to `target`. Each copy lies at the same absolute path every time: Iceberg's paths
+    are absolute."""
     target.mkdir(exist_ok=True)
     for name in STATE:
         if (target / name).is_dir():
@@ -87,7 +88,7 @@ def _keep(source: Path, target: Path) -> None:
 
 
 def _with_schedule(lake: Lake, name: str = SMALL.topic) -> None:
-    """By hand only: nothing runs but what is measured."""
+    """Makes a topic run by hand only: nothing runs but what is measured."""
     file = lake.config / "topics" / f"{name}.yaml"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"schedule": None}))
 
@@ -104,7 +105,7 @@ def _airflow(lake: Lake) -> Iterator[AirflowApi]:
 
 
 def _command(lake: Lake, *arguments: str) -> None:
-    """bin/cleantail-airflow on the lake, with nothing of the caller's own Airflow."""
+    """Runs bin/cleantail-airflow on the lake, with nothing of the caller's own Airflow."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "CLEANTAIL_"))}
     places = {"HOME": lake.home, "CONFIG": lake.config, "JARS": spark_jars()}
     environment = environment | {f"CLEANTAIL_{name}": str(place) for name, place in places.items()}
@@ -115,7 +116,7 @@ def _command(lake: Lake, *arguments: str) -> None:
 
 
 def _run(api: AirflowApi, run_id: str) -> dict[str, tuple[float, float]]:
-    """Task -> begin and end, seconds from the run's start; "" is the run."""
+    """Returns task -> (begin, end) in seconds from the run's start; "" is the run."""
     api.trigger(SMALL.topic, run_id)
     end = time.monotonic() + RUN_WITHIN_S
     while time.monotonic() < end:
@@ -159,7 +160,7 @@ def _rows(runs: list[dict[str, tuple[float, float]]]) -> list[tuple[Value, ...]]
 
 
 def _idle_share(lake: Lake) -> float:
-    """Processor seconds of Airflow's processes a second."""
+    """Returns the processor seconds that Airflow's processes take in a second."""
     leader = psutil.Process(json.loads((lake.home / "airflow" / "up.json").read_text())["pid"])
     before, began = _processor_seconds(leader), time.monotonic()
     time.sleep(IDLE_S)
@@ -167,7 +168,7 @@ def _idle_share(lake: Lake) -> float:
 
 
 def _processor_seconds(leader: psutil.Process) -> float:
-    """Of it and all that came of it, children that have ended included."""
+    """Returns the processor seconds of a process and all its descendants, those that have ended included."""
     total = 0.0
     for process in (leader, *leader.children(recursive=True)):
         with suppress(psutil.Error):  # it has ended meanwhile; its parent has its seconds

@@ -1,8 +1,9 @@
 """The log cleaner of a real Kafka broker, with as many threads as there are cores, over the same keys and values.
 
-Every repetition has a topic of its own, filled as the shape says: the clean part is produced, rolled and cleaned, the
-updates are produced and rolled, and then the cleaner is let go. What is timed is from there until every log's
-checkpoint is at its active segment. The broker lives through all repetitions, as brokers do.
+1. Every repetition has a topic of its own, filled as the shape says: the clean part is produced, rolled and cleaned,
+   and the updates are produced and rolled.
+2. Then the cleaner is let go. What is timed is from there until every log's checkpoint is at its active segment.
+3. The broker lives through all repetitions, as brokers do.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ JVM = (
     "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35",
 )
-"""As Kafka's own start script has it."""
+"""Options of the JVM as in Kafka's own start script."""
 DEDUPE_BUFFER = 128 << 20
 CLEANED_WITHIN_S = 1800
 BATCH, QUEUE = 10_000, 200_000
@@ -51,7 +52,8 @@ Sent = tuple[int, bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class CleaningReport:
-    """Describes one cleaning of one log, as the broker's log has it: its own seconds, and the messages that it left."""
+    """Describes one cleaning of one log, as the broker's log reports it: its own seconds, and the messages that it
+    left."""
 
     partition: int
     seconds: float
@@ -60,14 +62,15 @@ class CleaningReport:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """Seconds by the wall clock, and the broker's own seconds summed over the logs; a repetition each."""
+    """Describes the seconds by the wall clock, and the cleaner's own seconds summed over the logs, for each
+    repetition."""
 
     wall: Times
     cleaner: Times
 
 
 def measure_cleaner(lake: Lake, shape: Shape, repetitions: int) -> Cleaned:
-    """Once cold and `repetitions` times warm. The data set must have been built."""
+    """Measures the cleaner once cold and `repetitions` times warm. The data set must have been built."""
     # 1. a broker with a directory of its own
     files = data_files(lake, shape)
     directory = lake.directory / "kafka"
@@ -91,14 +94,14 @@ def measure_cleaner(lake: Lake, shape: Shape, repetitions: int) -> Cleaned:
 
 
 class Repetition:
-    """Describes one topic from its making until it is clean."""
+    """Takes one topic from its creation until it is clean."""
 
     def __init__(self, broker: Broker, client: KafkaClient, shape: Shape, topic: str) -> None:
         self._broker, self._client, self._shape, self.topic = broker, client, shape, topic
         self._rolls = 0
 
     def fill(self, files: list[str]) -> None:
-        """The records of the table; of a steady state, the clean part cleaned."""
+        """Produces the records of the table; of a steady state, the clean part is cleaned first."""
         configs = {
             "cleanup.policy": "compact",
             "message.timestamp.after.max.ms": (1 << 63) - 1,
@@ -117,7 +120,7 @@ class Repetition:
         self._roll()
 
     def clean(self) -> tuple[float, list[CleaningReport]]:
-        """Returns seconds from lowering the ratio until all checkpoints are at the active segments. Raises
+        """Returns the seconds from lowering the ratio until all checkpoints are at the active segments. Raises
         BenchmarkError."""
         logs = range(self._shape.partitions)
         ends = {p: self._broker.segment_bases(self.topic, p)[-1] for p in logs}
@@ -132,7 +135,7 @@ class Repetition:
         return seconds, self._checked_reports(before)
 
     def _checked_reports(self, before: int) -> list[CleaningReport]:
-        """Returns what the broker says of this cleaning, checked once the clean part and the updates are there."""
+        """Returns the broker's reports of this cleaning, checked once the clean part and the updates are there."""
         time.sleep(1)
         reports = self._reports()[before:]
         if self._rolls == self._rolls_of_all:
@@ -151,14 +154,14 @@ class Repetition:
         return [CleaningReport(int(m[1]), _number(m[5]), int(_number(m[6]))) for m in matches if m[0] == self.topic]
 
     def _produce(self, files: list[str], first: int, end: int) -> None:
-        """Records of offsets `[first, end)`, each to its log, in order."""
+        """Produces the records of offsets `[first, end)`, each to its log, in order."""
         producer = _producer(self._broker.address)
         for partition, batch in _batches(files, first, end):
             _send(producer, self.topic, partition, batch)
         _flush(producer)
 
     def _roll(self) -> None:
-        """One more record a log, so late that it begins a segment, which is then the active one."""
+        """Produces one more record for each log, so late that it begins a segment, which is then the active one."""
         producer, self._rolls = _producer(self._broker.address), self._rolls + 1
         record = (NOW_MS + self._rolls * ROLL_MS, f"roll-{self._rolls}".encode(), b"")
         for partition in range(self._shape.partitions):
@@ -185,7 +188,7 @@ def _batches(files: list[str], first: int, end: int) -> Iterator[tuple[int, list
 
 
 def _send(producer: Any, topic: str, partition: int, batch: list[Sent]) -> None:
-    """The queue holds many batches: waiting until half of it is free is enough."""
+    """Produces a batch. The queue holds many batches: waiting until half of it is free is enough."""
     while len(producer) > QUEUE // 2:
         producer.poll(0.05)
     for timestamp_ms, key, value in batch:

@@ -1,4 +1,4 @@
-"""Facts of the machine and versions of what was measured: what a figure means nothing without. No paths, no names."""
+"""Facts of the machine and versions of what was measured: without them a figure means nothing. No paths, no names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KAFKA = re.compile(r"kafka_2\.13-([\w.]+)\.jar")
 
 
 def cores() -> int:
-    """Returns those that this process may use."""
+    """Returns how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -35,7 +35,7 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that takes part, and of Cleantail the commit."""
+    """Returns the versions of everything that takes part, and the commit of Cleantail."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "Cleantail": _output_of(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]),

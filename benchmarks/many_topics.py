@@ -51,7 +51,7 @@ def run(options: Options) -> Table:
 
 
 def make_topics(lake: Lake, names: list[str]) -> None:
-    """A table each, with a few records in every partition; what is there already stays."""
+    """Makes a table for each topic, with a few records in every partition; what is there already stays."""
     for number, name in enumerate(names):
         lake.write_topic(name, TOPIC_CONFIG)
         table = lake.table(name)
@@ -71,7 +71,7 @@ def _config_of_one(lake: Lake, name: str) -> Path:
 
 
 def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]]]:
-    """Yields its name, and what gives its seconds for a configuration."""
+    """Yields the name of each work, and a function that returns its seconds for a configuration."""
     clock = ("--now", str(NOW_MS))
     yield "cleantail check-config", lambda config: cleantail(lake, "check-config", config=config)
     yield "cleantail plan TOPIC", lambda config: cleantail(lake, "plan", name, *clock, config=config)
@@ -85,7 +85,7 @@ def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]
 
 
 def _parse(lake: Lake, config: Path) -> tuple[float, float]:
-    """Returns seconds of the process, and of the parse in it."""
+    """Returns the seconds of the process, and of the parse in it."""
     result, home = lake.directory / "parse.json", lake.directory / "airflow"
     home.mkdir(exist_ok=True)
     environment = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
@@ -94,7 +94,7 @@ def _parse(lake: Lake, config: Path) -> tuple[float, float]:
 
 
 def _pages(lake: Lake, config: Path) -> dict[str, float]:
-    """Returns seconds of the pages in a fresh process."""
+    """Returns the seconds of the pages in a fresh process."""
     result = lake.directory / "pages.json"
     timed(lake, ["-m", "benchmarks.page_load", str(result)], {"CLEANTAIL_CONFIG": str(config)})
     seconds: dict[str, float] = json.loads(result.read_text())
@@ -102,7 +102,8 @@ def _pages(lake: Lake, config: Path) -> dict[str, float]:
 
 
 def _row(name: str, options: Options, work: Callable[[Path], float], one: Path) -> tuple[Value, ...]:
-    """In turn, so that a busy moment of the machine meets both."""
+    """Returns the row of one work. Both configurations are measured in turn, so that a busy moment of the machine meets
+    both."""
     many = options.lake.directory / f"many_{options.topics}" / "config"
     pairs = [(work(one), work(many)) for _ in range(options.repetitions + 1)]
     few, all_of_them = Times.of(a for a, _ in pairs), Times.of(b for _, b in pairs)

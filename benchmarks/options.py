@@ -1,4 +1,4 @@
-"""What a run of the benchmarks was asked for."""
+"""What the command line asks of a run of the benchmarks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from benchmarks.lake import Lake
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`keep`: data sets stay in the lake's directory for the next run. `topics` is for many_topics only."""
+    """Describes what is measured. With `keep` the data sets stay in the lake's directory for the next run. `topics` is
+    for many_topics only."""
 
     lake: Lake
     records: int
@@ -20,7 +21,7 @@ class Options:
     keep: bool
 
     def forget(self, shape: Shape) -> None:
-        """Gives the space back, where nobody asked to keep it."""
+        """Deletes the data set, unless it is to be kept."""
         if not self.keep:
             in_fresh_process(forget, self.lake, shape)
 

@@ -17,7 +17,7 @@ from differential.broker import ROOT
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit code is 1 when a topic is missing on the page."""
+    """Loads the pages. The exit code is 1 where a topic is missing on the page of all topics."""
     # 1. the plugin's pages, without a server
     sys.path.insert(0, str(ROOT / "plugins"))
     app = import_module("cleantail_airflow.page.page_app")

@@ -28,12 +28,14 @@ COLUMNS = (
     Column("to rewritten", "ratio"),
 )
 HIDDEN = (0.05, 0.1, 0.2)
-"""A reclaim rewrites what is above cleantail.reclaim.deleted.ratio, which is 0.3 unless somebody sets it."""
+"""Shares of hidden records. A reclaim rewrites what is above cleantail.reclaim.deleted.ratio, which is 0.3 by
+default."""
 ScanTimes = dict[tuple[str, str], Times]
 
 
 def run(options: Options) -> Table:
-    """After steady rounds that hide a part of the records, and after a first clean, which leaves half of them."""
+    """Measures after steady rounds that hide a part of the records, and after a first clean, which leaves half of
+    them."""
     rows: list[tuple[Value, ...]] = []
     steady = [Shape(options.records, share) for share in HIDDEN]
     for shape in (*steady, Shape(options.records, 0.5, first_clean=True)):
@@ -47,7 +49,7 @@ def run(options: Options) -> Table:
 
 
 def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> ScanTimes:
-    """Returns seconds by reader and state, once cold and `repetitions` times warm."""
+    """Returns the seconds by reader and state, once cold and `repetitions` times warm."""
     from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
     # 1. three states of one table

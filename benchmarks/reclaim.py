@@ -53,7 +53,7 @@ def run(options: Options) -> Table:
 
 
 def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
-    """Returns both copies and reclaim, once cold and `repetitions` times warm."""
+    """Measures both copies and reclaim, once cold and `repetitions` times warm."""
     from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
     # 1. a compacted table
@@ -76,7 +76,7 @@ def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
 
 
 def _copies(lake: Lake, table: TopicTable, files: list[str], watch: Stopwatch) -> None:
-    """Both to a directory that is gone afterwards."""
+    """Makes both copies, in a directory that is deleted afterwards."""
     out = lake.directory / "copy"
     frames = {COPY_FILES: table.spark.read.parquet(*files), COPY_LIVE: table.spark.table(table.name)}
     for name, frame in frames.items():

@@ -22,7 +22,8 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`kind` says how a value is written: text, count, seconds, ratio, percent (of 1), bytes or rate (bytes/s)."""
+    """Describes a column. `kind` says how a value is written: text, count, seconds, ratio, percent (of 1), bytes or
+    rate (bytes/s)."""
 
     name: str
     kind: str = "seconds"
@@ -30,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Says what one benchmark found. Every row has one value a column; None is shown as a dash."""
+    """Describes the result of one benchmark. Every row has one value for each column; None is shown as a dash."""
 
     name: str
     title: str
@@ -46,7 +47,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of the same work, repetition by repetition, in one process. The first one is cold: JIT, class loading."""
+    """Describes the seconds of the same work, repetition by repetition, in one process. The first one is cold: JIT,
+    class loading."""
 
     seconds: tuple[float, ...]
 
@@ -65,29 +67,29 @@ class Times:
 
     @property
     def spread(self) -> str:
-        """Fastest to slowest of the warm ones."""
+        """Returns the fastest and the slowest of the warm repetitions."""
         warm = self.seconds[1:] or self.seconds
         return f"{min(warm):.2f} to {max(warm):.2f}"
 
     def __add__(self, other: Times) -> Times:
-        """Repetition by repetition: the sum's median is of sums."""
+        """Adds repetition by repetition, so that the median of a sum is one of sums."""
         return Times(tuple(a + b for a, b in zip(self.seconds, other.seconds, strict=True)))
 
 
 def median(values: Sequence[float]) -> float:
-    """Raises ValueError where nothing was measured."""
+    """Returns the median. Raises ValueError where nothing was measured."""
     if not values:
         raise ValueError("no repetition was measured")
     return float(statistics.median(values))
 
 
 def ratio(value: float, base: float) -> float | None:
-    """Returns how many times `base`; None where there is nothing to divide by."""
+    """Returns how many times `base` a value is; None where there is nothing to divide by."""
     return value / base if base else None
 
 
 def shown(value: Value, kind: str) -> str:
-    """Returns a value as a reader wants it."""
+    """Returns a value as its kind is written."""
     if value is None:
         return NOTHING
     if isinstance(value, str):
@@ -132,7 +134,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def as_json(table: Table, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the same for machines: values as measured, by column name."""
+    """Returns the table for machines: values as measured, by column name."""
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     kinds = {column.name: column.kind for column in table.columns}
@@ -147,7 +149,7 @@ def as_json(table: Table, environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def write_results(table: Table, directory: Path = RESULTS) -> list[Path]:
-    """`NAME.md` and `NAME.json`; what was there is replaced."""
+    """Writes `NAME.md` and `NAME.json`, in place of older ones. Returns both files."""
     environment = machine() | versions()
     directory.mkdir(parents=True, exist_ok=True)
     page, data = directory / f"{table.name}.md", directory / f"{table.name}.json"

@@ -1,4 +1,4 @@
-"""A whole `cleantail compact` of a small topic, from the process's start, station by station."""
+"""A whole `cleantail compact` of a small topic, from the process's start, step by step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.report import Column, Table, Times, Value, median, ratio
 
 SMALL = Shape(10_000, 0.2, first_clean=True, partitions=3)
 COLUMNS = (
-    Column("station", "text"),
+    Column("step", "text"),
     Column("begins, s"),
     Column("takes, s"),
     Column("fastest to slowest", "text"),
@@ -25,7 +25,7 @@ COLUMNS = (
 )
 NOTES = (
     "All of it includes imports, the JVM, evaluate, compact, check, publish, expire, and the end of the JVM.",
-    "Stations may be within one another (launch_gateway, the JVM's start, is within start_session) or run at the "
+    "Steps may be within one another (launch_gateway, the JVM's start, is within start_session) or run at the "
     "same time (great_expectations is imported by a thread). They are of runs that watch themselves; the whole "
     "is of runs that do not.",
 )
@@ -59,7 +59,7 @@ def _command() -> list[str]:
 
 
 def _saved(lake: Lake) -> Callable[[], None]:
-    """Makes the lake as it is now, whenever it is called: Iceberg's paths are absolute, so it is at the same place."""
+    """Returns a function that makes the lake as it is now, at the same path: Iceberg's paths are absolute."""
     saved = lake.directory / "saved"
     shutil.copytree(lake.home, saved)
 
@@ -71,7 +71,7 @@ def _saved(lake: Lake) -> Callable[[], None]:
 
 
 def _watched(lake: Lake) -> Spans:
-    result = lake.directory / "stations.json"
+    result = lake.directory / "steps.json"
     arguments = [str(result), repr(time.time()), *_command(), "--config", str(lake.config)]
     seconds = timed(lake, ["-m", "benchmarks.watched_command", *arguments])
     spans: Spans = json.loads(result.read_text())
@@ -79,7 +79,7 @@ def _watched(lake: Lake) -> Spans:
 
 
 def _rows(whole: Times, plan: Times, watched: list[Spans]) -> list[tuple[Value, ...]]:
-    """Stations in the order in which they begin; a station that a run did not have is left out of its median."""
+    """Returns the steps in the order in which they begin; a run without a step is left out of that step's median."""
     rows: list[tuple[Value, ...]] = []
     for name in dict.fromkeys(name for spans in watched for name in spans):
         spans = [each[name] for each in watched if name in each]

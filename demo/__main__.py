@@ -64,7 +64,7 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _switch(home: Home, command: str) -> str:
-    """Airflow with the runs of the last demonstration, up or down."""
+    """Starts or stops Airflow with the runs of the last demonstration. Returns what to say."""
     if not (home.path / "airflow").is_dir():
         raise DemoError(f"there is no demonstration in {home.path}: run `make demo` first")
     if command == "down":
@@ -73,7 +73,7 @@ def _switch(home: Home, command: str) -> str:
 
 
 def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bool) -> int:
-    """Makes the inputs and a fresh home, runs, proves, prints."""
+    """Makes the inputs and a fresh home, runs, proves and prints. Returns the exit code."""
     started = time.monotonic()
     inputs = make_inputs(repository, int(time.time() * 1000))
     home.make_afresh()
@@ -88,7 +88,7 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
 
 
 def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bool, started: float) -> bool:
-    """Airflow is stopped whatever happens, unless all went well and it is to be kept."""
+    """Runs the demonstration. Airflow is stopped whatever happens, unless all went well and it is to be kept."""
     kept = False
     try:
         holds = _run(console, home, inputs, started)
@@ -102,7 +102,7 @@ def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bo
 
 
 def _stop(console: Console, home: Home) -> None:
-    """A second Ctrl-C must not leave half an Airflow behind."""
+    """Stops Airflow. A second Ctrl-C must not leave half of it behind."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     console.print("stopping Airflow ...", style="dim")

@@ -18,7 +18,7 @@ DAG_THERE_WITHIN_S = 120
 
 
 class AirflowApi:
-    """`http://127.0.0.1:<port>/api/v2` with a token of the user."""
+    """Calls `http://127.0.0.1:<port>/api/v2` with a token of the user."""
 
     def __init__(self, port: int, password: str, user: str = "admin") -> None:
         self._address = f"http://127.0.0.1:{port}"
@@ -27,7 +27,8 @@ class AirflowApi:
         self.token = self._call("/auth/token", login)["access_token"]
 
     def wait_for_dag(self, dag_id: str, is_stopped: Callable[[], bool]) -> None:
-        """The DAG processor finds the files some seconds after the start. Raises DemoError."""
+        """Waits until Airflow has the DAG: the DAG processor reads the files some seconds after the start. Raises
+        DemoError."""
         end = time.monotonic() + DAG_THERE_WITHIN_S
         while time.monotonic() < end and not is_stopped():
             try:
@@ -46,7 +47,7 @@ class AirflowApi:
         return [f"{error['filename']}: {error['stack_trace']}" for error in errors]
 
     def trigger(self, dag_id: str, run_id: str) -> None:
-        """A new run of that name."""
+        """Starts a new run of that name."""
         try:
             self._call(
                 f"/api/v2/dags/{quote(dag_id)}/dagRuns", {"dag_run_id": run_id, "logical_date": None, "conf": {}}
@@ -59,7 +60,7 @@ class AirflowApi:
         return self._call(_run(dag_id, run_id))
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Returns task instances, each mapped one by itself."""
+        """Returns the task instances, each instance of a mapped task by itself."""
         tasks: list[dict[str, Any]] = self._call(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
         return tasks
 
@@ -96,7 +97,7 @@ def _run(dag_id: str, run_id: str) -> str:
 
 
 def _lines(event: str | dict[str, Any]) -> list[str]:
-    """Returns a structured line of the log as text, with what was raised there."""
+    """Returns the text of a structured line of the log, with the exceptions that were raised there."""
     if isinstance(event, str):
         return [event]
     raised = [f"{error['exc_type']}: {error['exc_value']}" for error in event.get("error_detail") or []]

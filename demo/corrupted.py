@@ -20,7 +20,7 @@ RULE = "missing_winners"
 
 @dataclass(frozen=True, slots=True)
 class CorruptedRound:
-    """Describes the outcome; `claims` are what the demonstration says of it, each with whether it holds."""
+    """Describes the outcome. `claims` are what the demonstration says of it, each with whether it holds."""
 
     expectations: tuple[str, ...]
     alert: str
@@ -54,16 +54,16 @@ def _is_red(ended: Round) -> bool:
 
 
 def _alerts(home: Home) -> list[dict[str, Any]]:
-    """Returns those of check_quality."""
+    """Returns the alerts of check_quality."""
     lines = home.alerts.read_text().splitlines() if home.alerts.exists() else []
     return [alert for alert in map(json.loads, lines) if alert["task"] == "check_quality"]
 
 
 def retained(records: Iterable[Record], starts: Mapping[int, int]) -> list[Record]:
-    """Returns those at or above the log start of their partition: a red check does not stop retention."""
+    """Returns the records at or above the log start of their partition: a red check does not stop retention."""
     return [record for record in records if record.offset >= starts.get(record.partition, 0)]
 
 
 def _same(left: list[Any], right: list[Any]) -> bool:
-    """Record by record: offset, timestamp, key, value, headers."""
+    """Returns whether both have the same records: offset, timestamp, key, value, headers."""
     return len(left) == len(right) and set(left) == set(right)

@@ -23,17 +23,16 @@ _LOCATION_VARIABLES = (
     "GIT_COMMON_DIR",
     "GIT_PREFIX",
 )
-"""Set inside git's hooks; they would win over the folder that is asked for."""
+"""Variables that are set inside git's hooks; they would win over the folder that is asked for."""
 
 
 class NoHistoryError(Exception):
-    """There is no git, no repository, or no commit in it. The message is git's own."""
+    """Is raised where there is no git, no repository, or no commit in it. The message is git's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Describes one commit of the first-parent line; `parent` is "" for the first one there (of a shallow clone,
-    too)."""
+    """Describes one commit of the first-parent line. `parent` is "" for the oldest one, also of a shallow clone."""
 
     name: str
     parent: str
@@ -57,7 +56,7 @@ def changelog(repository: Path, head: str, now_ms: int) -> list[Change]:
 
 
 def first_parent_line(repository: Path, head: str) -> list[Commit]:
-    """Oldest first: what the main branch was, merge by merge."""
+    """Returns the commits that the main branch was, merge by merge, oldest first."""
     arguments = ("rev-list", "--first-parent", "--reverse", "--format=%H %ct %at %P", head)
     lines = _git(repository, *arguments).decode("ascii").splitlines()
     return [_commit(line.split()) for line in lines if not line.startswith("commit ")]
@@ -69,7 +68,8 @@ def _commit(fields: list[str]) -> Commit:
 
 
 def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes | None]]:
-    """(commit, path, value) of each line "commit parent" given; a commit without a parent adds all its files."""
+    """Yields (commit, path, value) of each line "commit parent" of `pairs`; a commit without a parent adds all its
+    files."""
     arguments = (
         "diff-tree",
         "--stdin",
@@ -92,7 +92,7 @@ def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes
 
 
 def tree(repository: Path, head: str) -> dict[bytes, bytes]:
-    """Path -> mode and blob of every file that `git ls-tree -r` lists; submodules are entries like files."""
+    """Returns path -> mode and blob of every file that `git ls-tree -r` lists; submodules are entries like files."""
     lines = _git(repository, "ls-tree", "-r", "-z", "--full-tree", head).split(b"\0")
     entries = (line.partition(b"\t") for line in lines if line)
     return {path: _value(*meta.split(b" ")) for meta, _, path in entries}

@@ -26,7 +26,8 @@ class Expected:
 
 
 def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
-    """`repository` None is the one the demonstration runs in, or a made changelog where there is none."""
+    """Returns the three inputs. Without `repository` the files are those of the repository that the demonstration runs
+    in, or generated where it is none."""
     customers = topic_input(CUSTOMERS, "generated, one change in six out of order", customer_changes(now_ms), 2)
     sensors = topic_input(SENSORS, "generated, a third of the sensors sends late", sensor_readings(now_ms), 2)
     return [
@@ -58,7 +59,7 @@ def _files(repository: Path | None, now_ms: int) -> Expected:
 
 
 def _winners(records: Iterable[Record], rank: Rank) -> dict[bytes, bytes]:
-    """Returns the highest rank of each key, deleted keys left out."""
+    """Returns the value of the record with the highest rank of each key, without deleted keys."""
     best: dict[bytes, Record] = {}
     for record in records:
         key = record.key or b""

@@ -60,6 +60,7 @@ def _claims(expected: Expected, live: list[Record]) -> dict[str, bool]:
 
 
 def latest_values(records: list[Record]) -> dict[bytes, bytes]:
-    """Key -> value of the highest offset, deleted keys left out: what a consumer that reads it all ends up with."""
+    """Returns key -> value of the highest offset, without deleted keys: what a consumer that reads it all ends up
+    with."""
     latest = {record.key or b"": record.value for record in records}
     return {key: value for key, value in latest.items() if value is not None}

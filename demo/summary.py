@@ -15,7 +15,7 @@ from demo.proof import Proof
 
 
 def print_summary(console: Console, proofs: Sequence[Proof]) -> None:
-    """One row a topic, then every claim with whether it holds."""
+    """Prints one row for each topic, then every claim with whether it holds."""
     console.print(_table(proofs))
     for proof in proofs:
         console.print(f"\n[bold]{proof.topic}[/bold]  {escape(proof.result.expected.input.origin)}", soft_wrap=True)
@@ -79,7 +79,7 @@ def all_holds(proofs: Sequence[Proof]) -> bool:
 
 
 def print_locations(console: Console, home: Home, topics: Sequence[str]) -> None:
-    """Where to look, as commands and paths that can be copied."""
+    """Prints where to look, as commands and paths that can be copied."""
     settings = f"CLEANTAIL_HOME={home.path} CLEANTAIL_JARS={home.jars}"
     docs = [home.path / "data_docs" / topic / "gx/uncommitted/data_docs/local_site/index.html" for topic in topics]
     rows = [

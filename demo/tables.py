@@ -21,7 +21,8 @@ from cleantail.sources.kcat import Record
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Says how much there is of a topic. `bytes` are data-file bytes x live fraction."""
+    """Says how many records, keys, tombstones and bytes there are of a topic. Bytes are data-file bytes x live
+    fraction."""
 
     records: int
     keys: int
@@ -37,7 +38,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Says what the evidence has of a topic: checks of what was published, records that it removed by reason."""
+    """Says what the evidence has of a topic: checks of what was published, and records that it removed by reason."""
 
     passed: int
     total: int
@@ -52,7 +53,7 @@ def live_records(platform: Platform, topic: str) -> list[Record]:
 
 
 def log_starts(platform: Platform, topic: str) -> dict[int, int]:
-    """Partition -> the first offset that a reader may see."""
+    """Returns partition -> the first offset that a reader may see."""
     facts = read_facts(find_topic(topic, platform.config_dir), platform)
     return {p: state.log_start_offset or 0 for p, state in facts.states.items()} if facts else {}
 
@@ -72,7 +73,7 @@ def _logs(platform: Platform, topic: str, now_ms: int) -> Any:
 
 
 def ingested_bytes(platform: Platform, topic: str) -> int:
-    """Data-file bytes as ingestion wrote them, before any round."""
+    """Returns the data-file bytes as ingestion wrote them, before any round."""
     table = load_table(open_catalog(platform, {}), find_topic(topic, platform.config_dir), platform)
     snapshots = table.metadata.snapshots if table else []
     summaries = [s.summary for s in snapshots if s.summary and s.summary["cleantail.operation"] == "ingest"]
@@ -80,7 +81,7 @@ def ingested_bytes(platform: Platform, topic: str) -> int:
 
 
 def audit(platform: Platform, topic: str) -> Audit:
-    """From the evidence table."""
+    """Returns what the evidence table says of a topic."""
     evidence = open_catalog(platform, {}).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
     rounds = read_evidence(evidence, topic)
     checks = [check for r in rounds for log in r.logs if log.outcome == PUBLISHED for check in log.checks]

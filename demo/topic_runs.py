@@ -1,7 +1,7 @@
-"""The way of each topic through the demonstration; the topics go side by side, the pool bounds their Spark tasks.
+"""The way of each topic through the demonstration. The topics run side by side; the pool bounds their Spark tasks.
 
 1. The first batch lands; a round ingests, compacts, checks and publishes it.
-2. The second batch lands. One topic has a round with a damage in it first: red, nothing published.
+2. The second batch lands. One topic has a damaged round first: it is red, and nothing is published.
 3. A round ingests (or has already) and compacts the second batch, expires the first one's tombstones, and heals.
 """
 
@@ -31,7 +31,7 @@ class TopicResult:
 
 
 def run_topics(scheduler: Scheduler, home: Home, platform: Platform, inputs: Sequence[Expected]) -> list[TopicResult]:
-    """Returns all topics at once. Raises the first error; the others then give up."""
+    """Runs all topics at once, and returns their results. Raises the first error; the others then give up."""
     scheduler.wait_for([*(expected.input.topic for expected in inputs), f"{CORRUPTED}-corrupted"])
     with ThreadPoolExecutor(len(inputs)) as threads:
         try:

@@ -31,7 +31,7 @@ SPARK = {
     "spark.sql.shuffle.partitions": 2,
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.net.preferIPv4Stack=true",
 }
-"""Small tables and a short life."""
+"""Spark's settings for small tables and a short life."""
 
 
 def main(argv: list[str]) -> int:
@@ -71,7 +71,7 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _plans(console: Console, arguments: argparse.Namespace) -> list[Plan]:
-    """Returns the random histories and the changelog, or what was asked for of them."""
+    """Returns the plans of the random histories and the changelog, or of those that the command line names."""
     topics = arguments.only or [*(family.name for family in FAMILIES), CHANGELOG_TOPIC]
     families = [family for family in FAMILIES if family.name in topics]
     plans = random_plans(arguments.histories, arguments.seed, families) if families else []
@@ -83,7 +83,7 @@ def _plans(console: Console, arguments: argparse.Namespace) -> list[Plan]:
 
 
 def _run(console: Console, plans: list[Plan], directory: Path) -> list[Trial]:
-    """First the broker with all plans, then, when it has stopped, the engine."""
+    """Returns the trials: first the broker runs all plans, then, when it has stopped, the engine."""
     observed = _observe(console, plans, directory)
     config = _fresh_configuration(directory)
     archive = Archive(config)
@@ -106,7 +106,7 @@ def _observe(console: Console, plans: list[Plan], directory: Path) -> list[list[
 
 
 def _fresh_configuration(directory: Path) -> Path:
-    """Returns a CLEANTAIL_HOME and a configuration of our own; only the jars are the caller's."""
+    """Returns a configuration of its own, with a CLEANTAIL_HOME of its own; only the jars are the caller's."""
     jars = os.environ.get("CLEANTAIL_JARS") or Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail") / "jars"
     for name in [name for name in os.environ if name.startswith("CLEANTAIL_")]:
         del os.environ[name]

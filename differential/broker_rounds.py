@@ -1,4 +1,4 @@
-"""The broker's half: a plan's rounds under Kafka's cleaner, and what was seen after each."""
+"""The broker's half: a plan's rounds under Kafka's cleaner, and what each of them left."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from differential.kafka_client import HELD_BACK, LET_GO, KafkaClient
 
 CLEANED_WITHIN_S = 120
 SETTLED_S = 3 * BACKOFF_MS / 1000
-"""The cleaner has looked at every log twice more."""
+"""After so many seconds the cleaner has looked at every log twice more."""
 
 Logs = dict[int, list[Record]]
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRound:
-    """Describes one round of one topic at the broker; everything by partition.
+    """Describes one round of one topic at the broker, everything by partition.
 
     `bounds` are the bases of the segments at which the cleaner may have to stop: the first young one, the active one.
     `checkpoints` are the first dirty offsets after the cleaning, 0 for a log that was never cleaned.
@@ -48,7 +48,7 @@ def observe(broker: Broker, client: KafkaClient, plan: Plan) -> list[BrokerRound
 
 
 class BrokerTopic:
-    """Says what is known of a topic between its rounds."""
+    """Keeps what is known of a topic between its rounds."""
 
     def __init__(self, broker: Broker, client: KafkaClient, plan: Plan) -> None:
         self._broker, self._client, self._plan = broker, client, plan
@@ -58,7 +58,8 @@ class BrokerTopic:
         self._cleanings = 0
 
     def round(self, number: int) -> BrokerRound:
-        """Held back: produce, read what is new. Let go: clean, read what is left."""
+        """Does one round: with the cleaner held back it produces and reads what is new; then the cleaner is let go, and
+        what is left is read."""
         topic, family = self._plan.topic, self._plan.family
         configs = family.configs[number]
         self._client.alter(topic, HELD_BACK | dict(configs))
@@ -91,14 +92,14 @@ class BrokerTopic:
         return appended
 
     def _require_as_sent(self, partition: int, drafts: list[Draft], records: list[Record]) -> None:
-        """The input of the comparison is what was meant, and nothing of it was cleaned yet."""
+        """Raises BrokerError where what was read is not what was sent: nothing may be cleaned before the round."""
         if [(d.key, d.value, d.timestamp_ms, d.headers) for d in drafts] != [
             (r.key, r.value, r.timestamp_ms, r.headers) for r in records
         ]:
             raise BrokerError(f"{self._plan.topic}-{partition}: what was read is not what was sent")
 
     def _note_young(self, partition: int, segments: tuple[Segment, ...], records: list[Record]) -> None:
-        """The offset of the first record in a young segment."""
+        """Remembers the offset of the first record in a young segment."""
         before = 0
         for segment in segments:
             if segment.young and partition not in self._young:
@@ -109,14 +110,14 @@ class BrokerTopic:
         return self._broker.segment_bases(self._plan.topic, partition)[-1]
 
     def _first_uncleanable(self, partition: int, configs: Configs) -> int:
-        """Returns where the cleaner has to stop: the active segment, or the first young one under a lag; never lower
-        again."""
+        """Returns where the cleaner has to stop: at the active segment, or under a lag at the first young one; never
+        lower than before."""
         active = self._active(partition)
         young = self._young.get(partition, active) if configs.get(LAG) else active
         return max(self._checkpoints[partition], min(active, young))
 
     def _wait_for(self, expected: Mapping[int, int]) -> None:
-        """Until the checkpoints cover the dirty parts, and the cleaner has found nothing more to do after that."""
+        """Waits until the checkpoints cover the dirty parts, and the cleaner has nothing more to do after that."""
         topic, until = self._plan.topic, time.monotonic() + CLEANED_WITHIN_S
         while (checkpoints := self._current_checkpoints()) != expected:
             beyond = any(checkpoints[p] > expected[p] for p in expected)
@@ -132,9 +133,10 @@ class BrokerTopic:
         return dict.fromkeys(self._ends, 0) | self._broker.checkpoints(self._plan.topic)
 
     def _cleaned_once(self, expected: Mapping[int, int]) -> frozenset[int]:
-        """Returns which logs were cleaned in this round: each from its old checkpoint to the new one, in one go.
+        """Returns which logs were cleaned in this round, each from its old checkpoint to the new one, in one go.
 
-        One cleaning more would let tombstones go a round earlier, and the comparison would not be of equals.
+        Raises BrokerError for one cleaning more: it would let tombstones go a round earlier, and the comparison would
+        not be of equals.
         """
         every = self._broker.cleanings(self._plan.topic)
         done, self._cleanings = every[self._cleanings :], len(every)

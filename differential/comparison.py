@@ -1,9 +1,10 @@
 """One log of the broker against the same log of the archive: what differs, and which differences are declared. Pure.
 
-The declared differences are those of docs/limits.md and of semantics.md part 3. Each explanation is narrow: it is
-reckoned from the input and from what the broker did, not from the archive's own state, and only a record that the
-archive has let go earlier can have one. A record that differs, that only the archive has, or that is there twice
-never has an explanation.
+The declared differences are those of docs/limits.md and of semantics.md part 3. Each explanation is narrow:
+
+1. It is reckoned from the input and from what the broker did, not from the archive's own state.
+2. Only a record that the archive has removed earlier can have one.
+3. A record that differs, that only the archive has, or that is there twice never has one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cleantail.sources.kcat import Record
 
 
 class Declared(Enum):
-    """Number in semantics.md part 3, and the reason in words."""
+    """Lists the declared differences: number in semantics.md part 3, and the reason in words."""
 
     ROLLED = (
         "3.1",
@@ -50,9 +51,9 @@ class Kept:
 class Log:
     """Describes both sides of one log after one round.
 
-    `latest` is key -> highest offset among the input below the archive's checkpoint. `cleaned`: the broker cleaned
-    this log in this round. `aged`: the archive's clock is past the active segment's segment.ms. `seen` are the
-    offsets of the input.
+    `latest` maps a key to its highest offset among the input below the archive's checkpoint. `cleaned` says that the
+    broker cleaned this log in this round, `aged` that the archive's clock is past the active segment's segment.ms.
+    `seen` are the offsets of the input.
     """
 
     partition: int
@@ -81,7 +82,7 @@ class Difference:
 
 
 def compare(log: Log) -> list[Difference]:
-    """Returns nothing where both sides are equal."""
+    """Returns the differences of a log, none where both sides are equal."""
     return [*_checkpoints(log), *_records(log)]
 
 
@@ -125,7 +126,8 @@ def _shown(record: Record) -> str:
 
 
 def explained(record: Record, log: Log) -> Declared | None:
-    """Returns why the archive may have let a record go that the broker still has."""
+    """Returns the declared reason for which the archive may have removed a record that the broker still has, or
+    None."""
     if record.offset >= log.archive_checkpoint:
         return None
     latest = log.latest.get(record.key, -1)
@@ -135,7 +137,8 @@ def explained(record: Record, log: Log) -> Declared | None:
 
 
 def _swept(offset: int, log: Log) -> Declared | None:
-    """Returns its horizon has come, and the broker has not cleaned the log since (a first cleaning never drops it)."""
+    """Returns SWEPT where the tombstone's horizon has come and the broker has not cleaned the log since; a first
+    cleaning never drops it."""
     kept = next((k for k in log.kept if offset < k.end_offset), None)
     if kept is None or log.now_ms < kept.horizon_ms or kept.round == log.round:
         return None

@@ -19,7 +19,7 @@ CHANGELOG_TOPIC = "changelog"
 CHANGELOG_ROUNDS = 2
 CHANGELOG_SEGMENT_MS = 90 * DAY_MS
 CHANGELOG_STEPS = 4
-"""So often a round's records are flushed: batches of their own, between which the broker may roll."""
+"""The number of batches that a round's records are sent in: the broker may roll between them."""
 
 Configs = Mapping[str, int]
 
@@ -28,7 +28,7 @@ Configs = Mapping[str, int]
 class Family:
     """Describes one topic: the configs of each round, and what is special about its histories.
 
-    `quiet_end`: after the last round the archive looks at the topic once more, ten years later.
+    With `quiet_end` the archive looks at the topic once more, ten years after the last round.
     """
 
     name: str
@@ -76,7 +76,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Describes a topic to try on both sides: one history a partition."""
+    """Describes a topic to try on both sides: one history for each partition."""
 
     family: Family
     histories: tuple[History, ...]
@@ -102,7 +102,7 @@ def _history(family: Family, seed: int, partition: int) -> History:
 
 
 def changelog_plan(file: Path) -> Plan:
-    """Returns the changelog as it is, in its own partitions and with its own timestamps, in two rounds."""
+    """Returns the plan of the changelog as it is, in its own partitions and with its own timestamps, in two rounds."""
     logs: dict[int, list[Record]] = {}
     for record in read_records(file):
         logs.setdefault(record.partition, []).append(record)

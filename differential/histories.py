@@ -1,8 +1,9 @@
 """Random histories: what producers send to one partition, round by round, and where its segments roll. Pure.
 
-Nothing depends on a clock. Segments roll by record timestamps, which lie so far in the future that the newest segment
-is active to Kafka (always) and to the archive (younger than segment.ms); where a lag is tried, "old" ones lie in the
-past and "young" ones in the future, whatever day it is.
+1. Nothing depends on a clock.
+2. Segments roll by record timestamps. These lie so far in the future that the newest segment is active to Kafka
+   (always) and to the archive (younger than segment.ms).
+3. Where a lag is tried, "old" records lie in the past and "young" ones in the future, whatever day it is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ SEGMENT_MS = 3_600_000
 STEP_MS = 10 * SEGMENT_MS
 """From the start of one segment to that of the next: always enough to roll."""
 JITTER_MS = SEGMENT_MS // 4
-"""Timestamps inside a segment are out of order, but never so far that the segment would roll."""
+"""The greatest distance of timestamps inside a segment: they are out of order, but never so far that the segment would
+roll."""
 YOUNG_MS = 4_102_444_800_000
 """The year 2100: younger than any lag."""
 OLD_MS = 1_500_000_000_000
@@ -50,7 +52,7 @@ Round = tuple[Segment, ...]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Describes all that is sent to one partition, and the name of what it is like."""
+    """Describes all that is sent to one partition, and names what it is like."""
 
     shape: str
     rounds: tuple[Round, ...]
@@ -85,7 +87,7 @@ def _no_headers(_rng: random.Random) -> tuple[Header, ...]:
 
 
 def _some_headers(rng: random.Random) -> tuple[Header, ...]:
-    """Returns none, one, or several: repeated names, no value, an empty one, bytes that are not UTF-8."""
+    """Returns no header, one, or several: repeated names, no value, an empty one, bytes that are not UTF-8."""
     values = [None, b"", b"v", b"\xfe\xff", rng.randbytes(8)]
     return tuple((rng.choice(["version", "trace", "é"]), rng.choice(values)) for _ in range(rng.randrange(4)))
 
@@ -124,8 +126,11 @@ SHAPES = (
 def make_history(
     rng: random.Random, shape: Shape, rounds: int, *, lagging: bool = False, transactional: bool = False
 ) -> History:
-    """`transactional`: some records are aborted. `lagging`: the first segments are old, all later ones young, and
-    the active one always, since the archive's clock could not call an old segment active."""
+    """Returns a random history of that shape.
+
+    With `transactional` some records are aborted. With `lagging` the first segments are old and all later ones young.
+    The active one is always young, since the archive's clock could not call an old segment active.
+    """
     counts = [0 if n and rng.random() < shape.quiet else rng.randint(*shape.segments) for n in range(rounds)]
     old = rng.randrange(counts[0]) if lagging else 0
     step, history_rounds = 0, []

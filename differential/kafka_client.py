@@ -31,12 +31,12 @@ from differential.histories import Draft, Segment
 ANSWER_TIMEOUT_S = 60
 FETCH_RECORDS = 5_000
 HELD_BACK = {"min.cleanable.dirty.ratio": 1.0}
-"""The ratio is never above 1: the cleaner leaves the topic alone."""
+"""Configs that hold the cleaner back: the ratio is never above 1."""
 LET_GO = {"min.cleanable.dirty.ratio": 0.0}
 
 
 class KafkaClient:
-    """Describes one client of one broker; records come as the archive's own Record."""
+    """Is one client of one broker; records come as the archive's own Record."""
 
     def __init__(self, address: str) -> None:
         # log_level 2: lost connections of a broker that is being stopped are no news
@@ -73,13 +73,13 @@ class KafkaClient:
         return all(float(shown[name].value) == float(str(value)) for name, value in configs.items())
 
     def send(self, topic: str, segments: Mapping[int, Sequence[Segment]], compression: str) -> None:
-        """The segments of each partition, one after another, each in batches of its own."""
+        """Sends the segments of each partition, one after another, each in batches of its own."""
         producer = Sender(self._common | {"enable.idempotence": True, "compression.type": compression}, topic)
         for step in _steps(segments):
             producer.send({p: segment.records for p, segment in step.items()})
 
     def send_in_transactions(self, topic: str, segments: Mapping[int, Sequence[Segment]]) -> None:
-        """As send, in three transactions a segment: what is committed first, what is aborted, the rest."""
+        """Sends each segment in three transactions: what is committed first, what is aborted, the rest."""
         producer = Sender(self._common | {"transactional.id": topic}, topic)
         producer.producer.init_transactions(ANSWER_TIMEOUT_S)
         for step in _steps(segments):
@@ -88,13 +88,14 @@ class KafkaClient:
             producer.transaction({p: s.records[s.committed_first :] for p, s in step.items()}, commit=True)
 
     def read(self, topic: str, partitions: Iterable[int], *, committed: bool = False) -> dict[int, list[Record]]:
-        """Returns everything from the beginning, in the order of the log."""
+        """Returns all records from the beginning, in the order of the log."""
         return self._read(topic, dict.fromkeys(partitions, OFFSET_BEGINNING), None, committed)
 
     def read_new(
         self, topic: str, starts: Mapping[int, int], counts: Mapping[int, int], *, committed: bool = False
     ) -> dict[int, list[Record]]:
-        """So many records of each partition from an offset on: the end of a transaction may show a moment later."""
+        """Returns so many records of each partition from an offset on: the end of a transaction may show a moment
+        later."""
         return self._read(topic, {p: starts[p] for p, count in counts.items() if count}, counts, committed)
 
     def _read(
@@ -119,7 +120,7 @@ class KafkaClient:
 
 
 class Sender:
-    """Describes a producer of one topic that does not lose an error."""
+    """Is a producer of one topic that does not lose an error."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
         self.producer = Producer({**settings, "linger.ms": 50})
@@ -178,7 +179,8 @@ def _take(
 
 
 def _record(message: Message) -> Record:
-    """confluent-kafka calls everything optional, since a message may also be an error; this one is a record."""
+    """Returns a message as a record. confluent-kafka calls everything optional, since a message may also be an error;
+    this one is none."""
     fields: Any = (message.partition(), message.offset(), *reversed(message.timestamp()))
     partition, offset, timestamp_ms, kind = fields
     headers: Any = message.headers() or ()

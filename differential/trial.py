@@ -1,4 +1,4 @@
-"""A plan on both sides: what the broker did is replayed by the engine, and every log is compared after every round."""
+"""A plan on both sides: the engine repeats what the broker did, and every log is compared after every round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR_MS = 3_600_000
 FIRST_NOW_MS = 1_800_000_000_000
 """The archive's clock at the first round: before every young record, after every old one."""
 QUIET_MS = 10 * 365 * 24 * HOUR_MS
-"""So long after its last record the archive looks again at a topic that has become quiet."""
+"""How long after its last record the archive looks again at a topic that has become quiet."""
 Progress = Callable[[str], None]
 
 
@@ -44,7 +44,8 @@ class Trial:
 
 
 def replay(archive: Archive, plan: Plan, broker_rounds: list[BrokerRound], say: Progress) -> Trial:
-    """Returns every round of the broker's, then, for some families, a quiet one that the broker does not know of."""
+    """Returns the trial of every round of the broker's, and, for some families, of a quiet one that the broker does not
+    know of."""
     trial, engine = Trial(plan), Engine(archive, plan)
     for number, broker_round in enumerate(broker_rounds):
         say(f"{plan.topic}: round {number + 1}")
@@ -67,8 +68,8 @@ def _compare(trial: Trial, logs: Iterator[Log]) -> None:
 
 
 def _now_ms(plan: Plan, number: int, broker_round: BrokerRound) -> int:
-    """Returns an hour a round; where the records lie in the past, the moment at which the last segment of all had just
-    begun.
+    """Returns the archive's clock for a round: an hour later each. Where the records lie in the past, it is the moment
+    at which the last segment of all had just begun.
 
     Either way every newest segment is younger than segment.ms, as at the broker, where the newest one is active.
     """
@@ -87,7 +88,7 @@ def _quiet(last: BrokerRound) -> BrokerRound:
 
 
 class Engine:
-    """Describes the archive's side of a trial, with all that a comparison needs to know of the input."""
+    """Is the archive's side of a trial, with all that a comparison needs to know of the input."""
 
     def __init__(self, archive: Archive, plan: Plan) -> None:
         self._archive, self._plan = archive, plan
@@ -96,7 +97,8 @@ class Engine:
         self._kept: dict[int, list[Kept]] = {p: [] for p in self.ingested}
 
     def append(self, broker_round: BrokerRound) -> None:
-        """The configs of the round, and its records as files that end where the broker's cleaner may have to stop."""
+        """Sets the configs of the round, and ingests its records as files that end where the broker's cleaner may have
+        to stop."""
         fixed = {"segment.ms": self._plan.segment_ms, "min.cleanable.dirty.ratio": 0}
         self._archive.configure(self._plan.topic, fixed | dict(broker_round.configs))
         for part in range(1 + max(map(len, broker_round.bounds.values()))):
@@ -109,7 +111,7 @@ class Engine:
             self.ingested[partition] += records
 
     def compacted(self, number: int, broker_round: BrokerRound, now_ms: int) -> Iterator[Log]:
-        """Compacts, and returns both sides of every log."""
+        """Compacts, and yields both sides of every log."""
         # 1. the engine's round, and what it leaves
         topic = self._plan.topic
         self._archive.compact(topic, now_ms)
@@ -150,5 +152,5 @@ class Engine:
 
 
 def _part(record: Record, bounds: tuple[int, ...]) -> int:
-    """Below the first bound 0, below the second 1, ..."""
+    """Returns the part of a record: 0 below the first bound, 1 below the second, and so on."""
     return sum(record.offset >= bound for bound in bounds)

@@ -37,7 +37,7 @@ def events_markdown() -> str:
 
 
 def generated_parts() -> Mapping[str, str]:
-    """Returns name of a part -> its Markdown, made from the models that the code goes by."""
+    """Returns the name of each generated part -> its Markdown, made from the models that the code goes by."""
     return {
         "rules": rules_markdown(),
         "events": events_markdown(),

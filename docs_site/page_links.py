@@ -1,7 +1,7 @@
 """What makes pages of docs/ right on the site: files from outside put in whole, links that the site can follow.
 
 On a repository's own pages a link such as `../deploy/prometheus` opens the folder; the site has no such page. There a
-file that some page includes is linked to in that page, and any other is named by its path.
+link to a file that some page includes leads to that page, and any other file is named by its path.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def included(text: str, page: Path) -> str:
 
 
 def including_pages(pages: Iterable[Path]) -> dict[Path, tuple[Path, str]]:
-    """File that a page includes -> that page, and the anchor in it ("" where the file is the whole page)."""
+    """Returns each file that a page includes -> that page, and the anchor in it ("" where the file is the whole
+    page)."""
     homes = {}
     for page in pages:
         text = page.read_text()
