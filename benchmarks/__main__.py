@@ -72,8 +72,8 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep data sets here; a temporary directory")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="benchmarks/results")
     arguments = parser.parse_args(argv)
-    if wrong := [name for name in arguments.names if name not in NAMES]:
-        parser.error(f"no benchmark {wrong[0]}; there are {', '.join(NAMES)}")
+    if unknown := [name for name in arguments.names if name not in NAMES]:
+        parser.error(f"no benchmark {unknown[0]}; there are {', '.join(NAMES)}")
     return arguments
 
 

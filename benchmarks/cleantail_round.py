@@ -90,11 +90,11 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
     # 3. the round
     meter.start()
     with watch(ROUND):
-        done = [compact_unit(table, platform, unit) for unit in plan.units]
+        compacted = [compact_unit(table, platform, unit) for unit in plan.units]
     round_costs = meter.start()
     # 4. its check
     with watch(CHECK):
-        checked = check_round(table, platform, plan.round, done)
+        checked = check_round(table, platform, plan.round, compacted)
     check_costs = meter.start()
     if not checked["ok"]:
         raise BenchmarkError(f"the check of {shape.text} is red: {checked['verdicts']}")

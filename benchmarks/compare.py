@@ -86,8 +86,8 @@ def _others(lake: Lake, shape: Shape, times: int) -> Iterator[Measured]:
         DELETE: "Iceberg: DELETE WHERE EXISTS",
         MERGE: "Iceberg: MERGE",
     }
-    for how, name in names.items():
-        yield Measured(shape, name, in_fresh_process(measure_rewrite, plain, shape, times, how))
+    for statement, name in names.items():
+        yield Measured(shape, name, in_fresh_process(measure_rewrite, plain, shape, times, statement))
     duck = {plan: in_fresh_process(measure_duckdb, lake, shape, times, plan) for plan in PLANS}
     fastest = min(duck, key=lambda plan: duck[plan].warm)
     other = ", ".join(f"{plan} {plan_times.warm:.2f} s" for plan, plan_times in duck.items() if plan != fastest)

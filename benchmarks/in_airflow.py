@@ -107,8 +107,8 @@ def _airflow(lake: Lake) -> Iterator[AirflowApi]:
 def _command(lake: Lake, *arguments: str) -> None:
     """Runs bin/cleantail-airflow on the lake, with nothing of the caller's own Airflow."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "CLEANTAIL_"))}
-    places = {"HOME": lake.home, "CONFIG": lake.config, "JARS": spark_jars()}
-    environment = environment | {f"CLEANTAIL_{name}": str(place) for name, place in places.items()}
+    folders = {"HOME": lake.home, "CONFIG": lake.config, "JARS": spark_jars()}
+    environment = environment | {f"CLEANTAIL_{name}": str(folder) for name, folder in folders.items()}
     argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), *arguments]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

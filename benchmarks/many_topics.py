@@ -30,12 +30,12 @@ def run(options: Options) -> Table:
     lake = replace(options.lake, directory=options.lake.directory / f"many_{options.topics}")
     names = [f"topic_{number:04d}" for number in range(options.topics)]
     in_fresh_process(make_topics, lake, names)
-    one = _config_of_one(lake, names[-1])
+    config_of_one = _config_of_one(lake, names[-1])
     # 2. each work with all and with one
     rows = []
     for name, work in _works(lake, names[-1]):
         say(f"{name}, {options.topics} topics and one")
-        rows.append(_row(name, options, work, one))
+        rows.append(_row(name, options, work, config_of_one))
     # 3. the table
     many = f"{options.topics} topics, s"
     columns = (
@@ -101,11 +101,18 @@ def _pages(lake: Lake, config: Path) -> dict[str, float]:
     return seconds
 
 
-def _row(name: str, options: Options, work: Callable[[Path], float], one: Path) -> tuple[Value, ...]:
+def _row(name: str, options: Options, work: Callable[[Path], float], config_of_one: Path) -> tuple[Value, ...]:
     """Returns the row of one work. Both configurations are measured in turn, so that a busy moment of the machine meets
     both."""
     many = options.lake.directory / f"many_{options.topics}" / "config"
-    pairs = [(work(one), work(many)) for _ in range(options.repetitions + 1)]
-    few, all_of_them = Times.of(a for a, _ in pairs), Times.of(b for _, b in pairs)
-    more = (all_of_them.warm - few.warm) / max(options.topics - 1, 1)
-    return name, few.warm, all_of_them.warm, all_of_them.spread, ratio(all_of_them.warm, few.warm), more
+    pairs = [(work(config_of_one), work(many)) for _ in range(options.repetitions + 1)]
+    one_topic, all_of_them = Times.of(a for a, _ in pairs), Times.of(b for _, b in pairs)
+    seconds_a_topic = (all_of_them.warm - one_topic.warm) / max(options.topics - 1, 1)
+    return (
+        name,
+        one_topic.warm,
+        all_of_them.warm,
+        all_of_them.spread,
+        ratio(all_of_them.warm, one_topic.warm),
+        seconds_a_topic,
+    )

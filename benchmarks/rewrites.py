@@ -25,15 +25,19 @@ WINDOW = "row_number() OVER (PARTITION BY `partition`, `key` ORDER BY `offset` D
 DELETE, MERGE, REWRITE = "delete", "merge", "rewrite"
 
 
-def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, how: str) -> Times:
+def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, statement: str) -> Times:
     """Returns the seconds of one of the three, once cold and `repetitions` times warm."""
     build(lake, shape)
-    table, watch, work = lake.table(shape.topic), Stopwatch(), {REWRITE: _rewrite, DELETE: _delete, MERGE: _merge}[how]
+    table, watch, work = (
+        lake.table(shape.topic),
+        Stopwatch(),
+        {REWRITE: _rewrite, DELETE: _delete, MERGE: _merge}[statement],
+    )
     for number in range(repetitions + 1):
-        say(f"Spark's {how}, {number} of {repetitions}: {shape.text}")
+        say(f"Spark's {statement}, {number} of {repetitions}: {shape.text}")
         left = work(lake, table, watch)
-        require_records(left, shape.survivors, f"Spark's {how}")
-    return Times.of(watch.seconds[how])
+        require_records(left, shape.survivors, f"Spark's {statement}")
+    return Times.of(watch.seconds[statement])
 
 
 def _rewrite(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
@@ -61,8 +65,8 @@ def _delete(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
 def _merge(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
     """Merges with the winners as the source, so that a record meets at most one. Returns the records left."""
     keys = f"SELECT `partition`, `key`, max(`offset`) AS last FROM {table.name} GROUP BY `partition`, `key`"
-    same = "m.`partition` = t.`partition` AND m.`key` = t.`key` AND m.last > t.`offset`"
-    statement = "MERGE INTO {at} AS t USING (" + keys + ") AS m ON " + same + " WHEN MATCHED THEN DELETE"
+    superseded = "m.`partition` = t.`partition` AND m.`key` = t.`key` AND m.last > t.`offset`"
+    statement = "MERGE INTO {at} AS t USING (" + keys + ") AS m ON " + superseded + " WHEN MATCHED THEN DELETE"
     return _on_branch(table, watch, MERGE, statement.format)
 
 

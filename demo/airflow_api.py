@@ -37,8 +37,8 @@ class AirflowApi:
             except urllib.error.HTTPError as error:
                 if error.code != 404:
                     raise
-            if wrong := self.import_errors():
-                raise DemoError("\n".join([f"Airflow has no DAG {dag_id}:", *wrong]))
+            if errors := self.import_errors():
+                raise DemoError("\n".join([f"Airflow has no DAG {dag_id}:", *errors]))
             time.sleep(0.5)
         raise DemoError(f"Airflow has no DAG {dag_id} after {DAG_THERE_WITHIN_S} s")
 

@@ -128,8 +128,8 @@ def _stop_spark() -> None:
 def _verdict(console: Console, trials: list[Trial], seconds: float) -> int:
     histories = sum(len(t.plan.histories) for t in trials)
     records, different = sum(t.records_in for t in trials), sum(len(t.unexplained) for t in trials)
-    what = f"{different} differences that nothing declares" if different else "equal, offset by offset"
-    console.print(f"{histories} histories, {records:,} records: {what} ({seconds:.0f} s)")
+    result = f"{different} differences that nothing declares" if different else "equal, offset by offset"
+    console.print(f"{histories} histories, {records:,} records: {result} ({seconds:.0f} s)")
     return 1 if different else 0
 
 

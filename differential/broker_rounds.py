@@ -122,8 +122,8 @@ class BrokerTopic:
         while (checkpoints := self._current_checkpoints()) != expected:
             beyond = any(checkpoints[p] > expected[p] for p in expected)
             if beyond or time.monotonic() > until:
-                wrong = {p: (checkpoints[p], expected[p]) for p in expected if checkpoints[p] != expected[p]}
-                raise BrokerError(f"{topic}: checkpoints (found, expected) by partition: {wrong}")
+                differing = {p: (checkpoints[p], expected[p]) for p in expected if checkpoints[p] != expected[p]}
+                raise BrokerError(f"{topic}: checkpoints (found, expected) by partition: {differing}")
             time.sleep(0.1)
         time.sleep(SETTLED_S)
         if self._current_checkpoints() != expected:
@@ -139,8 +139,8 @@ class BrokerTopic:
         not be of equals.
         """
         every = self._broker.cleanings(self._plan.topic)
-        done, self._cleanings = every[self._cleanings :], len(every)
-        spans = sorted((c.partition, c.first_dirty_offset, c.end_offset) for c in done)
+        cleanings, self._cleanings = every[self._cleanings :], len(every)
+        spans = sorted((c.partition, c.first_dirty_offset, c.end_offset) for c in cleanings)
         expected_spans = [(p, start, expected[p]) for p, start in self._checkpoints.items() if expected[p] > start]
         if spans != expected_spans:
             raise BrokerError(f"{self._plan.topic}: cleaned (partition, from, to) {spans}, expected {expected_spans}")

@@ -139,7 +139,7 @@ def explained(record: Record, log: Log) -> Declared | None:
 def _swept(offset: int, log: Log) -> Declared | None:
     """Returns SWEPT where the tombstone's horizon has come and the broker has not cleaned the log since; a first
     cleaning never drops it."""
-    kept = next((k for k in log.kept if offset < k.end_offset), None)
-    if kept is None or log.now_ms < kept.horizon_ms or kept.round == log.round:
+    first_kept_by = next((k for k in log.kept if offset < k.end_offset), None)
+    if first_kept_by is None or log.now_ms < first_kept_by.horizon_ms or first_kept_by.round == log.round:
         return None
     return None if log.cleaned else Declared.SWEPT

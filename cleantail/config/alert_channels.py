@@ -75,8 +75,8 @@ class Channel(Model):
     def name(self) -> str:
         """Returns a name that tells the channels of a topic apart, also after `events`, their order or `values` has
         changed."""
-        where = self.model_dump_json(exclude={"events", "values"})
-        return f"{getattr(self, 'type', '')} {hashlib.sha256(where.encode()).hexdigest()[:12]}"
+        settings = self.model_dump_json(exclude={"events", "values"})
+        return f"{getattr(self, 'type', '')} {hashlib.sha256(settings.encode()).hexdigest()[:12]}"
 
 
 class MailAlert(Channel):

@@ -92,9 +92,9 @@ def _check(check: Check) -> str:
 
 
 def _alert(alert: Alert) -> str:
-    where = f"to {alert.path}" if isinstance(alert, FileAlert) else f"by connection {alert.conn_id}"
+    receiver = f"to {alert.path}" if isinstance(alert, FileAlert) else f"by connection {alert.conn_id}"
     events = "" if set(alert.events) == set(Event) else f" of {', '.join(alert.events)}"
-    return f"{alert.type} {where}{events}"
+    return f"{alert.type} {receiver}{events}"
 
 
 _KEYS: Mapping[str, Callable[[Any], str]] = {

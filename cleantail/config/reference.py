@@ -82,14 +82,14 @@ def _published(node: Any, name: str = "") -> Any:
         return [_published(inner) for inner in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: _published(value, key) for key, value in node.items() if not key.startswith("x-")}
-    if isinstance(kept.get("title"), str):
-        del kept["title"]  # pydantic's titles only repeat the keys
+    published = {key: _published(value, key) for key, value in node.items() if not key.startswith("x-")}
+    if isinstance(published.get("title"), str):
+        del published["title"]  # pydantic's titles only repeat the keys
     if "x-source" in node and node.get("type") == "integer" and units_of(name):
-        kept |= {"type": ["integer", "string"], "pattern": pattern_of(name)}
+        published |= {"type": ["integer", "string"], "pattern": pattern_of(name)}
     if "x-source" in node:
-        kept["description"] = f"{node['description']} Allowed: {allowed_text(node)}. Source: {node['x-source']}."
-    return kept
+        published["description"] = f"{node['description']} Allowed: {allowed_text(node)}. Source: {node['x-source']}."
+    return published
 
 
 if __name__ == "__main__":

@@ -61,9 +61,9 @@ class Contradiction:
     @property
     def difference(self) -> str:
         """Returns `key differs`, or `key, value and headers differ`."""
-        *others, last = self.differing
-        subject = f"{', '.join(others)} and {last}" if others else last
-        return f"{subject} {'differ' if others or last == HEADERS else 'differs'}"
+        *first_columns, last_column = self.differing
+        subject = f"{', '.join(first_columns)} and {last_column}" if first_columns else last_column
+        return f"{subject} {'differ' if first_columns or last_column == HEADERS else 'differs'}"
 
     @property
     def text(self) -> str:
@@ -86,12 +86,12 @@ def refusal(contradictions: Sequence[Contradiction], files: Iterable[Path]) -> s
     `contradictions` holds one for each log, and `files` the files with a record at the lowest offset of the first log.
     """
     first, total = contradictions[0], sum(c.offsets for c in contradictions)
-    where = f"partition {first.partition}, offset {first.first_offset}"
+    position = f"partition {first.partition}, offset {first.first_offset}"
     logs = f" in {counted(len(contradictions), 'partition')}" if len(contradictions) > 1 else ""
-    others = f" ({total} such offsets{logs} in all)" if total > 1 else ""
-    what = f"{OTHERS[first.other]}: {first.difference}{others}; nothing was appended"
+    count_text = f" ({total} such offsets{logs} in all)" if total > 1 else ""
+    fact = f"{OTHERS[first.other]}: {first.difference}{count_text}; nothing was appended"
     return (
-        f"{', '.join(str(file) for file in files)}: {where}: {what}. "
+        f"{', '.join(str(file) for file in files)}: {position}: {fact}. "
         "An offset has one record: was the topic made anew, so that its offsets begin again, or is this another "
         'topic\'s file? See "Two different records at one offset" in docs/operations.md'
     )

@@ -49,13 +49,13 @@ def keyless_between(files: Iterable[DataFile], start_offset: int, end_offset: in
     All or none of the keyless records of a file that reaches beyond the interval may lie inside: they count for the
     upper limit only.
     """
-    least = most = 0
+    at_least = at_most = 0
     for file in files:
         if file.lower_offset < end_offset and file.upper_offset >= start_offset:
             inside = file.lower_offset >= start_offset and file.upper_offset < end_offset
-            least += max(file.null_keys - file.deleted_records, 0) if inside else 0
-            most += min(file.null_keys, file.live_records)
-    return KeylessRecords(least, most)
+            at_least += max(file.null_keys - file.deleted_records, 0) if inside else 0
+            at_most += min(file.null_keys, file.live_records)
+    return KeylessRecords(at_least, at_most)
 
 
 def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaConfigs) -> str:
@@ -65,10 +65,10 @@ def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaCon
     note is empty where there are none, and where nothing is compacted.
     """
     policy = configs.cleantail_keyless_policy
-    records, which = (below, "the next round") if below.at_most else (above, "the round that reaches them")
+    records, round_text = (below, "the next round") if below.at_most else (above, "the round that reaches them")
     if not (records.at_most and configs.compacts):
         return ""
-    return f"{which} {'will' if records.at_least else 'may'} {_WILL[policy]}: {records} ({POLICY}: {policy})"
+    return f"{round_text} {'will' if records.at_least else 'may'} {_WILL[policy]}: {records} ({POLICY}: {policy})"
 
 
 def held_logs(units: Iterable[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:

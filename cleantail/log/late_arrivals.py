@@ -30,9 +30,9 @@ def late_warnings(
 def _warning(partition: int, low: int, state: PartitionState, configs: KafkaConfigs) -> str:
     """Returns the warning of one log, empty where nothing arrives below what was cleaned or dropped."""
     start = kept_log_start(state, configs)
-    where = f"partition {partition}: records from offset {low} on are below the"
+    beginning = f"partition {partition}: records from offset {low} on are below the"
     if low < start:
-        return f"{where} log start {start}, which retention has moved there: the next round drops them ({ANEW})"
+        return f"{beginning} log start {start}, which retention has moved there: the next round drops them ({ANEW})"
     if state.checkpoint is not None and low < state.checkpoint:
-        return f"{where} clean point {state.checkpoint}, to where rounds have removed what was superseded ({ANEW})"
+        return f"{beginning} clean point {state.checkpoint}, to where rounds have removed what was superseded ({ANEW})"
     return ""

@@ -5,8 +5,8 @@
    read it or the cap has passed (semantics.md 3.9). It takes two cleanings at least.
 3. An expiry removes due tombstones. It changes the ledger, and not the checkpoint.
 4. A failed check puts the log into quarantine. The pause before the next try doubles with each failure, up to an hour.
-5. A round lifts the quarantine of its log once its checks are green. One that only moved the log start lifts only a
-   quarantine of its own kind, since it says nothing of the records that a check held back.
+5. A compaction lifts the quarantine of its log once its checks are green. An expiry, and a round that only moved the
+   log start, lift one of their own kind: they say nothing of the records that another check held back.
 """
 
 from __future__ import annotations

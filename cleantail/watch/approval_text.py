@@ -22,9 +22,9 @@ FENCE = "```"
 def subject(checked: Mapping[str, Any]) -> str:
     """Returns one line: what would go, of which topic."""
     removed_records = sum(removed(m) for m in _green(checked))
-    what = "tombstones" if checked["kind"] == "expire" else "records"
+    noun = "tombstones" if checked["kind"] == "expire" else "records"
     logs = counted(len(_green(checked)), "partition")
-    return f"{checked['topic']}: {removed_records} {what} would go from {logs}"
+    return f"{checked['topic']}: {removed_records} {noun} would go from {logs}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,10 @@ def sample_lines(sample: Sequence[Mapping[str, Any]], records: Records = NO_RECO
 def _record_lines(going: Mapping[str, Any], records: Records) -> list[str]:
     text = f"partition {going['partition']}, offset {going['offset']} goes"
     if "kept_offset" in going:  # a round that waits since an earlier version does not say it
-        kept = going["kept_offset"]
-        text += f"; offset {kept} of the same key stays" if kept is not None else "; nothing of its key stays"
+        kept_offset = going["kept_offset"]
+        text += (
+            f"; offset {kept_offset} of the same key stays" if kept_offset is not None else "; nothing of its key stays"
+        )
     record = records.get((going["partition"], going["offset"]))
     pieces = [f"key   {record.key}", f"value {record.value}"] if record else []
     return [text, *(f"{indent}{line}" for piece in pieces for indent, line in _wrapped(piece))]

@@ -73,12 +73,12 @@ def failure_text(dag: DagState, now_ms: int) -> str:
     """Returns `its last run failed 3 min ago in task evaluate`; empty where the last run did not fail."""
     if not dag.failed or dag.last is None:
         return ""
-    when = f" {ago(dag.last.end_ms, now_ms)}" if dag.last.end_ms is not None else ""
+    when_text = f" {ago(dag.last.end_ms, now_ms)}" if dag.last.end_ms is not None else ""
     names = [task.title for task in dag.failed_tasks[:NAMED]]
     if len(dag.failed_tasks) > NAMED:
         names.append(f"{len(dag.failed_tasks) - NAMED} more")
-    where = f" in {'task' if len(names) == 1 else 'tasks'} {', '.join(names)}" if names else ""
-    return f"its last run failed{when}{where}"
+    tasks_text = f" in {'task' if len(names) == 1 else 'tasks'} {', '.join(names)}" if names else ""
+    return f"its last run failed{when_text}{tasks_text}"
 
 
 def standstill_text(dag: DagState) -> str:

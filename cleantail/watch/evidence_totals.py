@@ -54,10 +54,10 @@ class EvidenceTotals:
         wait([read], timeout=within_s)
         return self._totals
 
-    def _is_stale(self, location: str, kept: str, began_s: float, read: Future[None]) -> bool:
+    def _is_stale(self, location: str, read_location: str, began_s: float, read: Future[None]) -> bool:
         if not read.done():
             return False
-        return location != kept or (not location and self._clock() - began_s >= UNLISTED_LIVE_S)
+        return location != read_location or (not location and self._clock() - began_s >= UNLISTED_LIVE_S)
 
     def _refresh(self) -> None:
         try:

@@ -154,8 +154,8 @@ def _after_publish(topic: str, result: Mapping[str, Any]) -> Totals:
     for outcome in (PUBLISHED, REJECTED):
         totals += sum((_rounds(topic, p, kind, outcome) for p in result.get(outcome) or ()), Counter())
     published = set(result.get(PUBLISHED) or ())
-    measures = [one for one in result.get("measures") or () if one["partition"] in published]
-    return sum((_dropped(topic, one["partition"], one["deleted"]) for one in measures), totals)
+    measures = [measure for measure in result.get("measures") or () if measure["partition"] in published]
+    return sum((_dropped(topic, measure["partition"], measure["deleted"]) for measure in measures), totals)
 
 
 def _after_expiry(topic: str, result: Mapping[str, Any]) -> Totals:

@@ -150,9 +150,9 @@ class MetadataCache:
 
     def _read_of(self, topic: Topic, location: str) -> Future[ObservedTable]:
         """Returns the read of the table at this location, begun where there is none; called with the lock held."""
-        kept = self._tables.get(topic.topic)
-        if kept is not None and kept[0] == f"{topic.table} {location}" and not self._is_stale(location, *kept[1:]):
-            return kept[2]
+        entry = self._tables.get(topic.topic)
+        if entry is not None and entry[0] == f"{topic.table} {location}" and not self._is_stale(location, *entry[1:]):
+            return entry[2]
         read = self._pool.submit(self._read, topic)
         self._tables[topic.topic] = (f"{topic.table} {location}", self._clock(), read)
         return read

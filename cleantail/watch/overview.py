@@ -62,7 +62,7 @@ class TopicRow:
             and self.state in (State.FAILED, State.AWAITING_APPROVAL, State.NO_DAG),
             dag.active.state if dag.active else "": dag.active is not None,
         }
-        return [word for word, so in notes.items() if so]
+        return [word for word, holds in notes.items() if holds]
 
 
 def topic_row(

@@ -91,7 +91,7 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
     late = [d for d in work.decisions if d.compact and d.overdue_ms > 0]
     # 1. a person or a check holds a log back
     if held:
-        partition, why = min(held, key=lambda each: not each[1].check_failed)
+        partition, why = min(held, key=lambda held_log: not held_log[1].check_failed)
         return State.QUARANTINED if why.check_failed else State.REJECTED, _of(partition, why.reason)
     # 2. there is nothing
     if not logs:

@@ -65,10 +65,10 @@ def with_settings(topic: Topic, settings: Sequence[str]) -> Topic:
     """Returns the topic with the configs `name=value` in place of its own. Raises ConfigError as a topic's YAML
     would."""
     pairs = [setting.partition("=") for setting in settings]
-    wrong = [name for name, equals, _ in pairs if not equals or not name]
-    if wrong:
+    without_value = [name for name, equals, _ in pairs if not equals or not name]
+    if without_value:
         allowed = "name=value, as min.cleanable.dirty.ratio=0.2"
-        raise ConfigError(SET, [Problem("", f"{wrong[0]!r} has no value", allowed)])
+        raise ConfigError(SET, [Problem("", f"{without_value[0]!r} has no value", allowed)])
     configs_now = {_alias(name): getattr(topic.config, name) for name in KafkaConfigs.model_fields}
     configs = validate(KafkaConfigs, configs_now | {name: _value(text) for name, _, text in pairs}, SET)
     return topic.model_copy(update={"config": configs})
@@ -89,8 +89,8 @@ Counting = Callable[[Sequence[Any], str], Iterable[Any]]
 """Gives the same items again, and shows somebody how many of them went by; the text is their noun."""
 
 
-def _uncounted(things: Sequence[Any], noun: str) -> Iterable[Any]:
-    return things
+def _uncounted(items: Sequence[Any], noun: str) -> Iterable[Any]:
+    return items
 
 
 def compare(

@@ -185,7 +185,9 @@ def _kind_problems(value: Any, schema: Schema, key_path: str) -> Iterator[Proble
     elif isinstance(value, dict):
         yield from _json_schema_problems(value, key_path)
     elif isinstance(value, list):
-        inside = [p for i, one in enumerate(value) for p in _value_problems(one, schema["items"], f"{key_path}[{i}]")]
+        inside = [
+            p for i, entry in enumerate(value) for p in _value_problems(entry, schema["items"], f"{key_path}[{i}]")
+        ]
         yield from inside
         if not inside and not _in_range(len(value), schema.get("minItems"), schema.get("maxItems")):
             yield Problem(key_path, not_allowed(value), _allowed_words(schema), value)

@@ -63,8 +63,8 @@ def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
             "", fact, f"a file, or a link to a file that is called {file_stem}.yaml: it decides over topic {file_stem}"
         )
     if len(dag_id_of(file_stem, dag_prefix)) > ID_CHARS:
-        most = ID_CHARS - len(dag_prefix)
-        allowed = f"at most {most} characters with platform.dag_prefix {dag_prefix}: a DAG id has {ID_CHARS} at most"
+        longest = ID_CHARS - len(dag_prefix)
+        allowed = f"at most {longest} characters with platform.dag_prefix {dag_prefix}: a DAG id has {ID_CHARS} at most"
         return Problem("topic", not_allowed(file_stem), allowed, file_stem, line=_line(file, "topic"))
     return None
 
@@ -81,8 +81,8 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
             names[name.casefold()].append((claim, name))
     # 2. two files of one topic
     problems: dict[Path, Problem] = {}
-    for same in topics.values():
-        problems |= {claim.file: _same_topic(claim, same) for claim in same if len(same) > 1}
+    for namesakes in topics.values():
+        problems |= {claim.file: _same_topic(claim, namesakes) for claim in namesakes if len(namesakes) > 1}
     # 3. the name of the evidence
     for claim in claims:
         if claim.table and claim.table.casefold() == evidence.casefold():
@@ -103,19 +103,21 @@ def problem_of_new(claim: Claim, claims: Iterable[Claim], namespace: str) -> Pro
     return claim_problems([*claims, claim], namespace).get(claim.file)
 
 
-def _same_topic(claim: Claim, same: Sequence[Claim]) -> Problem:
-    others = ", ".join(sorted(other.file.name for other in same if other.file != claim.file))
+def _same_topic(claim: Claim, namesakes: Sequence[Claim]) -> Problem:
+    others = ", ".join(sorted(other.file.name for other in namesakes if other.file != claim.file))
     allowed = f"also the topic of {others}: neither has it until the other file is gone or has another name"
     return Problem("topic", not_allowed(claim.topic), allowed, claim.topic, line=_line(claim.file, "topic"))
 
 
 def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> Problem:
     """Returns the problem of a name that other files claim as well; `name` is written as in this file."""
-    theirs = ", ".join(f"{other.names()[same].replace('its', 'the', 1)} of {other.file.name}" for other, same in others)
+    theirs = ", ".join(
+        f"{other.names()[name_there].replace('its', 'the', 1)} of {other.file.name}" for other, name_there in others
+    )
     subject = "" if name == claim.table else f"{claim.names()[name]} {name} would be "
     also = "also " if name == claim.table else ""
-    rest = "neither topic has it until one of the files names another table"
-    return _table_problem(claim, f"{subject}{also}{theirs}: {rest}")
+    until = "neither topic has it until one of the files names another table"
+    return _table_problem(claim, f"{subject}{also}{theirs}: {until}")
 
 
 def _table_problem(claim: Claim, allowed: str) -> Problem:

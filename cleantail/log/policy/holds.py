@@ -86,8 +86,8 @@ def slowest(holds: Iterable[Hold]) -> list[Hold]:
     first."""
     by_log: dict[int, Hold] = {}
     for hold in holds:
-        kept = by_log.get(hold.partition)
-        if kept is None or hold.offset < kept.offset:
+        slowest_yet = by_log.get(hold.partition)
+        if slowest_yet is None or hold.offset < slowest_yet.offset:
             by_log[hold.partition] = hold
     return [hold for hold in by_log.values() if hold.tombstones]
 
@@ -102,19 +102,19 @@ def waiting_text(holds: Sequence[Hold], beside_due: bool = False) -> str:
     if not holds:
         return ""
     count, at_most = sum(hold.tombstones for hold in holds), any(hold.at_most for hold in holds)
-    one = "waits" if count == 1 else "wait"
+    verb = "waits" if count == 1 else "wait"
     if beside_due:
-        what = f"up to {count} of them {one}" if at_most else f"{count} more {one}"
+        subject = f"up to {count} of them {verb}" if at_most else f"{count} more {verb}"
     else:
         tombstones = "tombstone past its horizon" if count == 1 else "tombstones past their horizon"
-        what = f"{'up to ' if at_most else ''}{count} {tombstones} {one}"
-    return f"{what} for {_readers(holds)}{_until(holds)}"
+        subject = f"{'up to ' if at_most else ''}{count} {tombstones} {verb}"
+    return f"{subject} for {_readers(holds)}{_until(holds)}"
 
 
 def _readers(holds: Sequence[Hold]) -> str:
     texts = [f"{h.name} (at offset {h.offset} of partition {h.partition})" for h in holds[:NAMED]]
-    more = [f"{len(holds) - NAMED} more"] if len(holds) > NAMED else []
-    *first, last = [*texts, *more]
+    unnamed = [f"{len(holds) - NAMED} more"] if len(holds) > NAMED else []
+    *first, last = [*texts, *unnamed]
     joined = f"{', '.join(first)} and {last}" if first else last
     return f"{'reader' if len(holds) == 1 else 'readers'} {joined}"
 

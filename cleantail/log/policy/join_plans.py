@@ -55,8 +55,8 @@ def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, adop
     by_columns = columnar_enabled(platform) and configs.compaction_strategy == "offset" and not adopted
     if plan.hint == MERGE or not by_columns:
         return plan
-    where = plan.reason.rpartition(":")[0]
-    return replace(plan, columnar=True, reason=f"{where}: each log's keys matched by columns in one task")
+    sizes = plan.reason.rpartition(":")[0]
+    return replace(plan, columnar=True, reason=f"{sizes}: each log's keys matched by columns in one task")
 
 
 def columnar_enabled(platform: Platform) -> bool:

@@ -44,8 +44,8 @@ def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Rete
     start = _next_base(log, deletable, count)
     if start <= log.log_start_offset:
         return Retention(log.log_start_offset, False, f"no segment is past {_limits(deletable, configs)}")
-    which = " and ".join(name for name, n in (("retention.bytes", sized), ("retention.ms", aged)) if n)
-    return Retention(start, True, f"{counted(count, 'segment')} below offset {start} {be(count)} past {which}")
+    limits = " and ".join(name for name, n in (("retention.bytes", sized), ("retention.ms", aged)) if n)
+    return Retention(start, True, f"{counted(count, 'segment')} below offset {start} {be(count)} past {limits}")
 
 
 def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:

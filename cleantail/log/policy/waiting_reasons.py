@@ -18,10 +18,10 @@ from cleantail.log.segments import NO_TIMESTAMP_MS
 
 def pause(quarantine: Quarantine) -> str:
     """Returns until when, and why, a log in quarantine, or one whose round a person rejected, is left alone."""
-    when = until(quarantine.retry_at_ms)
+    until_text = until(quarantine.retry_at_ms)
     if not quarantine.check_failed:
-        return f"paused {when} (cleantail.approval.pause.ms): {quarantine.reason}"
-    return f"quarantined {when} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
+        return f"paused {until_text} (cleantail.approval.pause.ms): {quarantine.reason}"
+    return f"quarantined {until_text} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
 
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
@@ -43,11 +43,11 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
 def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
     """Returns when the active segment ends: by its age, min(segment.ms, max.compaction.lag.ms), or without timestamps
     by its size."""
-    where = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
+    fact = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
     first_ms = log.segments[-1].first_timestamp_ms
     if first_ms == NO_TIMESTAMP_MS:
         limit = f"segment.bytes {size(configs.segment_bytes)}"
-        return f"{where}, which has no timestamps: it ends where more records would make it larger than {limit}"
+        return f"{fact}, which has no timestamps: it ends where more records would make it larger than {limit}"
     name = "segment.ms" if configs.segment_ms <= configs.max_compaction_lag_ms else "max.compaction.lag.ms"
     ends_at_ms = min(first_ms + configs.effective_segment_ms, LONG_MAX)
-    return f"{where}, {until(ends_at_ms)} ({setting(name, configs.effective_segment_ms)})"
+    return f"{fact}, {until(ends_at_ms)} ({setting(name, configs.effective_segment_ms)})"
