@@ -7,7 +7,7 @@
 | compare | a round against the broker's cleaner, Spark's rewrite, DELETE and MERGE, DuckDB, a scan of the keys |
 | first_clean | the same where nothing was ever cleaned, and half of the records are updates |
 | growth | a round over more records and other dirty shares: seconds, bytes, shuffle, spill, memory |
-| startup | `cleantail compact` of a small topic from the process's start, station by station |
+| startup | `cleantail compact` of a small topic from the process's start, step by step |
 | many_topics | DAG parse, `plan` and `status` with 200 topics |
 | reclaim | rewriting files, against a plain copy of the same files |
 | reading | a scan of a compacted topic, against the same records rewritten clean |

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 import benchmarks
-from benchmarks.alone import BenchmarkError, say
+from benchmarks.fresh_process import BenchmarkError, say
 from benchmarks.lake import Lake, spark_jars
 from benchmarks.machine import cores
 from benchmarks.options import Options
@@ -25,28 +25,30 @@ NAMES = ("compare", "first_clean", "growth", "startup", "in_airflow", "many_topi
 RECORDS, REPETITIONS, TOPICS = 10_000_000, 3, 200
 SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"
 PIPE_WIDTH = 170
-OWN = "cleantail-bench"
+FOLDER = "cleantail-bench"
 
 
 def main(argv: list[str]) -> int:
-    given = _parse_args(argv)
+    arguments = _parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     # both are found by CLEANTAIL_HOME, which is the lake's from here on
     os.environ["CLEANTAIL_KAFKA_JARS"] = str(kafka_jars(os.environ))
     os.environ["CLEANTAIL_JARS"] = str(spark_jars())
-    with _directory(given.work) as directory:
+    with _directory(arguments.work) as directory:
         lake = Lake(directory, cores())
-        options = Options(lake, given.records, given.repetitions, given.topics, keep=given.work is not None)
+        options = Options(
+            lake, arguments.records, arguments.repetitions, arguments.topics, keep=arguments.work is not None
+        )
         try:
-            for name in given.names or NAMES:
-                _one(console, name, options, given.results)
+            for name in arguments.names or NAMES:
+                _run_one(console, name, options, arguments.results)
         except (BenchmarkError, BrokerError) as error:
             console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
             return 1
     return 0
 
 
-def _one(console: Console, name: str, options: Options, results: Path) -> None:
+def _run_one(console: Console, name: str, options: Options, results: Path) -> None:
     say(f"benchmark {name}")
     # imported when it is its turn: one that needs a package too many does not stop the others
     run: Callable[[Options], Table] = import_module(f"benchmarks.{name}").run
@@ -69,21 +71,21 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"of many_topics ({TOPICS})")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep data sets here; a temporary directory")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="benchmarks/results")
-    given = parser.parse_args(argv)
-    if wrong := [name for name in given.names if name not in NAMES]:
-        parser.error(f"no benchmark {wrong[0]}; there are {', '.join(NAMES)}")
-    return given
+    arguments = parser.parse_args(argv)
+    if unknown := [name for name in arguments.names if name not in NAMES]:
+        parser.error(f"no benchmark {unknown[0]}; there are {', '.join(NAMES)}")
+    return arguments
 
 
 @contextmanager
 def _directory(work: Path | None) -> Iterator[Path]:
     if work is not None:
-        own = work.absolute() / OWN  # what is in it may be deleted, which holds for nothing beside it
-        own.mkdir(parents=True, exist_ok=True)
-        yield own
+        folder = work.absolute() / FOLDER  # what is in it may be deleted, which holds for nothing beside it
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="cleantail-bench-") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="cleantail-bench-") as temporary:
+        yield Path(temporary)
 
 
 if __name__ == "__main__":

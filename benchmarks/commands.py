@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.alone import BenchmarkError
+from benchmarks.fresh_process import BenchmarkError
 from benchmarks.lake import Lake, spark_jars
 from differential.broker import ROOT
 
@@ -17,14 +17,14 @@ CLEANTAIL = ("-m", "cleantail.cli")
 NOTHING: dict[str, str] = {}
 
 
-def timed(lake: Lake, arguments: Sequence[str], more: Mapping[str, str] = NOTHING) -> float:
-    """Seconds of `python ARGUMENTS` on the lake, from start to end. Raises BenchmarkError when it fails."""
+def timed(lake: Lake, arguments: Sequence[str], extra_environment: Mapping[str, str] = NOTHING) -> float:
+    """Returns the seconds of `python ARGUMENTS` on the lake, from start to end. Raises BenchmarkError when it fails."""
     environment = {
         **os.environ,
         "CLEANTAIL_HOME": str(lake.home),
         "CLEANTAIL_JARS": str(spark_jars()),
         "PYTHONPATH": str(ROOT),
-        **more,
+        **extra_environment,
     }
     began = time.perf_counter()
     done = subprocess.run(
@@ -37,5 +37,5 @@ def timed(lake: Lake, arguments: Sequence[str], more: Mapping[str, str] = NOTHIN
 
 
 def cleantail(lake: Lake, *arguments: str, config: Path | None = None) -> float:
-    """Seconds of `cleantail ARGUMENTS`."""
+    """Returns the seconds of `cleantail ARGUMENTS`."""
     return timed(lake, [*CLEANTAIL, *arguments, "--config", str(config or lake.config)])

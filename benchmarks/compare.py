@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks import our_round as ours
-from benchmarks.alone import alone
-from benchmarks.cleaner import measure_cleaner
+from benchmarks import cleantail_round as steps
+from benchmarks.cleantail_round import measure_round
 from benchmarks.dataset import Shape
-from benchmarks.duck import JOIN, PLANS, measure_duck
+from benchmarks.duckdb_copy import JOIN, PLANS, measure_duckdb
+from benchmarks.fresh_process import in_fresh_process
+from benchmarks.kafka_cleaner import measure_cleaner
 from benchmarks.lake import Lake
 from benchmarks.options import Options
-from benchmarks.our_round import measure_round
 from benchmarks.report import Column, Table, Times, Value, ratio
 from benchmarks.rewrites import DELETE, MERGE, REWRITE, measure_rewrite
 
@@ -41,7 +41,7 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One system on one data set."""
+    """Describes one system on one data set."""
 
     shape: Shape
     system: str
@@ -49,12 +49,12 @@ class Measured:
 
 
 def run(options: Options) -> Table:
-    """Steady state: 20 % dirty."""
+    """Compares all systems on a steady state: 20 % of the records are dirty."""
     return compared("compare", Shape(options.records, 0.2), options)
 
 
 def compared(name: str, shape: Shape, options: Options) -> Table:
-    """All systems on one data set."""
+    """Returns the table of all systems on one data set."""
     rows = tuple(_rows(list(_measured(options, shape))))
     options.forget(shape)
     title = f"One round on {options.records:,} records of 256 B, against other ways to do its work"
@@ -62,35 +62,35 @@ def compared(name: str, shape: Shape, options: Options) -> Table:
 
 
 def _measured(options: Options, shape: Shape) -> Iterator[Measured]:
-    """Cleantail's stations and their sums first, then the others, each in a process of its own."""
+    """Yields Cleantail's steps and their sums first, then the others, each in a process of its own."""
     lake, times = options.lake, options.repetitions
-    seconds = alone(measure_round, lake, shape, times).seconds
-    scan, parts = seconds[ours.SCAN], {name: seconds[name] for name in (ours.ROUND, ours.CHECK, ours.PUBLISH)}
+    seconds = in_fresh_process(measure_round, lake, shape, times).seconds
+    scan, parts = seconds[steps.SCAN], {name: seconds[name] for name in (steps.ROUND, steps.CHECK, steps.PUBLISH)}
     yield Measured(shape, "key scan", scan)
-    for name, found in parts.items():
-        yield Measured(shape, f"Cleantail: {name}", found)
-    yield Measured(shape, "Cleantail: round + publish", parts[ours.ROUND] + parts[ours.PUBLISH])
+    for name, part_times in parts.items():
+        yield Measured(shape, f"Cleantail: {name}", part_times)
+    yield Measured(shape, "Cleantail: round + publish", parts[steps.ROUND] + parts[steps.PUBLISH])
     yield Measured(
-        shape, "Cleantail: round + check + publish", parts[ours.ROUND] + parts[ours.CHECK] + parts[ours.PUBLISH]
+        shape, "Cleantail: round + check + publish", parts[steps.ROUND] + parts[steps.CHECK] + parts[steps.PUBLISH]
     )
     yield from _others(lake, shape, times)
 
 
 def _others(lake: Lake, shape: Shape, times: int) -> Iterator[Measured]:
-    cleaned = alone(measure_cleaner, lake, shape, times)
+    cleaned = in_fresh_process(measure_cleaner, lake, shape, times)
     yield Measured(shape, f"Kafka's cleaner, {lake.cores} threads", cleaned.wall)
-    yield Measured(shape, "Kafka's cleaner, its own seconds, all logs", cleaned.told)
+    yield Measured(shape, "Kafka's cleaner, its own seconds, all logs", cleaned.cleaner)
     plain = replace(lake, plain=True)
     names = {
         REWRITE: "Spark: row_number, INSERT OVERWRITE",
         DELETE: "Iceberg: DELETE WHERE EXISTS",
         MERGE: "Iceberg: MERGE",
     }
-    for how, name in names.items():
-        yield Measured(shape, name, alone(measure_rewrite, plain, shape, times, how))
-    duck = {plan: alone(measure_duck, lake, shape, times, plan) for plan in PLANS}
+    for statement, name in names.items():
+        yield Measured(shape, name, in_fresh_process(measure_rewrite, plain, shape, times, statement))
+    duck = {plan: in_fresh_process(measure_duckdb, lake, shape, times, plan) for plan in PLANS}
     fastest = min(duck, key=lambda plan: duck[plan].warm)
-    other = ", ".join(f"{plan} {found.warm:.2f} s" for plan, found in duck.items() if plan != fastest)
+    other = ", ".join(f"{plan} {plan_times.warm:.2f} s" for plan, plan_times in duck.items() if plan != fastest)
     yield Measured(shape, f"DuckDB: {'join' if fastest == JOIN else 'window'} to Parquet ({other})", duck[fastest])
 
 

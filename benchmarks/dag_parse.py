@@ -13,7 +13,7 @@ from differential.broker import ROOT
 
 
 def main(argv: list[str]) -> int:
-    """The exit code is 1 when there is not one DAG a topic."""
+    """Parses the DAG files. The exit code is 1 where there is not one DAG for each topic."""
     os.environ |= {
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),

@@ -26,6 +26,7 @@ FIRST_TIMESTAMP_MS = 1_700_000_000_000
 NOW_MS = 1_790_000_000_000
 """The clock of every round: long after the records, before the horizons."""
 HORIZON_MS = 1_800_000_000_000
+"""The horizon of every tombstone: after the clock of every round."""
 KEY_DIGITS = 12
 VALUE_BYTES = 256
 TOPIC_CONFIG = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.0001, "cleantail.reclaim.deleted.ratio": 0.05}
@@ -63,7 +64,7 @@ class Shape:
 
     @property
     def keys_per_log(self) -> int:
-        """Also the offset of the first update."""
+        """Returns how many keys a log has, which is also the offset of its first update."""
         return self.per_log - self.updates_per_log
 
     @property
@@ -72,12 +73,12 @@ class Shape:
 
     @property
     def total(self) -> int:
-        """Records as made: whole ones in every log."""
+        """Returns how many records are made: the same whole number in every log."""
         return self.per_log * self.partitions
 
     @property
     def survivors(self) -> int:
-        """What a round has to leave: one record a key."""
+        """Returns how many records a round has to leave: one for each key."""
         return self.keys_per_log * self.partitions
 
     @property
@@ -93,7 +94,7 @@ class Shape:
         return f"{what}, {self.total:,} records in {self.partitions} logs, {self.update_share:.4g} updates{tombstones}"
 
     def key_number(self, offset: int) -> int:
-        """The key of the record at an offset, as `key_expression` has it."""
+        """Returns the key of the record at an offset, as `key_expression` has it."""
         step = CLEAN_STEP if offset < self.keys_per_log else UPDATE_STEP
         return offset * step % self.keys_per_log
 
@@ -104,7 +105,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A data set as it lies in a lake: what every repetition goes back to."""
+    """Describes a data set in a lake: what every repetition goes back to."""
 
     topic: str
     base_snapshot_id: int
@@ -113,27 +114,33 @@ class Built:
 
 
 def build(lake: Lake, shape: Shape) -> Built:
-    """The data set, made where the lake does not have it. To be called in a process of its own: it starts Spark."""
+    """Returns the data set, made where the lake does not have it. It starts Spark, so it is called in a process of its
+    own."""
+    # 1. it is there already
     note = lake.directory / f"{shape.topic}.json"
     if note.exists():
         return Built(**json.loads(note.read_text()))
+    # 2. the clean part, then the updates
     lake.write_topic(shape.topic, TOPIC_CONFIG)
     table = lake.table(shape.topic)
     table.drop()
     table.ensure()
     fill(table, shape, 0, shape.keys_per_log)
-    known = int(table.load().currentSnapshot().sequenceNumber())
+    clean_sequence_number = int(table.load().currentSnapshot().sequenceNumber())
     fill(table, shape, shape.keys_per_log, shape.per_log)
+    # 3. what every repetition goes back to
     base = table.load().currentSnapshot()
     # a tag keeps the files from whatever expires snapshots
     table.load().manageSnapshots().createTag(BASE_TAG, base.snapshotId()).commit()
-    built = Built(shape.topic, int(base.snapshotId()), known, int(base.summary().get("total-files-size")))
+    built = Built(
+        shape.topic, int(base.snapshotId()), clean_sequence_number, int(base.summary().get("total-files-size"))
+    )
     note.write_text(json.dumps(asdict(built)))
     return built
 
 
 def reset(table: TopicTable, shape: Shape, built: Built) -> None:
-    """The table as before any round: its snapshot and its state."""
+    """Makes the table as before any round: its snapshot and its state."""
     table.load().manageSnapshots().setCurrentSnapshot(built.base_snapshot_id).commit()
     table.set_properties(_states(shape, built))
 
@@ -144,14 +151,14 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
     state = PartitionState()
     if not shape.first_clean:
         end = shape.first_dirty_offset
-        horizons, known = (Horizon(end, HORIZON_MS),), built.known_sequence_number
+        horizons, sequence_number = (Horizon(end, HORIZON_MS),), built.known_sequence_number
         # proven by the round that cleaned it: a proof from nothing is for every seventh day
-        state = PartitionState(end, 0, end, horizons, known, proven_ms=NOW_MS)
+        state = PartitionState(end, 0, end, horizons, sequence_number, proven_ms=NOW_MS)
     return {f"{PROPERTY_PARTITION}{p}": state.as_json() for p in range(shape.partitions)}
 
 
 def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
-    """Offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
+    """Appends offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
     from spark_jobs.iceberg.branches import branch_name
     from spark_jobs.iceberg.commits import append_files
 
@@ -183,6 +190,6 @@ def _records(spark: SparkSession, shape: Shape, partition: int, first: int, end:
 
 
 def forget(lake: Lake, shape: Shape) -> None:
-    """The data set's files, and that it was made."""
+    """Deletes the data set's files, and the note that it was made."""
     lake.table(shape.topic).drop()
     (lake.directory / f"{shape.topic}.json").unlink(missing_ok=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from benchmarks import our_round as ours
-from benchmarks.alone import alone
+from benchmarks import cleantail_round as steps
+from benchmarks.cleantail_round import CleantailRound, measure_round
 from benchmarks.dataset import Shape
+from benchmarks.fresh_process import in_fresh_process
 from benchmarks.options import Options
-from benchmarks.our_round import OurRound, measure_round
 from benchmarks.report import Column, Table, Value, ratio
 
 SIZES = (0.1, 0.3, 1.0, 3.0)
-"""Of the records asked for: 1, 3, 10 and 30 million."""
+"""Sizes as shares of the records that the command line asks for: 1, 3, 10 and 30 million by default."""
 SHARE = 0.2
 SHARES = (0.001, 0.01, 0.1, 0.5)
-TRICKLE = 0.001
+SMALLEST_SHARE = 0.001
 
 COLUMNS = (
     Column("records", "count"),
@@ -45,40 +45,41 @@ NOTES = (
 
 
 def shapes(records: int) -> list[Shape]:
-    """Sizes at a fixed share, shares at a fixed size, a trickle into the largest, and tombstones."""
+    """Returns sizes at a fixed share of updates, shares at a fixed size, few updates in the largest log, and
+    tombstones."""
     by_size = [Shape(round(records * size), SHARE) for size in SIZES]
     by_share = [Shape(records, share) for share in SHARES]
-    trickle = Shape(round(records * SIZES[-1]), TRICKLE)
-    return [*by_size, *by_share, trickle, Shape(records, SHARE, tombstone_share=0.05)]
+    largest_with_few_updates = Shape(round(records * SIZES[-1]), SMALLEST_SHARE)
+    return [*by_size, *by_share, largest_with_few_updates, Shape(records, SHARE, tombstone_share=0.05)]
 
 
 def run(options: Options) -> Table:
     rows = []
     for shape in shapes(options.records):
-        rows.append(_row(shape, alone(measure_round, options.lake, shape, options.repetitions)))
+        rows.append(_row(shape, in_fresh_process(measure_round, options.lake, shape, options.repetitions)))
         options.forget(shape)
     return Table(
         "growth", "A round over more records and other dirty shares", COLUMNS, tuple(rows), (*NOTES, options.text)
     )
 
 
-def _row(shape: Shape, found: OurRound) -> tuple[Value, ...]:
-    warm = {name: times.warm for name, times in found.seconds.items()}
+def _row(shape: Shape, measured: CleantailRound) -> tuple[Value, ...]:
+    warm = {name: times.warm for name, times in measured.seconds.items()}
     tombstones = f", {shape.tombstone_share:.0%} tombstones" if shape.tombstone_share else ""
     return (
         shape.total,
         f"{shape.update_share:.4g}{tombstones}",
-        *(warm[name] for name in (ours.SCAN, ours.EVALUATE, ours.ROUND, ours.CHECK, ours.PUBLISH)),
-        ratio(warm[ours.ROUND], warm[ours.SCAN]),
-        ratio(warm[ours.CHECK], warm[ours.SCAN]),
-        found.log_bytes,
-        found.written.data,
-        ratio(found.written.data, found.log_bytes),
-        found.written.metadata,
-        found.round_costs.read,
-        found.check_costs.read,
-        found.round_costs.shuffled,
-        found.check_costs.shuffled,
-        found.round_costs.spilled + found.check_costs.spilled,
-        found.peak_memory_bytes,
+        *(warm[name] for name in (steps.SCAN, steps.EVALUATE, steps.ROUND, steps.CHECK, steps.PUBLISH)),
+        ratio(warm[steps.ROUND], warm[steps.SCAN]),
+        ratio(warm[steps.CHECK], warm[steps.SCAN]),
+        measured.log_bytes,
+        measured.written.data,
+        ratio(measured.written.data, measured.log_bytes),
+        measured.written.metadata,
+        measured.round_costs.read,
+        measured.check_costs.read,
+        measured.round_costs.shuffled,
+        measured.check_costs.shuffled,
+        measured.round_costs.spilled + measured.check_costs.spilled,
+        measured.peak_memory_bytes,
     )

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # comes with Airflow
 
-from benchmarks.alone import BenchmarkError, alone, say
 from benchmarks.dataset import TOPIC_CONFIG, build
+from benchmarks.fresh_process import BenchmarkError, in_fresh_process, say
 from benchmarks.lake import Lake, spark_jars
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, ratio
@@ -43,16 +43,18 @@ NOTES = (
 )
 RUN_WITHIN_S, SETTLED_AFTER_S, IDLE_S = 300, 60, 60
 STATE = ("catalog.db", "warehouse")
-"""What a run changes under CLEANTAIL_HOME, apart from Airflow's own."""
+"""What a run changes under CLEANTAIL_HOME, apart from Airflow's own files."""
 
 
 def run(options: Options) -> Table:
+    # 1. a lake of its own, kept to go back to
     lake = replace(options.lake, directory=options.lake.directory / "in_airflow")
     shutil.rmtree(lake.directory, ignore_errors=True)
     lake.directory.mkdir()
-    alone(build, lake, SMALL)
+    in_fresh_process(build, lake, SMALL)
     _keep(lake.home, lake.directory / "saved")
     _with_schedule(lake)
+    # 2. the runs
     runs = []
     with _airflow(lake) as api:
         api.wait_for_dag(SMALL.topic, lambda: False)
@@ -60,6 +62,7 @@ def run(options: Options) -> Table:
             say(f"DAG run {number} of {options.repetitions}: {SMALL.text}")
             _keep(lake.directory / "saved", lake.home)
             runs.append(_run(api, f"bench-{number}"))
+        # 3. Airflow while nothing is due, with one topic and with many
         idle = [("Airflow idle, 1 topic", _idle_share(lake))]
         for number in range(1, options.topics):
             lake.write_topic(f"idle_{number:04d}", TOPIC_CONFIG)
@@ -67,13 +70,15 @@ def run(options: Options) -> Table:
         api.wait_for_dag(f"idle_{options.topics - 1:04d}", lambda: False)
         time.sleep(SETTLED_AFTER_S)
         idle.append((f"Airflow idle, {options.topics} topics", _idle_share(lake)))
+    # 4. the table
     title = f"A DAG run over {SMALL.total:,} records in {SMALL.partitions} partitions, evaluate to expiry"
     rows = (*_rows(runs), *((name, None, None, f"{share:.1%} of a core", None) for name, share in idle))
     return Table("in_airflow", title, COLUMNS, rows, (*NOTES, options.text))
 
 
 def _keep(source: Path, target: Path) -> None:
-    """The table as it is at `source`, to the same absolute place each time."""
+    """Copies the table at `source` to `target`. Each copy lies at the same absolute path every time: Iceberg's paths
+    are absolute."""
     target.mkdir(exist_ok=True)
     for name in STATE:
         if (target / name).is_dir():
@@ -83,7 +88,7 @@ def _keep(source: Path, target: Path) -> None:
 
 
 def _with_schedule(lake: Lake, name: str = SMALL.topic) -> None:
-    """By hand only: nothing runs but what is measured."""
+    """Makes a topic run by hand only: nothing runs but what is measured."""
     file = lake.config / "topics" / f"{name}.yaml"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"schedule": None}))
 
@@ -100,10 +105,10 @@ def _airflow(lake: Lake) -> Iterator[AirflowApi]:
 
 
 def _command(lake: Lake, *arguments: str) -> None:
-    """bin/cleantail-airflow on the lake, with nothing of the caller's own Airflow."""
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "CLEANTAIL_"))}
-    places = {"HOME": lake.home, "CONFIG": lake.config, "JARS": spark_jars()}
-    environment = own | {f"CLEANTAIL_{name}": str(place) for name, place in places.items()}
+    """Runs bin/cleantail-airflow on the lake, with nothing of the caller's own Airflow."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "CLEANTAIL_"))}
+    folders = {"HOME": lake.home, "CONFIG": lake.config, "JARS": spark_jars()}
+    environment = environment | {f"CLEANTAIL_{name}": str(folder) for name, folder in folders.items()}
     argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), *arguments]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -111,17 +116,17 @@ def _command(lake: Lake, *arguments: str) -> None:
 
 
 def _run(api: AirflowApi, run_id: str) -> dict[str, tuple[float, float]]:
-    """Task -> begin and end, seconds from the run's start; "" is the run."""
+    """Returns task -> (begin, end) in seconds from the run's start; "" is the run."""
     api.trigger(SMALL.topic, run_id)
     end = time.monotonic() + RUN_WITHIN_S
     while time.monotonic() < end:
-        found = api.run(SMALL.topic, run_id)
-        if found["state"] == "success":
+        run = api.run(SMALL.topic, run_id)
+        if run["state"] == "success":
             spans = {_name(task): _span(task) for task in api.tasks(SMALL.topic, run_id) if task["state"] == "success"}
-            begin, last = _span(found)
+            begin, last = _span(run)
             _require_all(spans)
             return {"": (0.0, last - begin)} | {n: (a - begin, b - begin) for n, (a, b) in spans.items()}
-        if found["state"] == "failed":
+        if run["state"] == "failed":
             raise BenchmarkError(f"the run {run_id} failed")
         time.sleep(0.5)
     raise BenchmarkError(f"the run {run_id} did not end within {RUN_WITHIN_S} s")
@@ -155,7 +160,7 @@ def _rows(runs: list[dict[str, tuple[float, float]]]) -> list[tuple[Value, ...]]
 
 
 def _idle_share(lake: Lake) -> float:
-    """Processor seconds of Airflow's processes a second."""
+    """Returns the processor seconds that Airflow's processes take in a second."""
     leader = psutil.Process(json.loads((lake.home / "airflow" / "up.json").read_text())["pid"])
     before, began = _processor_seconds(leader), time.monotonic()
     time.sleep(IDLE_S)
@@ -163,7 +168,7 @@ def _idle_share(lake: Lake) -> float:
 
 
 def _processor_seconds(leader: psutil.Process) -> float:
-    """Of it and all that came of it, children that have ended included."""
+    """Returns the processor seconds of a process and all its descendants, those that have ended included."""
     total = 0.0
     for process in (leader, *leader.children(recursive=True)):
         with suppress(psutil.Error):  # it has ended meanwhile; its parent has its seconds

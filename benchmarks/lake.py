@@ -26,18 +26,22 @@ PLAIN = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "true",
 }
-"""Spark's own defaults where Cleantail has others: what other people's jobs run with."""
+"""Spark's own defaults where Cleantail has others: other people's jobs run with these."""
 
 
 def spark_jars() -> Path:
-    """CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, which is .cleantail beside this package."""
+    """Returns CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, which is .cleantail beside this package."""
     home = Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
     return Path(os.environ.get("CLEANTAIL_JARS") or home / "jars").absolute()
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """`plain`: with Spark's defaults in place of Cleantail's. It goes to other processes as it is, so it is small."""
+    """Describes the benchmarks' own catalog, warehouse and configuration. `plain` takes Spark's defaults in place of
+    Cleantail's.
+
+    It is sent to other processes as it is, so it is small.
+    """
 
     directory: Path
     cores: int
@@ -53,7 +57,7 @@ class Lake:
 
     @property
     def platform(self) -> Platform:
-        """The configuration, with CLEANTAIL_HOME of this process set to the lake's."""
+        """Returns the configuration, with CLEANTAIL_HOME of this process set to the lake's."""
         os.environ["CLEANTAIL_JARS"] = str(spark_jars())
         os.environ["CLEANTAIL_HOME"] = str(self.home)
         conf = PLAIN if self.plain else {}
@@ -63,7 +67,7 @@ class Lake:
         return load_platform(self.config, os.environ)
 
     def session(self) -> SparkSession:
-        """The one session of this process."""
+        """Returns the one session of this process."""
         from spark_jobs.iceberg.session import start_session
 
         return start_session(self.platform, "benchmarks")

@@ -1,4 +1,4 @@
-"""Facts of the machine and versions of what was measured: what a figure means nothing without. No paths, no names."""
+"""Facts of the machine and versions of what was measured: without them a figure means nothing. No paths, no names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KAFKA = re.compile(r"kafka_2\.13-([\w.]+)\.jar")
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Returns how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -35,10 +35,10 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that takes part, and of Cleantail the commit."""
+    """Returns the versions of everything that takes part, and the commit of Cleantail."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "Cleantail": _said(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]),
+        "Cleantail": _output_of(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]),
         "Python": platform.python_version(),
         "Java": _java(),
         "Spark": _package("pyspark"),
@@ -49,14 +49,14 @@ def versions() -> dict[str, str]:
 
 
 def jar_version(directory: Path, name: re.Pattern[str]) -> str:
-    """The version in a jar's file name."""
-    found = (name.search(jar.name) for jar in sorted(directory.glob("*.jar")))
-    return next((match[1] for match in found if match), UNKNOWN)
+    """Returns the version in a jar's file name."""
+    matches = (name.search(jar.name) for jar in sorted(directory.glob("*.jar")))
+    return next((match[1] for match in matches if match), UNKNOWN)
 
 
 def _java() -> str:
-    """The quoted part of `openjdk version "17.0.13" 2024-10-15`, which java says on stderr."""
-    quoted = re.search(r'"([^"]+)"', _said(["java", "-version"]))
+    """Returns the quoted part of `openjdk version "17.0.13" 2024-10-15`, which java says on stderr."""
+    quoted = re.search(r'"([^"]+)"', _output_of(["java", "-version"]))
     return quoted[1] if quoted else UNKNOWN
 
 
@@ -67,7 +67,7 @@ def _package(name: str) -> str:
         return "not installed"
 
 
-def _said(command: list[str]) -> str:
+def _output_of(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.alone import alone, say
 from benchmarks.commands import cleantail, timed
 from benchmarks.dataset import NOW_MS, TOPIC_CONFIG, Shape, fill
+from benchmarks.fresh_process import in_fresh_process, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, ratio
@@ -26,14 +26,17 @@ NOTES = (
 
 
 def run(options: Options) -> Table:
+    # 1. the topics, and a configuration of one of them
     lake = replace(options.lake, directory=options.lake.directory / f"many_{options.topics}")
     names = [f"topic_{number:04d}" for number in range(options.topics)]
-    alone(make_topics, lake, names)
-    one = _config_of_one(lake, names[-1])
+    in_fresh_process(make_topics, lake, names)
+    config_of_one = _config_of_one(lake, names[-1])
+    # 2. each work with all and with one
     rows = []
     for name, work in _works(lake, names[-1]):
         say(f"{name}, {options.topics} topics and one")
-        rows.append(_row(name, options, work, one))
+        rows.append(_row(name, options, work, config_of_one))
+    # 3. the table
     many = f"{options.topics} topics, s"
     columns = (
         Column("work", "text"),
@@ -48,7 +51,7 @@ def run(options: Options) -> Table:
 
 
 def make_topics(lake: Lake, names: list[str]) -> None:
-    """A table each, with a few records in every partition; what is there already stays."""
+    """Makes a table for each topic, with a few records in every partition; what is there already stays."""
     for number, name in enumerate(names):
         lake.write_topic(name, TOPIC_CONFIG)
         table = lake.table(name)
@@ -59,7 +62,7 @@ def make_topics(lake: Lake, names: list[str]) -> None:
 
 
 def _config_of_one(lake: Lake, name: str) -> Path:
-    """A configuration with one topic of the same lake."""
+    """Returns a configuration with one topic of the same lake."""
     config = lake.directory / "config-of-one"
     (config / "topics").mkdir(parents=True, exist_ok=True)
     shutil.copy(lake.config / "defaults.yaml", config)
@@ -68,7 +71,7 @@ def _config_of_one(lake: Lake, name: str) -> Path:
 
 
 def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]]]:
-    """Its name, and what gives its seconds for a configuration."""
+    """Yields the name of each work, and a function that returns its seconds for a configuration."""
     clock = ("--now", str(NOW_MS))
     yield "cleantail check-config", lambda config: cleantail(lake, "check-config", config=config)
     yield "cleantail plan TOPIC", lambda config: cleantail(lake, "plan", name, *clock, config=config)
@@ -82,26 +85,34 @@ def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]
 
 
 def _parse(lake: Lake, config: Path) -> tuple[float, float]:
-    """Seconds of the process, and of the parse in it."""
+    """Returns the seconds of the process, and of the parse in it."""
     result, home = lake.directory / "parse.json", lake.directory / "airflow"
     home.mkdir(exist_ok=True)
-    more = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
-    seconds = timed(lake, ["-m", "benchmarks.dag_parse", str(result)], more)
+    environment = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
+    seconds = timed(lake, ["-m", "benchmarks.dag_parse", str(result)], environment)
     return seconds, json.loads(result.read_text())["seconds"]
 
 
 def _pages(lake: Lake, config: Path) -> dict[str, float]:
-    """Seconds of the pages in a fresh process."""
+    """Returns the seconds of the pages in a fresh process."""
     result = lake.directory / "pages.json"
     timed(lake, ["-m", "benchmarks.page_load", str(result)], {"CLEANTAIL_CONFIG": str(config)})
-    found: dict[str, float] = json.loads(result.read_text())
-    return found
+    seconds: dict[str, float] = json.loads(result.read_text())
+    return seconds
 
 
-def _row(name: str, options: Options, work: Callable[[Path], float], one: Path) -> tuple[Value, ...]:
-    """In turn, so that a busy moment of the machine meets both."""
+def _row(name: str, options: Options, work: Callable[[Path], float], config_of_one: Path) -> tuple[Value, ...]:
+    """Returns the row of one work. Both configurations are measured in turn, so that a busy moment of the machine meets
+    both."""
     many = options.lake.directory / f"many_{options.topics}" / "config"
-    pairs = [(work(one), work(many)) for _ in range(options.repetitions + 1)]
-    few, all_of_them = Times.of(a for a, _ in pairs), Times.of(b for _, b in pairs)
-    more = (all_of_them.warm - few.warm) / max(options.topics - 1, 1)
-    return name, few.warm, all_of_them.warm, all_of_them.spread, ratio(all_of_them.warm, few.warm), more
+    pairs = [(work(config_of_one), work(many)) for _ in range(options.repetitions + 1)]
+    one_topic, all_of_them = Times.of(a for a, _ in pairs), Times.of(b for _, b in pairs)
+    seconds_a_topic = (all_of_them.warm - one_topic.warm) / max(options.topics - 1, 1)
+    return (
+        name,
+        one_topic.warm,
+        all_of_them.warm,
+        all_of_them.spread,
+        ratio(all_of_them.warm, one_topic.warm),
+        seconds_a_topic,
+    )

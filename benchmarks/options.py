@@ -1,17 +1,18 @@
-"""What a run of the benchmarks was asked for."""
+"""What the command line asks of a run of the benchmarks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.alone import alone
 from benchmarks.dataset import Shape, forget
+from benchmarks.fresh_process import in_fresh_process
 from benchmarks.lake import Lake
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`keep`: data sets stay in the lake's directory for the next run. `topics` is for many_topics only."""
+    """Describes what is measured. With `keep` the data sets stay in the lake's directory for the next run. `topics` is
+    for many_topics only."""
 
     lake: Lake
     records: int
@@ -20,9 +21,9 @@ class Options:
     keep: bool
 
     def forget(self, shape: Shape) -> None:
-        """Gives the space back, where nobody asked to keep it."""
+        """Deletes the data set, unless it is to be kept."""
         if not self.keep:
-            alone(forget, self.lake, shape)
+            in_fresh_process(forget, self.lake, shape)
 
     @property
     def text(self) -> str:

@@ -17,7 +17,8 @@ from differential.broker import ROOT
 
 
 def main(argv: list[str]) -> int:
-    """The exit code is 1 when a topic is missing on the page."""
+    """Loads the pages. The exit code is 1 where a topic is missing on the page of all topics."""
+    # 1. the plugin's pages, without a server
     sys.path.insert(0, str(ROOT / "plugins"))
     app = import_module("cleantail_airflow.page.page_app")
     content = app.Content(Path(os.environ["CLEANTAIL_CONFIG"]), os.environ)
@@ -33,6 +34,7 @@ def main(argv: list[str]) -> int:
         shown = content.one_topic(names[-1], int(time.time() * 1000))
         return page("topic.html", shown | {"released": None, "may_edit": True})
 
+    # 2. the first load, and loads until all metadata is there
     seconds = {}
     began = time.perf_counter()
     text = all_topics()
@@ -40,11 +42,13 @@ def main(argv: list[str]) -> int:
     while 'id="reading"' in text:
         text = all_topics()
     seconds["complete"] = time.perf_counter() - began
+    # 3. loads after that
     for name, work in {"all topics": all_topics, "one topic": one_topic}.items():
         work()
         began = time.perf_counter()
         work()
         seconds[name] = time.perf_counter() - began
+    # 4. the result
     Path(argv[0]).write_text(json.dumps(seconds))
     return 0 if all(f"/topics/{name}" in text for name in names) else 1
 

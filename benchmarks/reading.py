@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.alone import Stopwatch, alone, require_records, say
+from benchmarks.cleantail_round import compact_once, live_records
 from benchmarks.dataset import Shape, build, reset
+from benchmarks.fresh_process import Stopwatch, in_fresh_process, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
-from benchmarks.our_round import compact_once, live_records
 from benchmarks.report import Column, Table, Times, Value, ratio
 
 if TYPE_CHECKING:
@@ -28,16 +28,18 @@ COLUMNS = (
     Column("to rewritten", "ratio"),
 )
 HIDDEN = (0.05, 0.1, 0.2)
-"""A reclaim rewrites what is above cleantail.reclaim.deleted.ratio, which is 0.3 unless somebody sets it."""
-Found = dict[tuple[str, str], Times]
+"""Shares of hidden records. A reclaim rewrites what is above cleantail.reclaim.deleted.ratio, which is 0.3 by
+default."""
+ScanTimes = dict[tuple[str, str], Times]
 
 
 def run(options: Options) -> Table:
-    """After steady rounds that hide a part of the records, and after a first clean, which leaves half of them."""
+    """Measures after steady rounds that hide a part of the records, and after a first clean, which leaves half of
+    them."""
     rows: list[tuple[Value, ...]] = []
     steady = [Shape(options.records, share) for share in HIDDEN]
     for shape in (*steady, Shape(options.records, 0.5, first_clean=True)):
-        rows += _rows(shape, alone(measure_reading, options.lake, shape, options.repetitions))
+        rows += _rows(shape, in_fresh_process(measure_reading, options.lake, shape, options.repetitions))
         options.forget(shape)
     notes = (
         "The three states are snapshots of one table, read in turn in one process.",
@@ -46,16 +48,18 @@ def run(options: Options) -> Table:
     return Table("reading", "Reading a compacted topic", COLUMNS, tuple(rows), (*notes, options.text))
 
 
-def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> Found:
-    """Seconds by reader and state, once cold and `repetitions` times warm."""
+def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> ScanTimes:
+    """Returns the seconds by reader and state, once cold and `repetitions` times warm."""
     from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
+    # 1. three states of one table
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()
     compact_once(lake, table, shape, built)
     states = {DIRTY: built.base_snapshot_id, VECTORS: _head(table)}
     reclaim_topic(table, lake.platform, int(time.time() * 1000))
     require_records(live_records(lake, shape.topic), shape.survivors, "reclaim")
     states[CLEAN] = _head(table)
+    # 2. each reader reads each of them
     for number in range(repetitions + 1):
         say(f"reading, {number} of {repetitions}: {shape.text}")
         for state, snapshot_id in states.items():
@@ -63,8 +67,8 @@ def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> Found:
             with watch(f"{READERS[0]}/{state}"):
                 table.at_snapshot(snapshot_id).write.format("noop").mode("overwrite").save()
             with watch(f"{READERS[1]}/{state}"):
-                found = _read_with_pyiceberg(lake, shape, snapshot_id)
-            require_records(found, expected, f"reading {state}")
+                count = _read_with_pyiceberg(lake, shape, snapshot_id)
+            require_records(count, expected, f"reading {state}")
     reset(table, shape, built)
     return {(r, s): Times.of(watch.seconds[f"{r}/{s}"]) for r in READERS for s in states}
 
@@ -84,12 +88,12 @@ def _head(table: TopicTable) -> int:
     return int(table.load().currentSnapshot().snapshotId())
 
 
-def _rows(shape: Shape, found: Found) -> list[tuple[Value, ...]]:
+def _rows(shape: Shape, scan_times: ScanTimes) -> list[tuple[Value, ...]]:
     rows: list[tuple[Value, ...]] = []
     share = f"{shape.update_share:.0%}"
     kind = f"first clean, {share} updates" if shape.first_clean else f"steady, {share} dirty"
-    for (reader, state), times in found.items():
-        base = found[reader, CLEAN].warm
+    for (reader, state), times in scan_times.items():
+        base = scan_times[reader, CLEAN].warm
         read = shape.total if state == DIRTY else shape.survivors
         rows.append((kind, reader, state, read, times.cold, times.warm, times.spread, ratio(times.warm, base)))
     return rows

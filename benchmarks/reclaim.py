@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.alone import Stopwatch, alone, require_records, say
+from benchmarks.cleantail_round import compact_once, live_records
 from benchmarks.dataset import Shape, build, reset
-from benchmarks.duck import data_files
+from benchmarks.duckdb_copy import data_files
+from benchmarks.fresh_process import Stopwatch, in_fresh_process, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
-from benchmarks.our_round import compact_once, live_records
 from benchmarks.report import Column, Table, Times, Value, ratio
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Rewriting:
 def run(options: Options) -> Table:
     rows: list[tuple[Value, ...]] = []
     for shape in (Shape(options.records, 0.2), Shape(options.records, 0.5, first_clean=True)):
-        rows += _rows(shape, alone(measure_reclaim, options.lake, shape, options.repetitions))
+        rows += _rows(shape, in_fresh_process(measure_reclaim, options.lake, shape, options.repetitions))
         options.forget(shape)
     return Table(
         "reclaim", "Rewriting files without their deleted records", COLUMNS, tuple(rows), (*NOTES, options.text)
@@ -53,13 +53,15 @@ def run(options: Options) -> Table:
 
 
 def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
-    """Both copies and reclaim, once cold and `repetitions` times warm."""
+    """Measures both copies and reclaim, once cold and `repetitions` times warm."""
     from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
+    # 1. a compacted table
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()
     compact_once(lake, table, shape, built)
     compacted, states = _head(table), _states(table)
     files = data_files(lake, shape)
+    # 2. both copies and reclaim, and the table put back
     for number in range(repetitions + 1):
         say(f"reclaim, {number} of {repetitions}: {shape.text}")
         _copies(lake, table, files, watch)
@@ -74,7 +76,7 @@ def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
 
 
 def _copies(lake: Lake, table: TopicTable, files: list[str], watch: Stopwatch) -> None:
-    """Both to a directory that is gone afterwards."""
+    """Makes both copies, in a directory that is deleted afterwards."""
     out = lake.directory / "copy"
     frames = {COPY_FILES: table.spark.read.parquet(*files), COPY_LIVE: table.spark.table(table.name)}
     for name, frame in frames.items():
@@ -93,10 +95,10 @@ def _head(table: TopicTable) -> int:
     return int(table.load().currentSnapshot().snapshotId())
 
 
-def _rows(shape: Shape, found: Rewriting) -> list[tuple[Value, ...]]:
+def _rows(shape: Shape, rewriting: Rewriting) -> list[tuple[Value, ...]]:
     kind = "after a first clean, half left" if shape.first_clean else "after a steady round, 80 % left"
-    base = found.seconds[COPY_FILES].warm
+    base = rewriting.seconds[COPY_FILES].warm
     return [
-        (kind, name, t.cold, t.warm, t.spread, found.bytes / t.warm, ratio(t.warm, base))
-        for name, t in found.seconds.items()
+        (kind, name, t.cold, t.warm, t.spread, rewriting.bytes / t.warm, ratio(t.warm, base))
+        for name, t in rewriting.seconds.items()
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table as Shown
+from rich.table import Table as RichTable
 
 from benchmarks.machine import machine, versions
 
@@ -22,7 +22,8 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`kind` says how a value is written: text, count, seconds, ratio, percent (of 1), bytes or rate (bytes/s)."""
+    """Describes a column. `kind` says how a value is written: text, count, seconds, ratio, percent (of 1), bytes or
+    rate (bytes/s)."""
 
     name: str
     kind: str = "seconds"
@@ -30,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What one benchmark found. Every row has one value a column; None is shown as a dash."""
+    """Describes the result of one benchmark. Every row has one value for each column; None is shown as a dash."""
 
     name: str
     title: str
@@ -46,7 +47,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of the same work, repetition by repetition, in one process. The first one is cold: JIT, class loading."""
+    """Describes the seconds of the same work, repetition by repetition, in one process. The first one is cold: JIT,
+    class loading."""
 
     seconds: tuple[float, ...]
 
@@ -60,34 +62,34 @@ class Times:
 
     @property
     def warm(self) -> float:
-        """The median of the repetitions after the first; of a single one, that one."""
+        """Returns the median of the repetitions after the first; of a single one, that one."""
         return median(self.seconds[1:] or self.seconds)
 
     @property
     def spread(self) -> str:
-        """Fastest to slowest of the warm ones."""
+        """Returns the fastest and the slowest of the warm repetitions."""
         warm = self.seconds[1:] or self.seconds
         return f"{min(warm):.2f} to {max(warm):.2f}"
 
     def __add__(self, other: Times) -> Times:
-        """Repetition by repetition: the sum's median is of sums."""
+        """Adds repetition by repetition, so that the median of a sum is one of sums."""
         return Times(tuple(a + b for a, b in zip(self.seconds, other.seconds, strict=True)))
 
 
 def median(values: Sequence[float]) -> float:
-    """Raises ValueError where nothing was measured."""
+    """Returns the median. Raises ValueError where nothing was measured."""
     if not values:
         raise ValueError("no repetition was measured")
     return float(statistics.median(values))
 
 
 def ratio(value: float, base: float) -> float | None:
-    """How many times `base`; None where there is nothing to divide by."""
+    """Returns how many times `base` a value is; None where there is nothing to divide by."""
     return value / base if base else None
 
 
 def shown(value: Value, kind: str) -> str:
-    """A value as a reader wants it."""
+    """Returns a value as its kind is written."""
     if value is None:
         return NOTHING
     if isinstance(value, str):
@@ -107,23 +109,23 @@ def _size(size: float) -> str:
 
 
 def print_table(console: Console, table: Table) -> None:
-    made = Shown(title=table.title)
+    printed = RichTable(title=table.title)
     for column in table.columns:
-        made.add_column(column.name, justify="left" if column.kind == "text" else "right", overflow="fold")
+        printed.add_column(column.name, justify="left" if column.kind == "text" else "right", overflow="fold")
     for row in table.texts():
-        made.add_row(*row)
-    console.print(made)
+        printed.add_row(*row)
+    console.print(printed)
     for note in table.notes:
         console.print(f"- {note}", markup=False, soft_wrap=True)
 
 
-def markdown(table: Table, surroundings: Mapping[str, str]) -> str:
-    """The table with its notes and where it was measured."""
+def markdown(table: Table, environment: Mapping[str, str]) -> str:
+    """Returns the table with its notes and where it was measured."""
     names = [column.name for column in table.columns]
     rule = ["---" if column.kind == "text" else "---:" for column in table.columns]
     lines = [f"# {table.title}", "", *(_line(row) for row in (names, rule, *table.texts())), ""]
     lines += [f"- {note}" for note in table.notes]
-    lines += ["", "Measured on:", "", *(f"- {name}: {text}" for name, text in surroundings.items())]
+    lines += ["", "Measured on:", "", *(f"- {name}: {text}" for name, text in environment.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -131,8 +133,8 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def as_json(table: Table, surroundings: Mapping[str, str]) -> dict[str, Any]:
-    """The same for machines: values as measured, by column name."""
+def as_json(table: Table, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the table for machines: values as measured, by column name."""
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     kinds = {column.name: column.kind for column in table.columns}
@@ -142,15 +144,15 @@ def as_json(table: Table, surroundings: Mapping[str, str]) -> dict[str, Any]:
         "kinds": kinds,
         "rows": rows,
         "notes": list(table.notes),
-        "measured_on": dict(surroundings),
+        "measured_on": dict(environment),
     }
 
 
 def write_results(table: Table, directory: Path = RESULTS) -> list[Path]:
-    """`NAME.md` and `NAME.json`; what was there is replaced."""
-    surroundings = machine() | versions()
+    """Writes `NAME.md` and `NAME.json`, in place of older ones. Returns both files."""
+    environment = machine() | versions()
     directory.mkdir(parents=True, exist_ok=True)
     page, data = directory / f"{table.name}.md", directory / f"{table.name}.json"
-    page.write_text(markdown(table, surroundings))
-    data.write_text(json.dumps(as_json(table, surroundings), indent=1) + "\n")
+    page.write_text(markdown(table, environment))
+    data.write_text(json.dumps(as_json(table, environment), indent=1) + "\n")
     return [page, data]

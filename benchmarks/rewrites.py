@@ -1,7 +1,7 @@
 """What Spark alone can do: rewrite the table by a window, or delete and merge by Iceberg's own statements.
 
-With Spark's default settings and twice Cleantail's memory. None of them checks anything, keeps a checkpoint or knows
-a horizon; all leave the same records.
+It has Spark's default settings and twice Cleantail's memory. None of the three checks anything, keeps a checkpoint or
+knows a horizon; all leave the same records.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from benchmarks.alone import Stopwatch, require_records, say
 from benchmarks.dataset import Shape, build
+from benchmarks.fresh_process import Stopwatch, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
 
@@ -25,19 +25,24 @@ WINDOW = "row_number() OVER (PARTITION BY `partition`, `key` ORDER BY `offset` D
 DELETE, MERGE, REWRITE = "delete", "merge", "rewrite"
 
 
-def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, how: str) -> Times:
-    """Seconds of one of the three, once cold and `repetitions` times warm."""
+def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, statement: str) -> Times:
+    """Returns the seconds of one of the three, once cold and `repetitions` times warm."""
     build(lake, shape)
-    table, watch, work = lake.table(shape.topic), Stopwatch(), {REWRITE: _rewrite, DELETE: _delete, MERGE: _merge}[how]
+    table, watch, work = (
+        lake.table(shape.topic),
+        Stopwatch(),
+        {REWRITE: _rewrite, DELETE: _delete, MERGE: _merge}[statement],
+    )
     for number in range(repetitions + 1):
-        say(f"Spark's {how}, {number} of {repetitions}: {shape.text}")
+        say(f"Spark's {statement}, {number} of {repetitions}: {shape.text}")
         left = work(lake, table, watch)
-        require_records(left, shape.survivors, f"Spark's {how}")
-    return Times.of(watch.seconds[how])
+        require_records(left, shape.survivors, f"Spark's {statement}")
+    return Times.of(watch.seconds[statement])
 
 
 def _rewrite(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
-    """The usual nightly job: the last record of each key by a window, into a table of the same layout."""
+    """Does the usual nightly job: the last record of each key by a window, into a table of the same layout. Returns the
+    records left."""
     lake.write_topic(TARGET, {})
     target = lake.table(TARGET)
     target.drop()
@@ -51,22 +56,23 @@ def _rewrite(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
 
 
 def _delete(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
-    """Deletion vectors, as Cleantail's, by the plan that Spark chooses."""
+    """Writes deletion vectors, as Cleantail does, by the plan that Spark chooses. Returns the records left."""
     later = f"SELECT 1 FROM {table.name} u WHERE u.`partition` = t.`partition` AND u.`key` = t.`key`"
     statement = "DELETE FROM {at} AS t WHERE EXISTS (" + later + " AND u.`offset` > t.`offset`)"
     return _on_branch(table, watch, DELETE, statement.format)
 
 
 def _merge(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
-    """The winners as the source, so that a record meets at most one."""
+    """Merges with the winners as the source, so that a record meets at most one. Returns the records left."""
     keys = f"SELECT `partition`, `key`, max(`offset`) AS last FROM {table.name} GROUP BY `partition`, `key`"
-    same = "m.`partition` = t.`partition` AND m.`key` = t.`key` AND m.last > t.`offset`"
-    statement = "MERGE INTO {at} AS t USING (" + keys + ") AS m ON " + same + " WHEN MATCHED THEN DELETE"
+    superseded = "m.`partition` = t.`partition` AND m.`key` = t.`key` AND m.last > t.`offset`"
+    statement = "MERGE INTO {at} AS t USING (" + keys + ") AS m ON " + superseded + " WHEN MATCHED THEN DELETE"
     return _on_branch(table, watch, MERGE, statement.format)
 
 
 def _on_branch(table: TopicTable, watch: Stopwatch, name: str, statement: Callable[..., str]) -> int:
-    """The statement on a branch at the table's head, which is dropped when its records are counted."""
+    """Runs the statement on a branch at the table's head, drops the branch, and returns the records that were left on
+    it."""
     table.create_branch(BRANCH, int(table.load().currentSnapshot().snapshotId()))
     with watch(name):
         table.spark.sql(statement(at=f"{table.name}.branch_{BRANCH}"))

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from spark_jobs.iceberg.tables import TopicTable
 
 LIVE_UPDATE_S = 0.2
-"""Spark's store of stages is behind by at most `spark.ui.liveUpdate.period`, 100 ms."""
+"""Seconds after which Spark's store of stages is up to date: it is behind by at most `spark.ui.liveUpdate.period`, 100
+ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Bytes over all stages and, read, by this process. `spilled` is what went to disk because memory was short."""
+    """Describes bytes over all stages, and those that this process read. `spilled` went to disk because memory was
+    short."""
 
     read: int = 0
     shuffled: int = 0
@@ -33,7 +35,7 @@ class Costs:
 
 
 class Meter:
-    """Costs from one call of `start` to the next."""
+    """Measures costs from one call of `start` to the next."""
 
     def __init__(self, spark: SparkSession) -> None:
         # py4j's own view of the JVM has no types
@@ -41,13 +43,13 @@ class Meter:
         self._before = self._total()
 
     def start(self) -> Costs:
-        """The costs since the last call."""
+        """Returns the costs since the last call."""
         now = self._total()
         costs, self._before = now - self._before, now
         return costs
 
     def peak_memory_bytes(self) -> int:
-        """VmHWM of the JVM and of this process, of everything that they did, added up."""
+        """Returns VmHWM of the JVM and of this process, over everything that they did, added up."""
         jvm = self._spark._jvm.java.lang.ProcessHandle.current().pid()
         return sum(1024 * _number(f"/proc/{pid}/status", "VmHWM") for pid in (jvm, "self"))
 
@@ -62,15 +64,15 @@ class Meter:
         )
 
     def _stages(self, context: Any) -> list[Any]:
-        """Without details, summaries and quantiles."""
+        """Returns Spark's stages without details, summaries and quantiles."""
         none = context._gateway.new_array(context._jvm.double, 0)
-        found = context._jsc.sc().statusStore().stageList(None, False, False, none, context._jvm.java.util.ArrayList())
-        return [found.apply(i) for i in range(found.size())]
+        stages = context._jsc.sc().statusStore().stageList(None, False, False, none, context._jvm.java.util.ArrayList())
+        return [stages.apply(i) for i in range(stages.size())]
 
 
 @dataclass(frozen=True, slots=True)
 class NewFiles:
-    """Bytes of files under a table's directory: data and deletion vectors, and Iceberg's metadata."""
+    """Describes bytes of files under a table's directory: data and deletion vectors, and Iceberg's metadata."""
 
     data: int
     metadata: int
@@ -81,15 +83,15 @@ class NewFiles:
         return cls(_bytes_under(root / "data"), _bytes_under(root / "metadata"))
 
     def now(self, table: TopicTable) -> NewFiles:
-        """What has come since."""
+        """Returns the bytes that have come since."""
         after = NewFiles.before(table)
         return NewFiles(after.data - self.data, after.metadata - self.metadata)
 
 
 def _number(file: str, name: str) -> int:
-    """What a line `name: number` of a file under /proc says; 0 where there is none."""
-    found = re.search(rf"^{name}:\s+(\d+)", Path(file).read_text(), re.MULTILINE)
-    return int(found[1]) if found else 0
+    """Returns the number in a line `name: number` of a file under /proc; 0 where there is none."""
+    match = re.search(rf"^{name}:\s+(\d+)", Path(file).read_text(), re.MULTILINE)
+    return int(match[1]) if match else 0
 
 
 def _bytes_under(directory: Path) -> int:

@@ -1,4 +1,4 @@
-"""A whole `cleantail compact` of a small topic, from the process's start, station by station."""
+"""A whole `cleantail compact` of a small topic, from the process's start, step by step."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from benchmarks.alone import alone, say
 from benchmarks.commands import cleantail, timed
 from benchmarks.dataset import NOW_MS, Shape, build
+from benchmarks.fresh_process import in_fresh_process, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, median, ratio
 
 SMALL = Shape(10_000, 0.2, first_clean=True, partitions=3)
 COLUMNS = (
-    Column("station", "text"),
+    Column("step", "text"),
     Column("begins, s"),
     Column("takes, s"),
     Column("fastest to slowest", "text"),
@@ -25,7 +25,7 @@ COLUMNS = (
 )
 NOTES = (
     "All of it includes imports, the JVM, evaluate, compact, check, publish, expire, and the end of the JVM.",
-    "Stations may be within one another (launch_gateway, the JVM's start, is within start_session) or run at the "
+    "Steps may be within one another (launch_gateway, the JVM's start, is within start_session) or run at the "
     "same time (great_expectations is imported by a thread). They are of runs that watch themselves; the whole "
     "is of runs that do not.",
 )
@@ -33,11 +33,13 @@ Spans = dict[str, list[float]]
 
 
 def run(options: Options) -> Table:
+    # 1. a lake of its own
     lake = replace(options.lake, directory=options.lake.directory / "startup")
     shutil.rmtree(lake.directory, ignore_errors=True)  # a run that was killed has left it compacted
     lake.directory.mkdir()
-    alone(build, lake, SMALL)
+    in_fresh_process(build, lake, SMALL)
     again = _saved(lake)
+    # 2. each command on the same lake
     whole, watched, plan = [], [], []
     for number in range(options.repetitions + 1):
         say(f"cleantail compact, {number} of {options.repetitions}: {SMALL.text}")
@@ -46,6 +48,7 @@ def run(options: Options) -> Table:
         whole.append(cleantail(lake, *_command()))
         again()
         watched.append(_watched(lake))
+    # 3. the table
     title = f"`cleantail compact` of {SMALL.total:,} records in {SMALL.partitions} partitions"
     rows = _rows(Times.of(whole), Times.of(plan), watched[1:])
     return Table("startup", title, COLUMNS, tuple(rows), (*NOTES, options.text))
@@ -56,7 +59,7 @@ def _command() -> list[str]:
 
 
 def _saved(lake: Lake) -> Callable[[], None]:
-    """Makes the lake as it is now, whenever it is called: Iceberg's paths are absolute, so it is at the same place."""
+    """Returns a function that makes the lake as it is now, at the same path: Iceberg's paths are absolute."""
     saved = lake.directory / "saved"
     shutil.copytree(lake.home, saved)
 
@@ -68,15 +71,15 @@ def _saved(lake: Lake) -> Callable[[], None]:
 
 
 def _watched(lake: Lake) -> Spans:
-    result = lake.directory / "stations.json"
+    result = lake.directory / "steps.json"
     arguments = [str(result), repr(time.time()), *_command(), "--config", str(lake.config)]
-    seconds = timed(lake, ["-m", "benchmarks.watched", *arguments])
+    seconds = timed(lake, ["-m", "benchmarks.watched_command", *arguments])
     spans: Spans = json.loads(result.read_text())
     return spans | {"the end of the process": [spans.pop("all of main")[1], seconds]}
 
 
 def _rows(whole: Times, plan: Times, watched: list[Spans]) -> list[tuple[Value, ...]]:
-    """Stations in the order in which they begin; a station that a run did not have is left out of its median."""
+    """Returns the steps in the order in which they begin; a run without a step is left out of that step's median."""
     rows: list[tuple[Value, ...]] = []
     for name in dict.fromkeys(name for spans in watched for name in spans):
         spans = [each[name] for each in watched if name in each]

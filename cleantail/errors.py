@@ -1,7 +1,7 @@
 """All errors that Cleantail raises on purpose; anything else that escapes is a defect.
 
-`exit_code` is what a job or the command line exits with: 2 for input, configuration or table, 3 for a conflict, 4 for
-what failed outside (disk, network, Java) and may be tried again, 5 for what a person has to decide.
+A job and the command line exit with an error's `exit_code`: 2 for input, configuration or table, 3 for a conflict, 4
+for what failed outside (disk, network, Java) and may be tried again, 5 for what a person has to decide.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _VALUE_CHARS = 80
 
 
 class CleantailError(Exception):
-    """Base of all errors with a message for a person: no traceback is needed to act on one."""
+    """Is the base of all errors with a message for a person: no traceback is needed to act on one."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong in one file, in words.
+    """Describes one thing that is wrong in one file.
 
-    key     dotted place in the file, "" when the whole file is meant
+    key     dotted path of the key in the file, "" where the whole file is meant
     fact    what is wrong with it, e.g. "1.5 is not allowed"
     value   the offending value; None for a missing or secret key
     allowed what would be right
@@ -45,7 +45,7 @@ class Problem:
 
 
 def kind_of(value: object) -> str:
-    """What a value is and how long, and nothing of what it says."""
+    """Returns of what kind a value is and how long, and nothing of what it says."""
     sizes = {str: "character", dict: "key", list: "entry"}
     names = {str: "a text", dict: "a mapping", list: "a list"}
     for kind, unit in sizes.items():
@@ -56,12 +56,13 @@ def kind_of(value: object) -> str:
 
 
 def not_allowed(value: object) -> str:
-    """The fact for a wrong value: short, on one line and printable, whatever the file holds."""
+    """Returns the fact for a wrong value: short, on one line and printable, whatever the file holds."""
     return f"{shown(value)} is not allowed"
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a message; nothing of what a mapping holds: it may be a secret under any name."""
+    """Returns a value as it may stand in a message, and nothing of what a mapping holds: it may be a secret under any
+    name."""
     if isinstance(value, dict) or (isinstance(value, list | tuple) and any(isinstance(v, dict | list) for v in value)):
         return kind_of(value)
     text = json.dumps(value, default=str)
@@ -69,9 +70,9 @@ def shown(value: object) -> str:
 
 
 class ConfigError(CleantailError):
-    """A configuration file that cannot be used, with everything that is wrong in it.
+    """Is raised for a configuration file that cannot be used, with everything that is wrong in it.
 
-    `key`, `value`, `allowed` and `nearest` are those of the first problem; `str()` has one line for each.
+    `key`, `value`, `allowed` and `nearest` are those of the first problem; `str()` has one line for each problem.
     """
 
     def __init__(self, file: Path | str, problems: Sequence[Problem]) -> None:
@@ -96,8 +97,8 @@ class ConfigError(CleantailError):
         return self.problems[0].nearest
 
     @property
-    def places(self) -> list[str]:
-        """File, line and key of each problem, without what is in them: for those who may not see the file."""
+    def locations(self) -> list[str]:
+        """Returns file, line and key of each problem, without the values: for those who may not see the file."""
         return [self._line(problem, problem.key or "the whole file") for problem in self.problems]
 
     def _line(self, problem: Problem, text: object) -> str:
@@ -108,7 +109,7 @@ class ConfigError(CleantailError):
 
 
 class BadLineError(CleantailError):
-    """A line of an input file that is not a record; nothing of the run was appended.
+    """Is raised for a line of an input file that is not a record; nothing of the run was appended.
 
     `line_number` counts from 1.
     """
@@ -124,22 +125,24 @@ class BadLineError(CleantailError):
 
 
 class ContradictionError(CleantailError):
-    """Two different records at one (partition, offset), of which ingestion would append one; nothing was appended.
+    """Is raised for two different records at one (partition, offset), of which ingestion would append one; nothing was
+    appended.
 
-    `found` has one Contradiction (cleantail.log.contradictions) a log; the message has neither keys nor values.
+    `contradictions` has one Contradiction (cleantail.log.contradictions) for each log; the message has neither keys nor
+    values.
     """
 
-    def __init__(self, message: str, found: Sequence[object]) -> None:
+    def __init__(self, message: str, contradictions: Sequence[object]) -> None:
         super().__init__(message)
-        self.found = tuple(found)
+        self.contradictions = tuple(contradictions)
 
 
 class TableError(CleantailError):
-    """A table that is missing, broken or not Cleantail's, or a catalog that is none."""
+    """Is raised for a table that is missing, broken or not Cleantail's, and for a catalog that is none."""
 
 
 class ConflictError(CleantailError):
-    """Another writer changed the table in a way that makes this result void; the round starts over."""
+    """Is raised where another writer changed the table in a way that makes this result void; the round starts over."""
 
     exit_code = 3
 
@@ -149,12 +152,14 @@ class OvertakenError(ConflictError):
 
 
 class HeldError(CleantailError):
-    """A round that waits for a person's approval, or whose approval is void since the table has changed."""
+    """Is raised for a round that waits for a person's approval, or whose approval is void since the table has
+    changed."""
 
     exit_code = 5
 
 
 class OutsideError(CleantailError):
-    """Something that Cleantail needs failed: a catalog, a disk, a network, Java. It may work at another time."""
+    """Is raised where something that Cleantail needs failed: a catalog, a disk, a network, Java. It may work at another
+    time."""
 
     exit_code = 4

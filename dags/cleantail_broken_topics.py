@@ -14,7 +14,7 @@ from cleantail.errors import CleantailError, ConfigError
 from cleantail_airflow.places import config_dir
 from cleantail_airflow.tasks.assets import usable_topics
 
-found = [line for _, e in usable_topics(config_dir(os.environ)) if isinstance(e, ConfigError) for line in e.places]
+found = [line for _, e in usable_topics(config_dir(os.environ)) if isinstance(e, ConfigError) for line in e.locations]
 if found:
     places = dict.fromkeys(found)  # a broken defaults.yaml breaks every topic in the same way
     head = "topics without a DAG until their file is right; what is wrong says `cleantail check-config`:"

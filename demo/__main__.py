@@ -21,23 +21,23 @@ from demo.home import CONFIG, DemoError, Home, free_port
 from demo.inputs import Expected, make_inputs
 from demo.proof import prove
 from demo.rounds import Scheduler
-from demo.story import tell
-from demo.summary import all_holds, print_places, print_summary
+from demo.summary import all_holds, print_locations, print_summary
+from demo.topic_runs import run_topics
 
 PIPE_WIDTH = 150
 HOW_TO_STOP = "stop it with: .venv/bin/python -m demo down"
 
 
 def main(argv: list[str]) -> int:
-    given = _parse_args(argv)
+    arguments = _parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     signal.signal(signal.SIGTERM, _end)
     home = Home.of(os.environ)
     try:
-        if given.command in ("up", "down"):
-            console.print(_switch(home, given.command), markup=False, soft_wrap=True)
+        if arguments.command in ("up", "down"):
+            console.print(_switch(home, arguments.command), markup=False, soft_wrap=True)
             return 0
-        return _demonstrate(console, home, given.repository, given.keep)
+        return _demonstrate(console, home, arguments.repository, arguments.keep)
     except (DemoError, CleantailError, OSError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         return 1
@@ -64,7 +64,7 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _switch(home: Home, command: str) -> str:
-    """Airflow with the runs of the last demonstration, up or down."""
+    """Starts or stops Airflow with the runs of the last demonstration. Returns what to say."""
     if not (home.path / "airflow").is_dir():
         raise DemoError(f"there is no demonstration in {home.path}: run `make demo` first")
     if command == "down":
@@ -73,12 +73,14 @@ def _switch(home: Home, command: str) -> str:
 
 
 def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bool) -> int:
-    """Makes the inputs and a fresh home, runs, proves, prints."""
+    """Makes the inputs and a fresh home, runs, proves and prints. Returns the exit code."""
     started = time.monotonic()
     inputs = make_inputs(repository, int(time.time() * 1000))
     home.make_afresh()
-    for given in (expected.given for expected in inputs):
-        console.print(f"{given.topic:<18}{len(given.records):>7,} records  {given.origin}", markup=False)
+    for topic_input in (expected.input for expected in inputs):
+        console.print(
+            f"{topic_input.topic:<18}{len(topic_input.records):>7,} records  {topic_input.origin}", markup=False
+        )
     holds = _with_airflow(console, home, inputs, keep, started)
     verdict = "everything as claimed" if holds else "[bold red]NOT as claimed[/bold red]"
     console.print(f"\n{time.monotonic() - started:.0f} s in all; {verdict}")
@@ -86,7 +88,7 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
 
 
 def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bool, started: float) -> bool:
-    """Airflow is stopped whatever happens, unless all went well and it is to be kept."""
+    """Runs the demonstration. Airflow is stopped whatever happens, unless all went well and it is to be kept."""
     kept = False
     try:
         holds = _run(console, home, inputs, started)
@@ -100,7 +102,7 @@ def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bo
 
 
 def _stop(console: Console, home: Home) -> None:
-    """A second Ctrl-C must not leave half an Airflow behind."""
+    """Stops Airflow. A second Ctrl-C must not leave half of it behind."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     console.print("stopping Airflow ...", style="dim")
@@ -114,11 +116,11 @@ def _run(console: Console, home: Home, inputs: list[Expected], started: float) -
     home.airflow("up", "--port", str(port))
     scheduler = Scheduler(AirflowApi(port, home.password), console, started)
     scheduler.say(f"Airflow is up: http://127.0.0.1:{port}  user: admin  password: in {home.passwords}")
-    told = tell(scheduler, home, platform, inputs)
+    results = run_topics(scheduler, home, platform, inputs)
     now_ms = int(time.time() * 1000)
-    proofs = [prove(topic, platform, now_ms) for topic in told]
+    proofs = [prove(topic, platform, now_ms) for topic in results]
     print_summary(console, proofs)
-    print_places(console, home, [proof.topic for proof in proofs])
+    print_locations(console, home, [proof.topic for proof in proofs])
     return all_holds(proofs)
 
 

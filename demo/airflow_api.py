@@ -18,7 +18,7 @@ DAG_THERE_WITHIN_S = 120
 
 
 class AirflowApi:
-    """`http://127.0.0.1:<port>/api/v2` with a token of the user."""
+    """Calls `http://127.0.0.1:<port>/api/v2` with a token of the user."""
 
     def __init__(self, port: int, password: str, user: str = "admin") -> None:
         self._address = f"http://127.0.0.1:{port}"
@@ -26,27 +26,28 @@ class AirflowApi:
         self.token = ""
         self.token = self._call("/auth/token", login)["access_token"]
 
-    def wait_for_dag(self, dag_id: str, given_up: Callable[[], bool]) -> None:
-        """The DAG processor finds the files some seconds after the start. Raises DemoError."""
+    def wait_for_dag(self, dag_id: str, is_stopped: Callable[[], bool]) -> None:
+        """Waits until Airflow has the DAG: the DAG processor reads the files some seconds after the start. Raises
+        DemoError."""
         end = time.monotonic() + DAG_THERE_WITHIN_S
-        while time.monotonic() < end and not given_up():
+        while time.monotonic() < end and not is_stopped():
             try:
                 self._call(f"/api/v2/dags/{quote(dag_id)}")
                 return
             except urllib.error.HTTPError as error:
                 if error.code != 404:
                     raise
-            if wrong := self.import_errors():
-                raise DemoError("\n".join([f"Airflow has no DAG {dag_id}:", *wrong]))
+            if errors := self.import_errors():
+                raise DemoError("\n".join([f"Airflow has no DAG {dag_id}:", *errors]))
             time.sleep(0.5)
         raise DemoError(f"Airflow has no DAG {dag_id} after {DAG_THERE_WITHIN_S} s")
 
     def import_errors(self) -> list[str]:
-        found = self._call("/api/v2/importErrors")["import_errors"]
-        return [f"{error['filename']}: {error['stack_trace']}" for error in found]
+        errors = self._call("/api/v2/importErrors")["import_errors"]
+        return [f"{error['filename']}: {error['stack_trace']}" for error in errors]
 
     def trigger(self, dag_id: str, run_id: str) -> None:
-        """A new run of that name."""
+        """Starts a new run of that name."""
         try:
             self._call(
                 f"/api/v2/dags/{quote(dag_id)}/dagRuns", {"dag_run_id": run_id, "logical_date": None, "conf": {}}
@@ -59,12 +60,12 @@ class AirflowApi:
         return self._call(_run(dag_id, run_id))
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Task instances, each mapped one by itself."""
-        found: list[dict[str, Any]] = self._call(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
-        return found
+        """Returns the task instances, each instance of a mapped task by itself."""
+        tasks: list[dict[str, Any]] = self._call(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
+        return tasks
 
     def log(self, task: dict[str, Any]) -> list[str]:
-        """The lines that a task logged at its last try, with the exception that it ended with."""
+        """Returns the lines that a task logged at its last try, with the exception that it ended with."""
         logs = f"taskInstances/{quote(task['task_id'])}/logs/{task['try_number']}?map_index={task['map_index']}"
         content = self._call(f"{_run(task['dag_id'], task['dag_run_id'])}/{logs}&full_content=true")["content"]
         return [line for event in content for line in _lines(event)]
@@ -96,7 +97,7 @@ def _run(dag_id: str, run_id: str) -> str:
 
 
 def _lines(event: str | dict[str, Any]) -> list[str]:
-    """A structured line of the log as text, with what was raised there."""
+    """Returns the text of a structured line of the log, with the exceptions that were raised there."""
     if isinstance(event, str):
         return [event]
     raised = [f"{error['exc_type']}: {error['exc_value']}" for error in event.get("error_detail") or []]

@@ -20,18 +20,18 @@ RULE = "missing_winners"
 
 @dataclass(frozen=True, slots=True)
 class CorruptedRound:
-    """The outcome; `claims` are what the demonstration says of it, each with whether it holds."""
+    """Describes the outcome. `claims` are what the demonstration says of it, each with whether it holds."""
 
     expectations: tuple[str, ...]
     alert: str
     claims: dict[str, bool]
 
 
-def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, given: TopicInput) -> CorruptedRound:
+def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, topic: TopicInput) -> CorruptedRound:
     """Runs the damaged DAG, after the second batch was landed, and looks at what came of it."""
-    before = live_records(platform, given.topic)
-    ended = scheduler.run(f"{given.topic}-corrupted", "corrupted")
-    after = live_records(platform, given.topic)
+    before = live_records(platform, topic.topic)
+    ended = scheduler.run(f"{topic.topic}-corrupted", "corrupted")
+    after = live_records(platform, topic.topic)
     alerts = _alerts(home)
     failures = [failure for alert in alerts for failure in alert["failures"]]
     log = "\n".join(scheduler.api.log(ended.task("check_quality")))
@@ -43,7 +43,7 @@ def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, given: T
             f"its message names {RULE}": RULE in log,
             "the alert is in the file and names it too": any(f["expectation"] == RULE for f in failures),
             "main untouched: what it had and what was ingested, but for what is past retention": _same(
-                after, retained([*before, *given.batches[1]], log_starts(platform, given.topic))
+                after, retained([*before, *topic.batches[1]], log_starts(platform, topic.topic))
             ),
         },
     )
@@ -54,16 +54,16 @@ def _is_red(ended: Round) -> bool:
 
 
 def _alerts(home: Home) -> list[dict[str, Any]]:
-    """Those of check_quality."""
+    """Returns the alerts of check_quality."""
     lines = home.alerts.read_text().splitlines() if home.alerts.exists() else []
     return [alert for alert in map(json.loads, lines) if alert["task"] == "check_quality"]
 
 
 def retained(records: Iterable[Record], starts: Mapping[int, int]) -> list[Record]:
-    """Those at or above the log start of their partition: a red check does not stop retention."""
+    """Returns the records at or above the log start of their partition: a red check does not stop retention."""
     return [record for record in records if record.offset >= starts.get(record.partition, 0)]
 
 
 def _same(left: list[Any], right: list[Any]) -> bool:
-    """Record by record: offset, timestamp, key, value, headers."""
+    """Returns whether both have the same records: offset, timestamp, key, value, headers."""
     return len(left) == len(right) and set(left) == set(right)

@@ -15,17 +15,24 @@ from pathlib import Path
 from demo.records import Change
 
 NO_MODE = b"000000"
-_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX")
-"""Set inside git's hooks; they would win over the folder that is asked for."""
+_LOCATION_VARIABLES = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_COMMON_DIR",
+    "GIT_PREFIX",
+)
+"""Variables that are set inside git's hooks; they would win over the folder that is asked for."""
 
 
 class NoHistoryError(Exception):
-    """There is no git, no repository, or no commit in it. The message is git's own."""
+    """Is raised where there is no git, no repository, or no commit in it. The message is git's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of the first-parent line; `parent` is "" for the first one there (of a shallow clone, too)."""
+    """Describes one commit of the first-parent line. `parent` is "" for the oldest one, also of a shallow clone."""
 
     name: str
     parent: str
@@ -34,12 +41,12 @@ class Commit:
 
 
 def head_of(repository: Path) -> str:
-    """The commit that HEAD is now, so that commits made meanwhile do not matter. Raises NoHistoryError."""
+    """Returns the commit that HEAD is now, so that commits made meanwhile do not matter. Raises NoHistoryError."""
     return _git(repository, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
 
 
 def changelog(repository: Path, head: str, now_ms: int) -> list[Change]:
-    """Every change of every file up to `head`, oldest first. Clocks that ran ahead are set back to `now_ms`."""
+    """Returns every change of every file up to `head`, oldest first. Clocks that ran ahead are set back to `now_ms`."""
     commits = {commit.name: commit for commit in first_parent_line(repository, head)}
     pairs = "".join(f"{commit.name} {commit.parent}".rstrip() + "\n" for commit in commits.values())
     return [
@@ -49,9 +56,9 @@ def changelog(repository: Path, head: str, now_ms: int) -> list[Change]:
 
 
 def first_parent_line(repository: Path, head: str) -> list[Commit]:
-    """Oldest first: what the main branch was, merge by merge."""
-    wanted = ("rev-list", "--first-parent", "--reverse", "--format=%H %ct %at %P", head)
-    lines = _git(repository, *wanted).decode("ascii").splitlines()
+    """Returns the commits that the main branch was, merge by merge, oldest first."""
+    arguments = ("rev-list", "--first-parent", "--reverse", "--format=%H %ct %at %P", head)
+    lines = _git(repository, *arguments).decode("ascii").splitlines()
     return [_commit(line.split()) for line in lines if not line.startswith("commit ")]
 
 
@@ -61,8 +68,9 @@ def _commit(fields: list[str]) -> Commit:
 
 
 def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes | None]]:
-    """(commit, path, value) of each line "commit parent" given; a commit without a parent adds all its files."""
-    wanted = (
+    """Yields (commit, path, value) of each line "commit parent" of `pairs`; a commit without a parent adds all its
+    files."""
+    arguments = (
         "diff-tree",
         "--stdin",
         "-r",
@@ -73,7 +81,7 @@ def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes
         "--no-renames",
         "--ignore-submodules=none",
     )
-    parts = iter(_git(repository, *wanted, given=pairs).split(b"\0"))
+    parts = iter(_git(repository, *arguments, stdin=pairs).split(b"\0"))
     commit = ""
     for part in parts:
         if part.startswith(b":"):
@@ -84,7 +92,7 @@ def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes
 
 
 def tree(repository: Path, head: str) -> dict[bytes, bytes]:
-    """Path -> mode and blob of every file that `git ls-tree -r` lists; submodules are entries like files."""
+    """Returns path -> mode and blob of every file that `git ls-tree -r` lists; submodules are entries like files."""
     lines = _git(repository, "ls-tree", "-r", "-z", "--full-tree", head).split(b"\0")
     entries = (line.partition(b"\t") for line in lines if line)
     return {path: _value(*meta.split(b" ")) for meta, _, path in entries}
@@ -94,14 +102,14 @@ def _value(mode: bytes, _kind: bytes, blob: bytes) -> bytes:
     return mode + b" " + blob
 
 
-def _git(repository: Path, *arguments: str, given: bytes | None = None) -> bytes:
-    environment = {name: value for name, value in os.environ.items() if name not in _PLACES}
+def _git(repository: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
+    environment = {name: value for name, value in os.environ.items() if name not in _LOCATION_VARIABLES}
     command = ["git", "--no-replace-objects", "-C", str(repository), *arguments]
     try:
-        done = subprocess.run(command, input=given, capture_output=True, env=environment, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, env=environment, check=False)
     except FileNotFoundError:
         raise NoHistoryError("git is not installed") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise NoHistoryError(said[0] if said else f"{repository} has no commit yet")
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise NoHistoryError(lines[0] if lines else f"{repository} has no commit yet")
     return done.stdout

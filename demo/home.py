@@ -1,4 +1,5 @@
-"""Where the demonstration lives: CLEANTAIL_HOME/demo with its Airflow, apart from everything else of the caller."""
+"""The demonstration's own CLEANTAIL_HOME, CLEANTAIL_HOME/demo, with its Airflow, apart from everything else of the
+caller."""
 
 from __future__ import annotations
 
@@ -19,16 +20,17 @@ CONFIG = ROOT / "demo" / "config"
 MARK = ".made-by-cleantail-demo"
 DAG_FOLDERS = {"topics": ROOT / "dags", "demo": ROOT / "demo" / "dags"}
 PARSED_ONCE = {f"AIRFLOW__DAG_PROCESSOR__{name}": "3600" for name in ("REFRESH_INTERVAL", "MIN_FILE_PROCESS_INTERVAL")}
-"""No file changes during a demonstration, and parsing them again and again takes much of a small machine."""
+"""Settings by which DAG files are parsed once: none changes during a demonstration, and parsing takes much of a small
+machine."""
 
 
 class DemoError(Exception):
-    """What a person has to know: the demonstration cannot go on, or something is not as claimed."""
+    """Is raised where the demonstration cannot go on, or something is not as claimed; a person has to know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The demonstration's CLEANTAIL_HOME; the jars stay where `make setup` put them."""
+    """Describes the demonstration's CLEANTAIL_HOME; the jars stay where `make setup` put them."""
 
     path: Path
     jars: Path
@@ -52,7 +54,7 @@ class Home:
         (self.path / MARK).touch()
 
     def environment(self) -> dict[str, str]:
-        """The caller's, but with nothing of the caller's own Airflow or configuration."""
+        """Returns the caller's environment, without anything of the caller's own Airflow or configuration."""
         bundles = [
             {
                 "name": name,
@@ -73,9 +75,11 @@ class Home:
         }
 
     def airflow(self, command: str, *options: str) -> str:
-        """bin/cleantail-airflow on this home; returns what it said. Raises DemoError with that when it fails.
+        """Runs bin/cleantail-airflow on this home, and returns what it printed. Raises DemoError with that when it
+        fails.
 
-        In a session of its own, so that Ctrl-C reaches the demonstration only, which then stops Airflow in order.
+        It runs in a session of its own, so that Ctrl-C reaches the demonstration only, which then stops Airflow in
+        order.
         """
         argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), command, *options]
         done = subprocess.run(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleantail.sources.kcat import Record
+from demo.generated_streams import customer_changes, file_changes, sensor_readings
 from demo.git_history import NoHistoryError, changelog, head_of, tree
 from demo.home import ROOT, DemoError
-from demo.made_streams import customer_changes, file_changes, sensor_readings
 from demo.records import TopicInput, topic_input
 
 FILES, CUSTOMERS, SENSORS = "repository-files", "customer-cdc", "sensor-readings"
@@ -18,15 +18,16 @@ Rank = Callable[[Record], tuple[object, int]]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A topic's input with its end: key -> value of every key that is not deleted."""
+    """Describes a topic's input with its end: key -> value of every key that is not deleted."""
 
-    given: TopicInput
+    input: TopicInput
     values: dict[bytes, bytes]
     proof: str
 
 
 def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
-    """`repository` None is the one the demonstration runs in, or a made changelog where there is none."""
+    """Returns the three inputs. Without `repository` the files are those of the repository that the demonstration runs
+    in, or generated where it is none."""
     customers = topic_input(CUSTOMERS, "generated, one change in six out of order", customer_changes(now_ms), 2)
     sensors = topic_input(SENSORS, "generated, a third of the sensors sends late", sensor_readings(now_ms), 2)
     return [
@@ -40,23 +41,25 @@ def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
 
 
 def _files(repository: Path | None, now_ms: int) -> Expected:
-    place = repository or ROOT
+    folder = repository or ROOT
     try:
-        head = head_of(place)
-        given = topic_input(
-            FILES, f"git history of {place.resolve()} up to {head[:12]}", changelog(place, head, now_ms), 3
+        head = head_of(folder)
+        topic = topic_input(
+            FILES, f"git history of {folder.resolve()} up to {head[:12]}", changelog(folder, head, now_ms), 3
         )
-        return Expected(given, tree(place, head), f"git ls-tree -r {head[:12]}")
+        return Expected(topic, tree(folder, head), f"git ls-tree -r {head[:12]}")
     except NoHistoryError as error:
         if repository:
             raise DemoError(f"{repository} has no history to show: {error}") from None
         origin = f"made, since there is no git history here ({error})"
-    made = topic_input(FILES, origin, file_changes(now_ms), 3)
-    return Expected(made, _winners(made.records, lambda r: (0, r.offset)), "latest version of each (no git here)")
+    generated = topic_input(FILES, origin, file_changes(now_ms), 3)
+    return Expected(
+        generated, _winners(generated.records, lambda r: (0, r.offset)), "latest version of each (no git here)"
+    )
 
 
 def _winners(records: Iterable[Record], rank: Rank) -> dict[bytes, bytes]:
-    """The highest rank of each key, deleted keys left out."""
+    """Returns the value of the record with the highest rank of each key, without deleted keys."""
     best: dict[bytes, Record] = {}
     for record in records:
         key = record.key or b""

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from cleantail.config.platform import Platform
 from cleantail.sources.kcat import Record
 from demo.inputs import Expected
-from demo.story import Told
 from demo.tables import Audit, Size, audit, ingested_bytes, is_clean, live_bytes, live_records
+from demo.topic_runs import TopicResult
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One topic: sizes before and after, what the evidence has, and the claims with whether each holds."""
+    """Describes one topic: sizes before and after, what the evidence has, and the claims with whether each holds."""
 
-    told: Told
+    result: TopicResult
     before: Size
     after: Size
     audit: Audit
@@ -24,33 +24,33 @@ class Proof:
 
     @property
     def topic(self) -> str:
-        return self.told.expected.given.topic
+        return self.result.expected.input.topic
 
     @property
     def seconds(self) -> float:
-        return sum(ended.seconds for ended in self.told.rounds)
+        return sum(ended.seconds for ended in self.result.rounds)
 
 
-def prove(told: Told, platform: Platform, now_ms: int) -> Proof:
+def prove(result: TopicResult, platform: Platform, now_ms: int) -> Proof:
     """Reads the table as any reader would."""
-    given = told.expected.given
-    live, seen = live_records(platform, given.topic), audit(platform, given.topic)
+    topic = result.expected.input
+    live, seen = live_records(platform, topic.topic), audit(platform, topic.topic)
     return Proof(
-        told=told,
-        before=Size.of(given.records, ingested_bytes(platform, given.topic)),
-        after=Size.of(live, live_bytes(platform, given.topic, now_ms)),
+        result=result,
+        before=Size.of(topic.records, ingested_bytes(platform, topic.topic)),
+        after=Size.of(live, live_bytes(platform, topic.topic, now_ms)),
         audit=seen,
-        claims=_claims(told.expected, live)
+        claims=_claims(result.expected, live)
         | {
-            "clean up to the end of every log": is_clean(platform, given.topic, now_ms),
+            "clean up to the end of every log": is_clean(platform, topic.topic, now_ms),
             "all checks of the published rounds passed": 0 < seen.passed == seen.total,
-            "only the corrupted round is red": seen.red_rounds == (1 if told.corrupted else 0),
+            "only the corrupted round is red": seen.red_rounds == (1 if result.corrupted else 0),
         },
     )
 
 
 def _claims(expected: Expected, live: list[Record]) -> dict[str, bool]:
-    first, second = (set(batch) for batch in expected.given.batches)
+    first, second = (set(batch) for batch in expected.input.batches)
     return {
         f"every key has its value: {expected.proof}": latest_values(live) == expected.values,
         "keys are unique": len({record.key for record in live}) == len(live),
@@ -60,6 +60,7 @@ def _claims(expected: Expected, live: list[Record]) -> dict[str, bool]:
 
 
 def latest_values(records: list[Record]) -> dict[bytes, bytes]:
-    """Key -> value of the highest offset, deleted keys left out: what a consumer that reads it all ends up with."""
+    """Returns key -> value of the highest offset, without deleted keys: what a consumer that reads it all ends up
+    with."""
     latest = {record.key or b"": record.value for record in records}
     return {key: value for key, value in latest.items() if value is not None}

@@ -20,7 +20,7 @@ FIRST_BATCH_PERCENT = 60
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One record before it has a place in a log. `value` None deletes the key."""
+    """Describes one record before it has an offset in a log. `value` None deletes the key."""
 
     key: bytes
     value: bytes | None
@@ -30,7 +30,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TopicInput:
-    """The records of one topic, in the two batches that are landed, and in words where they come from."""
+    """Describes the records of one topic, in the two batches that are landed, and says in words where they come
+    from."""
 
     topic: str
     origin: str
@@ -42,26 +43,27 @@ class TopicInput:
 
 
 def topic_input(topic: str, origin: str, changes: Sequence[Change], partitions: int) -> TopicInput:
-    """The changes as records, split by time into two batches (the second is empty where there is one change only)."""
+    """Returns the changes as records, split by time into two batches (the second is empty where there is one change
+    only)."""
     records = in_logs(changes, partitions)
     cut = -(-len(records) * FIRST_BATCH_PERCENT // 100)
     return TopicInput(topic, origin, (records[:cut], records[cut:]))
 
 
 def in_logs(changes: Iterable[Change], partitions: int) -> list[Record]:
-    """Each key in the partition that its hash says, offsets counted per partition."""
+    """Returns the records: each key in the partition that its hash says, offsets counted by partition."""
     ends = [0] * partitions
     records = []
     for change in changes:
         partition = zlib.crc32(change.key) % partitions
-        place = (partition, ends[partition], change.timestamp_ms, 0)
-        records.append(Record(*place, change.key, change.value, change.headers))
+        position = (partition, ends[partition], change.timestamp_ms, 0)
+        records.append(Record(*position, change.key, change.value, change.headers))
         ends[partition] += 1
     return records
 
 
 def kcat_line(topic: str, record: Record) -> str:
-    """As kcat -J prints it; header values that are not printable (versions) are base64."""
+    """Returns a record as kcat -J prints it; header values that are not printable (versions) are base64."""
     if all(value is not None and value.isascii() and value.decode().isprintable() for _, value in record.headers):
         return format_record(topic, record)
     fields: dict[str, Any] = json.loads(format_record(topic, replace(record, headers=())))

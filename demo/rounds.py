@@ -27,7 +27,7 @@ SHOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One finished DAG run."""
+    """Describes one finished DAG run."""
 
     dag_id: str
     state: str
@@ -43,7 +43,7 @@ class Round:
 
 
 class Scheduler:
-    """Airflow as the demonstration uses it, from several threads; `stop` makes them all give up."""
+    """Calls Airflow for the demonstration, from several threads; `stop` makes them all give up."""
 
     def __init__(self, api: AirflowApi, console: Console, started: float) -> None:
         self.api = api
@@ -55,11 +55,11 @@ class Scheduler:
         self._stopped.set()
 
     def say(self, text: str) -> None:
-        """One line with the time since the start; `text` may have rich's markup."""
+        """Prints one line with the time since the start; `text` may have rich's markup."""
         self._console.print(f"[dim]{time.monotonic() - self._started:5.0f} s[/dim]  {text}", soft_wrap=True)
 
     def wait_for(self, dag_ids: Iterable[str]) -> None:
-        """Until Airflow has read the DAG files. Raises DemoError with the import errors."""
+        """Waits until Airflow has read the DAG files. Raises DemoError with the import errors."""
         for dag_id in dag_ids:
             self.api.wait_for_dag(dag_id, self._stopped.is_set)
 
@@ -67,20 +67,21 @@ class Scheduler:
         """Triggers the DAG and waits for the end. Raises DemoError when it takes too long or all stops."""
         run_id = name.replace(" ", "-")
         self.api.trigger(dag_id, run_id)
-        told: set[tuple[str, int, int, str]] = set()
+        printed: set[tuple[str, int, int, str]] = set()
         end = time.monotonic() + RUN_WITHIN_S
         while time.monotonic() < end:
             if self._stopped.wait(POLL_S):
                 raise DemoError(f"{dag_id}: given up")
             run = self.api.run(dag_id, run_id)
             tasks = self.api.tasks(dag_id, run_id)
-            self._tell(f"{dag_id:<26}{name:<11}", tasks, told)
+            self._print_new_states(f"{dag_id:<26}{name:<11}", tasks, printed)
             if run["state"] in ("success", "failed"):
                 return Round(dag_id, run["state"], _seconds(run), tuple(tasks))
         raise DemoError(f"{dag_id}: {name} did not end within {RUN_WITHIN_S} s")
 
     def run_green(self, dag_id: str, name: str) -> Round:
-        """As `run`; a red run is an error that shows the end of the log of the first task that failed."""
+        """Does what `run` does. Raises DemoError for a red run, with the end of the log of the first task that
+        failed."""
         ended = self.run(dag_id, name)
         if ended.state == "success":
             return ended
@@ -88,11 +89,13 @@ class Scheduler:
         lines = "\n".join(self.api.log(first)[-LOG_LINES:])
         raise DemoError(f"{dag_id}: {first['task_id']} failed in {name}; the end of its log:\n{lines}")
 
-    def _tell(self, head: str, tasks: list[dict[str, Any]], told: set[tuple[str, int, int, str]]) -> None:
+    def _print_new_states(
+        self, head: str, tasks: list[dict[str, Any]], printed: set[tuple[str, int, int, str]]
+    ) -> None:
         for task in sorted(tasks, key=lambda task: task["end_date"] or ""):
-            known = (task["task_id"], task["map_index"], task["try_number"], task["state"])
-            if task["state"] in SHOWN and known not in told:
-                told.add(known)
+            state = (task["task_id"], task["map_index"], task["try_number"], task["state"])
+            if task["state"] in SHOWN and state not in printed:
+                printed.add(state)
                 seconds = f"{_seconds(task):5.1f} s"
                 self.say(f"{head}{task['task_id']:<19}{SHOWN[task['state']]}  {seconds}  {escape(_label(task))}")
 
@@ -102,7 +105,7 @@ def _label(task: dict[str, Any]) -> str:
 
 
 def _seconds(span: dict[str, Any]) -> float:
-    """From start to end of a run or a task, as Airflow noted them; 0 where it never started."""
+    """Returns the seconds from start to end of a run or a task, as Airflow noted them; 0 where it never started."""
     if not (span["start_date"] and span["end_date"]):
         return 0.0
     return (datetime.fromisoformat(span["end_date"]) - datetime.fromisoformat(span["start_date"])).total_seconds()

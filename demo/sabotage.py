@@ -19,12 +19,15 @@ from spark_jobs.job import Job, parser, run_job
 
 EVERY = 10
 SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
-"""+ a name: an entry in the summary of the snapshots that the session commits."""
+"""The beginning of a setting: with a name at its end it is an entry in the summary of the snapshots that the session
+commits."""
 
 
 def delete_where(table: TopicTable, branch: str, condition: str) -> None:
-    """Iceberg's own DELETE on a branch; the table is `t` in the condition. The new head says, as the old one did, which
-    work unit it is of: without that nothing would be checked."""
+    """Deletes records on a branch by Iceberg's own DELETE; the table is `t` in the condition.
+
+    The new head says, as the old one did, which work unit it is of: without that nothing would be checked.
+    """
     # a term that no file's bounds decide: a file that goes as a whole would be noticed by another rule
     undecided = f"t.`{OFFSET}` % 1 = 0"
     unit = table.summary_of(branch).get(UNIT)

@@ -15,14 +15,14 @@ from demo.proof import Proof
 
 
 def print_summary(console: Console, proofs: Sequence[Proof]) -> None:
-    """One row a topic, then every claim with whether it holds."""
+    """Prints one row for each topic, then every claim with whether it holds."""
     console.print(_table(proofs))
     for proof in proofs:
-        console.print(f"\n[bold]{proof.topic}[/bold]  {escape(proof.told.expected.given.origin)}", soft_wrap=True)
+        console.print(f"\n[bold]{proof.topic}[/bold]  {escape(proof.result.expected.input.origin)}", soft_wrap=True)
         _print_claims(console, proof.claims)
     for proof in proofs:
-        if proof.told.corrupted:
-            _print_corrupted(console, proof.topic, proof.told.corrupted)
+        if proof.result.corrupted:
+            _print_corrupted(console, proof.topic, proof.result.corrupted)
 
 
 def _table(proofs: Sequence[Proof]) -> Table:
@@ -53,8 +53,8 @@ def _row(proof: Proof) -> list[str]:
     ]
 
 
-def _counts(found: object) -> tuple[int, int, int]:
-    return found.records, found.keys, found.tombstones  # type: ignore[attr-defined]
+def _counts(size_: object) -> tuple[int, int, int]:
+    return size_.records, size_.keys, size_.tombstones  # type: ignore[attr-defined]
 
 
 def _print_claims(console: Console, claims: Mapping[str, bool]) -> None:
@@ -74,12 +74,12 @@ def _print_corrupted(console: Console, topic: str, corrupted: CorruptedRound) ->
 
 def all_holds(proofs: Sequence[Proof]) -> bool:
     claims = [proof.claims for proof in proofs]
-    claims += [proof.told.corrupted.claims for proof in proofs if proof.told.corrupted]
-    return all(holds for found in claims for holds in found.values())
+    claims += [proof.result.corrupted.claims for proof in proofs if proof.result.corrupted]
+    return all(holds for topic_claims in claims for holds in topic_claims.values())
 
 
-def print_places(console: Console, home: Home, topics: Sequence[str]) -> None:
-    """Where to look, as commands and paths that can be copied."""
+def print_locations(console: Console, home: Home, topics: Sequence[str]) -> None:
+    """Prints where to look, as commands and paths that can be copied."""
     settings = f"CLEANTAIL_HOME={home.path} CLEANTAIL_JARS={home.jars}"
     docs = [home.path / "data_docs" / topic / "gx/uncommitted/data_docs/local_site/index.html" for topic in topics]
     rows = [
@@ -91,5 +91,5 @@ def print_places(console: Console, home: Home, topics: Sequence[str]) -> None:
         ("Airflow's UI", ".venv/bin/python -m demo up   (these very runs; `demo down` stops it)"),
     ]
     console.print("\n[bold]Where to look[/bold]")
-    for name, place in rows:
-        console.print(f"  {name:<28}{place}", soft_wrap=True, highlight=False, markup=False)
+    for name, location in rows:
+        console.print(f"  {name:<28}{location}", soft_wrap=True, highlight=False, markup=False)

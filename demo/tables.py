@@ -21,7 +21,8 @@ from cleantail.sources.kcat import Record
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much there is of a topic. `bytes` are data-file bytes x live fraction."""
+    """Says how many records, keys, tombstones and bytes there are of a topic. Bytes are data-file bytes x live
+    fraction."""
 
     records: int
     keys: int
@@ -30,14 +31,14 @@ class Size:
 
     @classmethod
     def of(cls, records: Iterable[Record], live_bytes: int) -> Size:
-        found = list(records)
-        tombstones = sum(record.value is None for record in found)
-        return cls(len(found), len({record.key for record in found}), tombstones, live_bytes)
+        all_records = list(records)
+        tombstones = sum(record.value is None for record in all_records)
+        return cls(len(all_records), len({record.key for record in all_records}), tombstones, live_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the evidence has of a topic: checks of what was published, records that it removed by reason."""
+    """Says what the evidence has of a topic: checks of what was published, and records that it removed by reason."""
 
     passed: int
     total: int
@@ -46,13 +47,13 @@ class Audit:
 
 
 def live_records(platform: Platform, topic: str) -> list[Record]:
-    """All records of `main`, in offset order, partition by partition."""
+    """Returns all records of `main`, in offset order, partition by partition."""
     table = load_table(open_catalog(platform, {}), find_topic(topic, platform.config_dir), platform)
     return [] if table is None else list(read_records(table, live_partitions(table, None)))
 
 
 def log_starts(platform: Platform, topic: str) -> dict[int, int]:
-    """Partition -> the first offset that a reader may see."""
+    """Returns partition -> the first offset that a reader may see."""
     facts = read_facts(find_topic(topic, platform.config_dir), platform)
     return {p: state.log_start_offset or 0 for p, state in facts.states.items()} if facts else {}
 
@@ -62,7 +63,7 @@ def live_bytes(platform: Platform, topic: str, now_ms: int) -> int:
 
 
 def is_clean(platform: Platform, topic: str, now_ms: int) -> bool:
-    """Whether the clean point of every log is its end."""
+    """Returns whether the clean point of every log is its end."""
     return all(log.first_dirty_offset == log.log_end_offset for log in _logs(platform, topic, now_ms))
 
 
@@ -72,7 +73,7 @@ def _logs(platform: Platform, topic: str, now_ms: int) -> Any:
 
 
 def ingested_bytes(platform: Platform, topic: str) -> int:
-    """Data-file bytes as ingestion wrote them, before any round."""
+    """Returns the data-file bytes as ingestion wrote them, before any round."""
     table = load_table(open_catalog(platform, {}), find_topic(topic, platform.config_dir), platform)
     snapshots = table.metadata.snapshots if table else []
     summaries = [s.summary for s in snapshots if s.summary and s.summary["cleantail.operation"] == "ingest"]
@@ -80,7 +81,7 @@ def ingested_bytes(platform: Platform, topic: str) -> int:
 
 
 def audit(platform: Platform, topic: str) -> Audit:
-    """From the evidence table."""
+    """Returns what the evidence table says of a topic."""
     evidence = open_catalog(platform, {}).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
     rounds = read_evidence(evidence, topic)
     checks = [check for r in rounds for log in r.logs if log.outcome == PUBLISHED for check in log.checks]

@@ -18,9 +18,9 @@ from rich.console import Console
 import differential
 from differential.archive import Archive, ArchiveError
 from differential.broker import ROOT, BrokerError, kafka_jars, running_broker
+from differential.broker_rounds import BrokerRound, observe
 from differential.families import CHANGELOG_TOPIC, FAMILIES, Plan, changelog_plan, random_plans
 from differential.kafka_client import KafkaClient
-from differential.observing import Observed, observe
 from differential.summary import print_summary
 from differential.trial import Trial, replay
 
@@ -31,24 +31,24 @@ SPARK = {
     "spark.sql.shuffle.partitions": 2,
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.net.preferIPv4Stack=true",
 }
-"""Small tables and a short life."""
+"""Spark's settings for small tables and a short life."""
 
 
 def main(argv: list[str]) -> int:
-    given = _parse_args(argv)
+    arguments = _parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     signal.signal(signal.SIGTERM, _end)
     started = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="cleantail-differential-") as directory:
-            trials = _run(console, _plans(console, given), Path(directory))
+            trials = _run(console, _plans(console, arguments), Path(directory))
     except (BrokerError, ArchiveError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         console.print("interrupted")
         return 130
-    print_summary(console, trials, given.seed)
+    print_summary(console, trials, arguments.seed)
     return _verdict(console, trials, time.monotonic() - started)
 
 
@@ -70,22 +70,22 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _plans(console: Console, given: argparse.Namespace) -> list[Plan]:
-    """The random histories and the changelog, or what was asked for of them."""
-    wanted = given.only or [*(family.name for family in FAMILIES), CHANGELOG_TOPIC]
-    families = [family for family in FAMILIES if family.name in wanted]
-    plans = random_plans(given.histories, given.seed, families) if families else []
-    if CHANGELOG_TOPIC in wanted and given.changelog.exists():
-        plans.append(changelog_plan(given.changelog))
-    elif CHANGELOG_TOPIC in wanted:
-        console.print(f"NOT compared: there is no changelog at {given.changelog}", markup=False, soft_wrap=True)
+def _plans(console: Console, arguments: argparse.Namespace) -> list[Plan]:
+    """Returns the plans of the random histories and the changelog, or of those that the command line names."""
+    topics = arguments.only or [*(family.name for family in FAMILIES), CHANGELOG_TOPIC]
+    families = [family for family in FAMILIES if family.name in topics]
+    plans = random_plans(arguments.histories, arguments.seed, families) if families else []
+    if CHANGELOG_TOPIC in topics and arguments.changelog.exists():
+        plans.append(changelog_plan(arguments.changelog))
+    elif CHANGELOG_TOPIC in topics:
+        console.print(f"NOT compared: there is no changelog at {arguments.changelog}", markup=False, soft_wrap=True)
     return plans
 
 
 def _run(console: Console, plans: list[Plan], directory: Path) -> list[Trial]:
-    """First the broker with all plans, then, when it has stopped, the engine."""
+    """Returns the trials: first the broker runs all plans, then, when it has stopped, the engine."""
     observed = _observe(console, plans, directory)
-    config = _surroundings(directory)
+    config = _fresh_configuration(directory)
     archive = Archive(config)
     say = lambda text: console.print(f"  engine  {text}", style="dim", markup=False)  # noqa: E731
     try:
@@ -94,7 +94,7 @@ def _run(console: Console, plans: list[Plan], directory: Path) -> list[Trial]:
         _stop_spark()
 
 
-def _observe(console: Console, plans: list[Plan], directory: Path) -> list[list[Observed]]:
+def _observe(console: Console, plans: list[Plan], directory: Path) -> list[list[BrokerRound]]:
     console.print("starting the broker ...", style="dim")
     with running_broker(directory, kafka_jars(os.environ)) as broker:
         observed = []
@@ -105,8 +105,8 @@ def _observe(console: Console, plans: list[Plan], directory: Path) -> list[list[
     return observed
 
 
-def _surroundings(directory: Path) -> Path:
-    """A CLEANTAIL_HOME and a configuration of our own; only the jars are the caller's."""
+def _fresh_configuration(directory: Path) -> Path:
+    """Returns a configuration of its own, with a CLEANTAIL_HOME of its own; only the jars are the caller's."""
     jars = os.environ.get("CLEANTAIL_JARS") or Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail") / "jars"
     for name in [name for name in os.environ if name.startswith("CLEANTAIL_")]:
         del os.environ[name]
@@ -128,8 +128,8 @@ def _stop_spark() -> None:
 def _verdict(console: Console, trials: list[Trial], seconds: float) -> int:
     histories = sum(len(t.plan.histories) for t in trials)
     records, different = sum(t.records_in for t in trials), sum(len(t.unexplained) for t in trials)
-    what = f"{different} differences that nothing declares" if different else "equal, offset by offset"
-    console.print(f"{histories} histories, {records:,} records: {what} ({seconds:.0f} s)")
+    result = f"{different} differences that nothing declares" if different else "equal, offset by offset"
+    console.print(f"{histories} histories, {records:,} records: {result} ({seconds:.0f} s)")
     return 1 if different else 0
 
 

@@ -18,24 +18,24 @@ INTERRUPTED = 130
 
 
 class ArchiveError(Exception):
-    """A command of Cleantail's failed: its exit code, and what it said."""
+    """Is raised where a command of Cleantail failed, with its exit code and its output."""
 
 
 @dataclass(slots=True)
 class Archive:
-    """Topics on the catalog of the caller's CLEANTAIL_HOME, their YAML and input files in `config`."""
+    """Keeps topics on the catalog of the caller's CLEANTAIL_HOME; their YAML and input files are in `config`."""
 
     config: Path
     _files: int = 0
 
     def configure(self, topic: str, configs: Mapping[str, object]) -> None:
-        """The topic's YAML (JSON is YAML), new or changed."""
+        """Writes the topic's YAML (JSON is YAML), new or changed."""
         folder = self.config / "topics"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{topic}.yaml").write_text(json.dumps({"topic": topic, "config": configs}))
 
     def ingest(self, topic: str, records: Iterable[Record]) -> None:
-        """One call, so that the records of each partition become one data file."""
+        """Ingests the records by one call, so that those of each partition become one data file."""
         self._files += 1
         file = self.config / f"{topic}-{self._files}.jsonl"
         file.write_text("".join(f"{format_record(topic, record)}\n" for record in records))
@@ -48,7 +48,7 @@ class Archive:
         return [parse_line(line.encode()) for line in self._run("read", topic).splitlines()]
 
     def checkpoints(self, topic: str, now_ms: int) -> dict[int, int]:
-        """First dirty offsets by partition, 0 for a log that was never compacted."""
+        """Returns partition -> first dirty offset, 0 for a log that was never compacted."""
         status: dict[str, Any] = json.loads(self._run("status", topic, "--now", now_ms, "--json"))
         return {log["partition"]: log["checkpoint"] or 0 for log in status["topics"][topic]}
 

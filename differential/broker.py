@@ -1,9 +1,9 @@
-"""A real Kafka broker for as long as a block lasts: KRaft, one node, loopback, its data in the directory given.
+"""A real Kafka broker for as long as a block lasts: KRaft, one node, loopback, its data in a directory of the caller's.
 
     with running_broker(directory, jars) as broker:
         ...
 
-The jars are those that `make setup` fetched. Whatever ends the block, the JVM is gone after it.
+The jars are those that `make setup` fetched. Whatever ends the block, the JVM ends with it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ READY_WITHIN_S = 90
 STOPPED_WITHIN_S = 20
 BACKOFF_MS = 200
 JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""A short life: what counts is how fast it starts."""
+"""Options of the JVM for a short life: what counts is how fast it starts."""
 CLEANED = re.compile(r"cleaned log (\S+)-(\d+) \(dirty section = \[(\d+), (\d+)\]\)")
 
 
 class BrokerError(Exception):
-    """The broker did not come up, or did not do what the comparison needs."""
+    """Is raised where the broker did not come up, or did not do what the comparison needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """One log cleaned once, as the broker's own log tells it."""
+    """Describes one cleaning of one log, as the broker's own log reports it."""
 
     topic: str
     partition: int
@@ -50,46 +50,47 @@ class Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A running broker: its address, and what its directory tells of its logs."""
+    """Describes a running broker: its address, and what its directory says of its logs."""
 
     address: str
     logs: Path
     output: Path
 
     def checkpoints(self, topic: str) -> dict[int, int]:
-        """`cleaner-offset-checkpoint`: partition -> first dirty offset; a log never cleaned is not in it."""
+        """Returns partition -> first dirty offset, from `cleaner-offset-checkpoint`; a log that was never cleaned is
+        not in it."""
         file = self.logs / "cleaner-offset-checkpoint"
         rows = [line.split() for line in file.read_text().splitlines()[2:]] if file.exists() else []
         return {int(partition): int(offset) for name, partition, offset in rows if name == topic}
 
     def segment_bases(self, topic: str, partition: int) -> list[int]:
-        """Base offsets of the segments, ascending: the last one is the active segment's."""
+        """Returns the base offsets of the segments, ascending: the last one is the active segment's."""
         return sorted(int(file.stem) for file in (self.logs / f"{topic}-{partition}").glob("*.log"))
 
     def cleanings(self, topic: str) -> list[Cleaning]:
-        """Every cleaning of the topic's logs so far."""
-        found = CLEANED.findall(self.output.read_text(errors="replace"))
-        return [Cleaning(name, *map(int, numbers)) for name, *numbers in found if name == topic]
+        """Returns every cleaning of the topic's logs so far."""
+        lines = CLEANED.findall(self.output.read_text(errors="replace"))
+        return [Cleaning(name, *map(int, numbers)) for name, *numbers in lines if name == topic]
 
 
 def kafka_jars(env: Mapping[str, str]) -> Path:
-    """CLEANTAIL_KAFKA_JARS, else `jars-kafka` under CLEANTAIL_HOME, which is .cleantail beside this package."""
+    """Returns CLEANTAIL_KAFKA_JARS, else `jars-kafka` under CLEANTAIL_HOME, which is .cleantail beside this package."""
     home = Path(env.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
     return Path(env.get("CLEANTAIL_KAFKA_JARS") or home / "jars-kafka").absolute()
 
 
 @contextlib.contextmanager
 def running_broker(
-    directory: Path, jars: Path, jvm: Sequence[str] = JVM, more: Mapping[str, object] | None = None
+    directory: Path, jars: Path, jvm: Sequence[str] = JVM, extra_properties: Mapping[str, object] | None = None
 ) -> Iterator[Broker]:
-    """Formats, starts, waits until it answers; stops it whatever happens. Raises BrokerError.
+    """Formats and starts a broker, waits until it answers, and stops it whatever happens. Raises BrokerError.
 
-    `more`: properties beside those of a broker for tests, or in their place.
+    `extra_properties` are added to those of a broker for tests, or replace them.
     """
     java = _java(jars, jvm)
     port, controller_port = free_port(), free_port()
     settings, output = directory / "server.properties", directory / "broker.log"
-    properties = _properties(directory / "logs", port, controller_port) | dict(more or {})
+    properties = _properties(directory / "logs", port, controller_port) | dict(extra_properties or {})
     settings.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     _format(java, settings)
     with output.open("wb") as log:
@@ -105,7 +106,8 @@ def running_broker(
 
 
 def _java(jars: Path, jvm: Sequence[str]) -> list[str]:
-    """Spark's resolver leaves scala-library out, since Spark brings its own: that one serves here too."""
+    """Returns the command that starts Java with the jars. Spark's resolver leaves scala-library out, since Spark brings
+    its own: that one serves here too."""
     if shutil.which("java") is None:
         raise BrokerError("there is no java on PATH: Java 17 or newer is needed")
     if not list(jars.glob("*kafka_2.13*.jar")):
@@ -115,7 +117,7 @@ def _java(jars: Path, jvm: Sequence[str]) -> list[str]:
 
 
 def _properties(logs: Path, port: int, controller_port: int) -> dict[str, object]:
-    """A broker for tests of the cleaner: it looks often, and nothing vanishes by age."""
+    """Returns the properties of a broker for tests of the cleaner: it looks often, and nothing vanishes by age."""
     one_replica = {
         f"{name}.{setting}": 1
         for name in ("offsets.topic", "transaction.state.log")
@@ -151,15 +153,15 @@ def _format(java: list[str], settings: Path) -> None:
 
 def _wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
     began = time.monotonic()
-    while "Kafka Server started" not in (said := output.read_text(errors="replace")):
+    while "Kafka Server started" not in (log := output.read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() - began > READY_WITHIN_S:
-            raise BrokerError(f"the broker did not come up:\n{said[-2000:]}")
+            raise BrokerError(f"the broker did not come up:\n{log[-2000:]}")
         time.sleep(0.1)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """The group is ours, made by start_new_session; a second Ctrl-C must not leave a JVM behind."""
-    with _deaf():
+    """Stops the broker's process group, which start_new_session made; a second Ctrl-C must not leave a JVM behind."""
+    with _signals_ignored():
         _signal_group(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOPPED_WITHIN_S)
@@ -168,8 +170,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """SIGINT and SIGTERM are ignored for the block."""
+def _signals_ignored() -> Iterator[None]:
+    """Ignores SIGINT and SIGTERM for the block."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -1,9 +1,10 @@
 """One log of the broker against the same log of the archive: what differs, and which differences are declared. Pure.
 
-The declared differences are those of docs/limits.md and of semantics.md part 3. Each explanation is narrow: it is
-reckoned from the input and from what the broker did, not from the archive's own state, and only a record that the
-archive has let go earlier can have one. A record that differs, that only the archive has, or that is there twice
-never has an explanation.
+The declared differences are those of docs/limits.md and of semantics.md part 3. Each explanation is narrow:
+
+1. It is reckoned from the input and from what the broker did, not from the archive's own state.
+2. Only a record that the archive has removed earlier can have one.
+3. A record that differs, that only the archive has, or that is there twice never has one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cleantail.sources.kcat import Record
 
 
 class Declared(Enum):
-    """Number in semantics.md part 3, and the reason in words."""
+    """Lists the declared differences: number in semantics.md part 3, and the reason in words."""
 
     ROLLED = (
         "3.1",
@@ -39,7 +40,7 @@ class Declared(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A round that first kept the tombstones below `end_offset`: they may go when now >= `horizon_ms`."""
+    """Describes a round that first kept the tombstones below `end_offset`: they may go when now >= `horizon_ms`."""
 
     round: int
     end_offset: int
@@ -48,11 +49,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Both sides of one log after one round.
+    """Describes both sides of one log after one round.
 
-    `latest` is key -> highest offset among the input below the archive's checkpoint. `cleaned`: the broker cleaned
-    this log in this round. `aged`: the archive's clock is past the active segment's segment.ms. `seen` are the
-    offsets of the input.
+    `latest` maps a key to its highest offset among the input below the archive's checkpoint. `cleaned` says that the
+    broker cleaned this log in this round, `aged` that the archive's clock is past the active segment's segment.ms.
+    `seen` are the offsets of the input.
     """
 
     partition: int
@@ -71,7 +72,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs at one offset (of a record, or the checkpoint), and the declared reason if there is one."""
+    """Says what differs at one offset (of a record, or the checkpoint), and the declared reason if there is one."""
 
     partition: int
     round: int
@@ -81,7 +82,7 @@ class Difference:
 
 
 def compare(log: Log) -> list[Difference]:
-    """Nothing where both sides are equal."""
+    """Returns the differences of a log, none where both sides are equal."""
     return [*_checkpoints(log), *_records(log)]
 
 
@@ -98,16 +99,16 @@ def _checkpoints(log: Log) -> list[Difference]:
 
 def _records(log: Log) -> list[Difference]:
     theirs, ours = {r.offset: r for r in log.broker}, {r.offset: r for r in log.archive}
-    found = [_difference(log, f"offset {offset} is there twice") for offset in _twice(log.archive)]
+    differences = [_difference(log, f"offset {offset} is there twice") for offset in _twice(log.archive)]
     for offset in sorted(theirs.keys() | ours.keys()):
         if offset not in theirs:
-            found.append(_difference(log, f"only the archive has {_shown(ours[offset])}"))
+            differences.append(_difference(log, f"only the archive has {_shown(ours[offset])}"))
         elif offset not in ours:
             record = theirs[offset]
-            found.append(_difference(log, f"only the broker has {_shown(record)}", explained(record, log)))
+            differences.append(_difference(log, f"only the broker has {_shown(record)}", explained(record, log)))
         elif theirs[offset] != ours[offset]:
-            found.append(_difference(log, f"the broker has {_shown(theirs[offset])}, we {_shown(ours[offset])}"))
-    return found
+            differences.append(_difference(log, f"the broker has {_shown(theirs[offset])}, we {_shown(ours[offset])}"))
+    return differences
 
 
 def _difference(log: Log, what: str, declared: Declared | None = None) -> Difference:
@@ -125,7 +126,8 @@ def _shown(record: Record) -> str:
 
 
 def explained(record: Record, log: Log) -> Declared | None:
-    """Why the archive may have let a record go that the broker still has."""
+    """Returns the declared reason for which the archive may have removed a record that the broker still has, or
+    None."""
     if record.offset >= log.archive_checkpoint:
         return None
     latest = log.latest.get(record.key, -1)
@@ -135,8 +137,9 @@ def explained(record: Record, log: Log) -> Declared | None:
 
 
 def _swept(offset: int, log: Log) -> Declared | None:
-    """Its horizon has come, and the broker has not cleaned the log since (a first cleaning never drops it)."""
-    kept = next((k for k in log.kept if offset < k.end_offset), None)
-    if kept is None or log.now_ms < kept.horizon_ms or kept.round == log.round:
+    """Returns SWEPT where the tombstone's horizon has come and the broker has not cleaned the log since; a first
+    cleaning never drops it."""
+    first_kept_by = next((k for k in log.kept if offset < k.end_offset), None)
+    if first_kept_by is None or log.now_ms < first_kept_by.horizon_ms or first_kept_by.round == log.round:
         return None
     return None if log.cleaned else Declared.SWEPT

@@ -19,16 +19,16 @@ CHANGELOG_TOPIC = "changelog"
 CHANGELOG_ROUNDS = 2
 CHANGELOG_SEGMENT_MS = 90 * DAY_MS
 CHANGELOG_STEPS = 4
-"""So often a round's records are flushed: batches of their own, between which the broker may roll."""
+"""The number of batches that a round's records are sent in: the broker may roll between them."""
 
 Configs = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One topic: the configs of each round, and what is special about its histories.
+    """Describes one topic: the configs of each round, and what is special about its histories.
 
-    `quiet_end`: after the last round the archive looks at the topic once more, ten years later.
+    With `quiet_end` the archive looks at the topic once more, ten years after the last round.
     """
 
     name: str
@@ -76,7 +76,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A topic to try on both sides: one history a partition."""
+    """Describes a topic to try on both sides: one history for each partition."""
 
     family: Family
     histories: tuple[History, ...]
@@ -88,7 +88,7 @@ class Plan:
 
 
 def random_plans(count: int, seed: int, families: Sequence[Family] = FAMILIES) -> list[Plan]:
-    """At least `count` histories, evenly over the families. Each depends on seed, family and partition only."""
+    """Returns at least `count` histories, evenly over the families. Each depends on seed, family and partition only."""
     each = -(-count // len(families))
     return [Plan(family, tuple(_history(family, seed, p) for p in range(each))) for family in families]
 
@@ -102,7 +102,7 @@ def _history(family: Family, seed: int, partition: int) -> History:
 
 
 def changelog_plan(file: Path) -> Plan:
-    """The changelog as it is, in its own partitions and with its own timestamps, in two rounds."""
+    """Returns the plan of the changelog as it is, in its own partitions and with its own timestamps, in two rounds."""
     logs: dict[int, list[Record]] = {}
     for record in read_records(file):
         logs.setdefault(record.partition, []).append(record)

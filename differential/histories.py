@@ -1,8 +1,9 @@
 """Random histories: what producers send to one partition, round by round, and where its segments roll. Pure.
 
-Nothing depends on a clock. Segments roll by record timestamps, which lie so far in the future that the newest segment
-is active to Kafka (always) and to the archive (younger than segment.ms); where a lag is tried, "old" ones lie in the
-past and "young" ones in the future, whatever day it is.
+1. Nothing depends on a clock.
+2. Segments roll by record timestamps. These lie so far in the future that the newest segment is active to Kafka
+   (always) and to the archive (younger than segment.ms).
+3. Where a lag is tried, "old" records lie in the past and "young" ones in the future, whatever day it is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ SEGMENT_MS = 3_600_000
 STEP_MS = 10 * SEGMENT_MS
 """From the start of one segment to that of the next: always enough to roll."""
 JITTER_MS = SEGMENT_MS // 4
-"""Timestamps inside a segment are out of order, but never so far that the segment would roll."""
+"""The greatest distance of timestamps inside a segment: they are out of order, but never so far that the segment would
+roll."""
 YOUNG_MS = 4_102_444_800_000
 """The year 2100: younger than any lag."""
 OLD_MS = 1_500_000_000_000
@@ -26,7 +28,7 @@ OLD_MS = 1_500_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A record before it has an offset."""
+    """Describes a record before it has an offset."""
 
     key: bytes
     value: bytes | None
@@ -36,7 +38,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What goes into one segment. `aborted` is sent after `committed_first` of the records, and then aborted."""
+    """Says what goes into one segment. `aborted` is sent after `committed_first` of the records, and then aborted."""
 
     records: tuple[Draft, ...]
     aborted: tuple[Draft, ...] = ()
@@ -50,7 +52,7 @@ Round = tuple[Segment, ...]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that is sent to one partition, and the name of what it is like."""
+    """Describes all that is sent to one partition, and names what it is like."""
 
     shape: str
     rounds: tuple[Round, ...]
@@ -85,14 +87,14 @@ def _no_headers(_rng: random.Random) -> tuple[Header, ...]:
 
 
 def _some_headers(rng: random.Random) -> tuple[Header, ...]:
-    """None, one, or several: repeated names, no value, an empty one, bytes that are not UTF-8."""
+    """Returns no header, one, or several: repeated names, no value, an empty one, bytes that are not UTF-8."""
     values = [None, b"", b"v", b"\xfe\xff", rng.randbytes(8)]
     return tuple((rng.choice(["version", "trace", "é"]), rng.choice(values)) for _ in range(rng.randrange(4)))
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the records of a history are like. Spans are inclusive; shares and chances are in [0, 1]."""
+    """Says what the records of a history are like. Spans are inclusive; shares and chances are in [0, 1]."""
 
     name: str
     keys: int = 12
@@ -124,19 +126,22 @@ SHAPES = (
 def make_history(
     rng: random.Random, shape: Shape, rounds: int, *, lagging: bool = False, transactional: bool = False
 ) -> History:
-    """`transactional`: some records are aborted. `lagging`: the first segments are old, all later ones young, and
-    the active one always, since the archive's clock could not call an old segment active."""
+    """Returns a random history of that shape.
+
+    With `transactional` some records are aborted. With `lagging` the first segments are old and all later ones young.
+    The active one is always young, since the archive's clock could not call an old segment active.
+    """
     counts = [0 if n and rng.random() < shape.quiet else rng.randint(*shape.segments) for n in range(rounds)]
     old = rng.randrange(counts[0]) if lagging else 0
-    step, made = 0, []
+    step, history_rounds = 0, []
     for count in counts:
         segments = []
         for _ in range(count):
             start_ms = (OLD_MS if step < old else YOUNG_MS) + step * STEP_MS
             segments.append(_segment(rng, shape, start_ms, step >= old, transactional))
             step += 1
-        made.append(tuple(segments))
-    return History(shape.name, tuple(made))
+        history_rounds.append(tuple(segments))
+    return History(shape.name, tuple(history_rounds))
 
 
 def _segment(rng: random.Random, shape: Shape, start_ms: int, young: bool, transactional: bool) -> Segment:

@@ -28,15 +28,15 @@ from cleantail.sources.kcat import Record
 from differential.broker import BrokerError
 from differential.histories import Draft, Segment
 
-ANSWERED_WITHIN_S = 60
-FETCHED = 5_000
+ANSWER_TIMEOUT_S = 60
+FETCH_RECORDS = 5_000
 HELD_BACK = {"min.cleanable.dirty.ratio": 1.0}
-"""The ratio is never above 1: the cleaner leaves the topic alone."""
+"""Configs that hold the cleaner back: the ratio is never above 1."""
 LET_GO = {"min.cleanable.dirty.ratio": 0.0}
 
 
 class KafkaClient:
-    """One client of one broker; records come as the archive's own Record."""
+    """Is one client of one broker; records come as the archive's own Record."""
 
     def __init__(self, address: str) -> None:
         # log_level 2: lost connections of a broker that is being stopped are no news
@@ -46,11 +46,11 @@ class KafkaClient:
     def create(self, topic: str, partitions: int, configs: Mapping[str, object]) -> None:
         new = NewTopic(topic, partitions, 1, config={name: str(value) for name, value in configs.items()})
         for done in self._admin.create_topics([new]).values():
-            done.result(ANSWERED_WITHIN_S)
+            done.result(ANSWER_TIMEOUT_S)
 
     def delete(self, topic: str) -> None:
         for done in self._admin.delete_topics([topic]).values():
-            done.result(ANSWERED_WITHIN_S)
+            done.result(ANSWER_TIMEOUT_S)
 
     def alter(self, topic: str, configs: Mapping[str, object]) -> None:
         """Changes configs of the topic and returns when the broker shows them."""
@@ -58,10 +58,10 @@ class KafkaClient:
             ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
             for name, value in configs.items()
         ]
-        wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        for done in self._admin.incremental_alter_configs([wanted]).values():
-            done.result(ANSWERED_WITHIN_S)
-        until = time.monotonic() + ANSWERED_WITHIN_S
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        for done in self._admin.incremental_alter_configs([resource]).values():
+            done.result(ANSWER_TIMEOUT_S)
+        until = time.monotonic() + ANSWER_TIMEOUT_S
         while not self._shows(topic, configs):
             if time.monotonic() > until:
                 raise BrokerError(f"{topic}: the broker does not show {dict(configs)}")
@@ -69,57 +69,58 @@ class KafkaClient:
 
     def _shows(self, topic: str, configs: Mapping[str, object]) -> bool:
         [described] = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-        shown = described.result(ANSWERED_WITHIN_S)
+        shown = described.result(ANSWER_TIMEOUT_S)
         return all(float(shown[name].value) == float(str(value)) for name, value in configs.items())
 
     def send(self, topic: str, segments: Mapping[int, Sequence[Segment]], compression: str) -> None:
-        """The segments of each partition, one after another, each in batches of its own."""
+        """Sends the segments of each partition, one after another, each in batches of its own."""
         producer = Sender(self._common | {"enable.idempotence": True, "compression.type": compression}, topic)
         for step in _steps(segments):
             producer.send({p: segment.records for p, segment in step.items()})
 
     def send_in_transactions(self, topic: str, segments: Mapping[int, Sequence[Segment]]) -> None:
-        """As send, in three transactions a segment: what is committed first, what is aborted, the rest."""
+        """Sends each segment in three transactions: what is committed first, what is aborted, the rest."""
         producer = Sender(self._common | {"transactional.id": topic}, topic)
-        producer.producer.init_transactions(ANSWERED_WITHIN_S)
+        producer.producer.init_transactions(ANSWER_TIMEOUT_S)
         for step in _steps(segments):
             producer.transaction({p: s.records[: s.committed_first] for p, s in step.items()}, commit=True)
             producer.transaction({p: s.aborted for p, s in step.items()}, commit=False)
             producer.transaction({p: s.records[s.committed_first :] for p, s in step.items()}, commit=True)
 
     def read(self, topic: str, partitions: Iterable[int], *, committed: bool = False) -> dict[int, list[Record]]:
-        """Everything from the beginning, in the order of the log."""
+        """Returns all records from the beginning, in the order of the log."""
         return self._read(topic, dict.fromkeys(partitions, OFFSET_BEGINNING), None, committed)
 
     def read_new(
         self, topic: str, starts: Mapping[int, int], counts: Mapping[int, int], *, committed: bool = False
     ) -> dict[int, list[Record]]:
-        """So many records of each partition from an offset on: the end of a transaction may show a moment later."""
+        """Returns so many records of each partition from an offset on: the end of a transaction may show a moment
+        later."""
         return self._read(topic, {p: starts[p] for p, count in counts.items() if count}, counts, committed)
 
     def _read(
         self, topic: str, starts: Mapping[int, int], counts: Mapping[int, int] | None, committed: bool
     ) -> dict[int, list[Record]]:
-        found: dict[int, list[Record]] = {p: [] for p in starts}
+        records: dict[int, list[Record]] = {p: [] for p in starts}
         waiting = set(starts)
         isolation = "read_committed" if committed else "read_uncommitted"
-        how = {"group.id": "differential", "enable.auto.commit": False, "fetch.wait.max.ms": 20}
-        consumer = Consumer(self._common | how | {"enable.partition.eof": True, "isolation.level": isolation})
+        settings = {"group.id": "differential", "enable.auto.commit": False, "fetch.wait.max.ms": 20}
+        consumer = Consumer(self._common | settings | {"enable.partition.eof": True, "isolation.level": isolation})
         try:
             consumer.assign([TopicPartition(topic, p, offset) for p, offset in starts.items()])
-            until = time.monotonic() + ANSWERED_WITHIN_S
+            until = time.monotonic() + ANSWER_TIMEOUT_S
             while waiting:
                 if time.monotonic() > until:
                     raise BrokerError(f"{topic}: partitions {sorted(waiting)} were not read to their ends")
-                for message in consumer.consume(FETCHED, 0.1):
-                    _take(message, found, waiting, counts)
+                for message in consumer.consume(FETCH_RECORDS, 0.1):
+                    _take(message, records, waiting, counts)
         finally:
             consumer.close()
-        return found
+        return records
 
 
 class Sender:
-    """A producer of one topic that does not lose an error."""
+    """Is a producer of one topic that does not lose an error."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
         self.producer = Producer({**settings, "linger.ms": 50})
@@ -140,7 +141,7 @@ class Sender:
                     headers=list(r.headers),
                 )
                 self.producer.poll(0)
-        left = self.producer.flush(ANSWERED_WITHIN_S)
+        left = self.producer.flush(ANSWER_TIMEOUT_S)
         if left or self._errors:
             raise BrokerError(f"{self._topic}: {left} records not sent: {self._errors[:3]}")
 
@@ -150,7 +151,7 @@ class Sender:
         self.producer.begin_transaction()
         self.send(drafts)
         end = self.producer.commit_transaction if commit else self.producer.abort_transaction
-        end(ANSWERED_WITHIN_S)
+        end(ANSWER_TIMEOUT_S)
 
     def _delivered(self, error: object, _message: Message) -> None:
         if error is not None:
@@ -158,29 +159,30 @@ class Sender:
 
 
 def _steps(segments: Mapping[int, Sequence[Segment]]) -> list[dict[int, Segment]]:
-    """The first segments of all partitions, then the second ones, and so on."""
+    """Returns the first segments of all partitions, then the second ones, and so on."""
     longest = max((len(each) for each in segments.values()), default=0)
     return [{p: each[n] for p, each in segments.items() if n < len(each)} for n in range(longest)]
 
 
 def _take(
-    message: Message, found: dict[int, list[Record]], waiting: set[int], counts: Mapping[int, int] | None
+    message: Message, records: dict[int, list[Record]], waiting: set[int], counts: Mapping[int, int] | None
 ) -> None:
     partition = message.partition() or 0
     error = message.error()
     if error is None:
-        found[partition].append(_record(message))
+        records[partition].append(_record(message))
     elif error.name() != "_PARTITION_EOF":
         raise KafkaException(error)
-    complete = error is not None if counts is None else len(found[partition]) >= counts[partition]
+    complete = error is not None if counts is None else len(records[partition]) >= counts[partition]
     if complete:
         waiting.discard(partition)
 
 
 def _record(message: Message) -> Record:
-    """confluent-kafka calls everything optional, since a message may also be an error; this one is a record."""
-    place: Any = (message.partition(), message.offset(), *reversed(message.timestamp()))
-    partition, offset, timestamp_ms, kind = place
+    """Returns a message as a record. confluent-kafka calls everything optional, since a message may also be an error;
+    this one is none."""
+    fields: Any = (message.partition(), message.offset(), *reversed(message.timestamp()))
+    partition, offset, timestamp_ms, kind = fields
     headers: Any = message.headers() or ()
     create_time = 0 if kind == TIMESTAMP_CREATE_TIME else 1
     return Record(partition, offset, timestamp_ms, create_time, message.key(), message.value(), tuple(headers))

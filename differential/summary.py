@@ -51,7 +51,8 @@ def _declared(trials: Sequence[Trial]) -> Table:
 
 
 def _print_unexplained(console: Console, trial: Trial, seed: int) -> None:
-    """Enough to see each again: the same seed makes the same history, whatever the number of histories."""
+    """Prints enough to see each difference again: the same seed makes the same history, whatever the number of
+    histories."""
     for d in trial.unexplained[:SHOWN]:
         shape = trial.plan.histories[d.partition].shape
         where = f"seed {seed}, topic {trial.plan.topic}, partition {d.partition} ({shape}), round {d.round + 1}"

@@ -1,4 +1,4 @@
-"""A plan on both sides: what the broker did is replayed by the engine, and every log is compared after every round."""
+"""A plan on both sides: the engine repeats what the broker did, and every log is compared after every round."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 from cleantail.sources.kcat import Record
 from differential.archive import Archive
+from differential.broker_rounds import BrokerRound, Logs
 from differential.comparison import Declared, Difference, Kept, Log, compare
 from differential.families import RETENTION, Plan
-from differential.observing import Logs, Observed
 
 HOUR_MS = 3_600_000
 FIRST_NOW_MS = 1_800_000_000_000
 """The archive's clock at the first round: before every young record, after every old one."""
 QUIET_MS = 10 * 365 * 24 * HOUR_MS
-"""So long after its last record the archive looks again at a topic that has become quiet."""
+"""How long after its last record the archive looks again at a topic that has become quiet."""
 Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Trial:
-    """The result of one plan: records in, left at the broker and in the archive, comparisons, differences.
+    """Describes the result of one plan: records in, left at the broker and in the archive, comparisons, differences.
 
     Counts are those after the last round with records; the quiet one adds comparisons and differences.
     """
@@ -38,25 +38,26 @@ class Trial:
         return [d for d in self.differences if d.declared is None]
 
     def count(self, declared: Declared) -> tuple[int, int]:
-        """How many records, and how many logs after a round, a declared difference explains."""
-        found = [d for d in self.differences if d.declared is declared]
-        return sum(d.is_record for d in found), len({(d.partition, d.round) for d in found})
+        """Returns how many records, and how many logs after a round, a declared difference explains."""
+        explained = [d for d in self.differences if d.declared is declared]
+        return sum(d.is_record for d in explained), len({(d.partition, d.round) for d in explained})
 
 
-def replay(archive: Archive, plan: Plan, observed: list[Observed], say: Progress) -> Trial:
-    """Every round of the broker's, then, for some families, a quiet one that the broker does not know of."""
+def replay(archive: Archive, plan: Plan, broker_rounds: list[BrokerRound], say: Progress) -> Trial:
+    """Returns the trial of every round of the broker's, and, for some families, of a quiet one that the broker does not
+    know of."""
     trial, engine = Trial(plan), Engine(archive, plan)
-    for number, seen in enumerate(observed):
+    for number, broker_round in enumerate(broker_rounds):
         say(f"{plan.topic}: round {number + 1}")
-        engine.append(seen)
-        _compare(trial, engine.compacted(number, seen, _now_ms(plan, number, seen)))
-        trial.records_in = sum(map(len, engine.given.values()))
-        trial.broker_records = sum(map(len, seen.left.values()))
+        engine.append(broker_round)
+        _compare(trial, engine.compacted(number, broker_round, _now_ms(plan, number, broker_round)))
+        trial.records_in = sum(map(len, engine.ingested.values()))
+        trial.broker_records = sum(map(len, broker_round.left.values()))
         trial.archive_records = engine.live_records
     if plan.family.quiet_end:
         say(f"{plan.topic}: quiet round")
-        last_ms = max(r.timestamp_ms or 0 for records in engine.given.values() for r in records)
-        _compare(trial, engine.compacted(len(observed), _quiet(observed[-1]), last_ms + QUIET_MS))
+        last_ms = max(r.timestamp_ms or 0 for records in engine.ingested.values() for r in records)
+        _compare(trial, engine.compacted(len(broker_rounds), _quiet(broker_rounds[-1]), last_ms + QUIET_MS))
     return trial
 
 
@@ -66,74 +67,83 @@ def _compare(trial: Trial, logs: Iterator[Log]) -> None:
         trial.differences += compare(log)
 
 
-def _now_ms(plan: Plan, number: int, seen: Observed) -> int:
-    """An hour a round; where the records lie in the past, the moment at which the last segment of all had just begun.
+def _now_ms(plan: Plan, number: int, broker_round: BrokerRound) -> int:
+    """Returns the archive's clock for a round: an hour later each. Where the records lie in the past, it is the moment
+    at which the last segment of all had just begun.
 
     Either way every newest segment is younger than segment.ms, as at the broker, where the newest one is active.
     """
     newest = [
-        r.timestamp_ms or 0 for p, records in seen.appended.items() for r in records if r.offset >= seen.bounds[p][-1]
+        r.timestamp_ms or 0
+        for p, records in broker_round.appended.items()
+        for r in records
+        if r.offset >= broker_round.bounds[p][-1]
     ]
     return min([FIRST_NOW_MS + number * HOUR_MS, *(ms + plan.segment_ms // 2 for ms in newest)])
 
 
-def _quiet(last: Observed) -> Observed:
-    """The broker's state when nothing has come since the last round."""
-    return Observed(last.configs, {}, last.bounds, last.left, last.checkpoints, frozenset())
+def _quiet(last: BrokerRound) -> BrokerRound:
+    """Returns the broker's state when nothing has come since the last round."""
+    return BrokerRound(last.configs, {}, last.bounds, last.left, last.checkpoints, frozenset())
 
 
 class Engine:
-    """The archive's side of a trial, with all that a comparison needs to know of the input."""
+    """Is the archive's side of a trial, with all that a comparison needs to know of the input."""
 
     def __init__(self, archive: Archive, plan: Plan) -> None:
         self._archive, self._plan = archive, plan
-        self.given: Logs = {p: [] for p in range(len(plan.histories))}
+        self.ingested: Logs = {p: [] for p in range(len(plan.histories))}
         self.live_records = 0
-        self._kept: dict[int, list[Kept]] = {p: [] for p in self.given}
+        self._kept: dict[int, list[Kept]] = {p: [] for p in self.ingested}
 
-    def append(self, seen: Observed) -> None:
-        """The configs of the round, and its records as files that end where the broker's cleaner may have to stop."""
+    def append(self, broker_round: BrokerRound) -> None:
+        """Sets the configs of the round, and ingests its records as files that end where the broker's cleaner may have
+        to stop."""
         fixed = {"segment.ms": self._plan.segment_ms, "min.cleanable.dirty.ratio": 0}
-        self._archive.configure(self._plan.topic, fixed | dict(seen.configs))
-        for part in range(1 + max(map(len, seen.bounds.values()))):
-            records = [r for p, each in seen.appended.items() for r in each if _part(r, seen.bounds[p]) == part]
+        self._archive.configure(self._plan.topic, fixed | dict(broker_round.configs))
+        for part in range(1 + max(map(len, broker_round.bounds.values()))):
+            records = [
+                r for p, each in broker_round.appended.items() for r in each if _part(r, broker_round.bounds[p]) == part
+            ]
             if records:
                 self._archive.ingest(self._plan.topic, records)
-        for partition, records in seen.appended.items():
-            self.given[partition] += records
+        for partition, records in broker_round.appended.items():
+            self.ingested[partition] += records
 
-    def compacted(self, number: int, seen: Observed, now_ms: int) -> Iterator[Log]:
-        """Compacts, and returns both sides of every log."""
+    def compacted(self, number: int, broker_round: BrokerRound, now_ms: int) -> Iterator[Log]:
+        """Compacts, and yields both sides of every log."""
+        # 1. the engine's round, and what it leaves
         topic = self._plan.topic
         self._archive.compact(topic, now_ms)
-        found = self._archive.read(topic)
+        live = self._archive.read(topic)
         checkpoints = self._archive.checkpoints(topic, now_ms)
-        self.live_records = len(found)
-        for partition in self.given:
-            aged = now_ms >= self._active_ms(partition, seen) + self._plan.segment_ms
+        self.live_records = len(live)
+        # 2. both sides of each log, with what a declared difference may be explained by
+        for partition in self.ingested:
+            aged = now_ms >= self._active_ms(partition, broker_round) + self._plan.segment_ms
             checkpoint = checkpoints[partition]
-            bound = self.given[partition][-1].offset + 1 if aged else seen.checkpoints[partition]
-            self._keep(partition, Kept(number, bound, now_ms + seen.configs[RETENTION]))
-            below = [r for r in self.given[partition] if r.offset < checkpoint]
+            bound = self.ingested[partition][-1].offset + 1 if aged else broker_round.checkpoints[partition]
+            self._keep(partition, Kept(number, bound, now_ms + broker_round.configs[RETENTION]))
+            below = [r for r in self.ingested[partition] if r.offset < checkpoint]
             yield Log(
                 partition=partition,
                 round=number,
                 now_ms=now_ms,
-                broker=seen.left[partition],
-                archive=[r for r in found if r.partition == partition],
-                broker_checkpoint=seen.checkpoints[partition],
+                broker=broker_round.left[partition],
+                archive=[r for r in live if r.partition == partition],
+                broker_checkpoint=broker_round.checkpoints[partition],
                 archive_checkpoint=checkpoint,
                 latest={r.key: r.offset for r in below},
-                seen=[r.offset for r in self.given[partition]],
+                seen=[r.offset for r in self.ingested[partition]],
                 kept=self._kept[partition],
-                cleaned=partition in seen.cleaned,
+                cleaned=partition in broker_round.cleaned,
                 aged=aged,
             )
 
-    def _active_ms(self, partition: int, seen: Observed) -> int:
-        """The first timestamp of the broker's active segment."""
-        base = seen.bounds[partition][-1]
-        return min(r.timestamp_ms or 0 for r in self.given[partition] if r.offset >= base)
+    def _active_ms(self, partition: int, broker_round: BrokerRound) -> int:
+        """Returns the first timestamp of the broker's active segment."""
+        base = broker_round.bounds[partition][-1]
+        return min(r.timestamp_ms or 0 for r in self.ingested[partition] if r.offset >= base)
 
     def _keep(self, partition: int, kept: Kept) -> None:
         rounds = self._kept[partition]
@@ -142,5 +152,5 @@ class Engine:
 
 
 def _part(record: Record, bounds: tuple[int, ...]) -> int:
-    """Below the first bound 0, below the second 1, ..."""
+    """Returns the part of a record: 0 below the first bound, 1 below the second, and so on."""
     return sum(record.offset >= bound for bound in bounds)

@@ -19,25 +19,25 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def pages() -> Iterator[Path]:
-    """Every Markdown file that people read: the README, the other files beside it, and the pages of docs/."""
+    """Yields every Markdown file that people read: the README, the other files beside it, and the pages of docs/."""
     yield from sorted(ROOT.glob("*.md"))
     yield from sorted((ROOT / "docs").rglob("*.md"))
 
 
 def rules_markdown() -> str:
-    """The checks of every round as a table."""
+    """Returns the checks of every round as a table."""
     rows = [f"| `{measure}` | {rule} |" for measure, rule in RULES.items()]
     return "\n".join(["| measure | rule |", "|---|---|", *rows]) + "\n"
 
 
 def events_markdown() -> str:
-    """What alerts can be about as a table."""
+    """Returns what alerts can be about as a table."""
     rows = [f"| `{event.value}` | {meaning} |" for event, meaning in MEANING.items()]
     return "\n".join(["| event | when |", "|---|---|", *rows]) + "\n"
 
 
 def generated_parts() -> Mapping[str, str]:
-    """Name of a part -> its Markdown, made from the models that the code goes by."""
+    """Returns the name of each generated part -> its Markdown, made from the models that the code goes by."""
     return {
         "rules": rules_markdown(),
         "events": events_markdown(),
@@ -48,7 +48,7 @@ def generated_parts() -> Mapping[str, str]:
 
 
 def filled(text: str) -> str:
-    """A page's text with its generated parts as they should be."""
+    """Returns a page's text with its generated parts as they should be."""
     for name, part in generated_parts().items():
         pattern = rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)"
         text = re.sub(pattern, lambda m, part=part: f"{m[1]}{part}{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """What makes pages of docs/ right on the site: files from outside put in whole, links that the site can follow.
 
 On a repository's own pages a link such as `../deploy/prometheus` opens the folder; the site has no such page. There a
-file that some page includes is linked to in that page, and any other is named by its path.
+link to a file that some page includes leads to that page, and any other file is named by its path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
 def included(text: str, page: Path) -> str:
-    """The page's text with every `<!-- include: FILE -->` replaced by that file; FILE is relative to the page.
+    """Returns the page's text with every `<!-- include: FILE -->` replaced by that file; FILE is relative to the page.
 
     Links of the file are made relative to the page. Its headings go one level down where the page has a title of
     its own. A file that does not exist leaves nothing.
@@ -33,13 +33,14 @@ def included(text: str, page: Path) -> str:
         if not file.exists():
             return ""
         moved = _moved(file.read_text().strip(), file, page)
-        return _outside_code(moved, lambda part: re.sub(r"^#", "##", part, flags=re.MULTILINE)) if deeper else moved
+        return _outside_fences(moved, lambda part: re.sub(r"^#", "##", part, flags=re.MULTILINE)) if deeper else moved
 
     return INCLUDE.sub(content, text)
 
 
 def including_pages(pages: Iterable[Path]) -> dict[Path, tuple[Path, str]]:
-    """File that a page includes -> that page, and the anchor in it ("" where the file is the whole page)."""
+    """Returns each file that a page includes -> that page, and the anchor in it ("" where the file is the whole
+    page)."""
     homes = {}
     for page in pages:
         text = page.read_text()
@@ -51,47 +52,49 @@ def including_pages(pages: Iterable[Path]) -> dict[Path, tuple[Path, str]]:
 
 
 def site_links(text: str, page: Path, docs: Path, homes: Mapping[Path, tuple[Path, str]]) -> str:
-    """The page's text with each link that leaves docs/ turned into one that the site has, or into the file's path."""
+    """Returns the page's text with each link that leaves docs/ turned into one that the site has, or into the file's
+    path."""
 
-    def link(found: re.Match[str]) -> str:
-        target = (page.parent / found[2]).resolve()
+    def link(match: re.Match[str]) -> str:
+        target = (page.parent / match[2]).resolve()
         if target in homes:
             home, anchor = homes[target]
-            return f"[{found[1]}]({os.path.relpath(home, page.parent)}{found[3] or anchor})"
+            return f"[{match[1]}]({os.path.relpath(home, page.parent)}{match[3] or anchor})"
         if target.is_relative_to(docs):
-            return found[0]
+            return match[0]
         path = os.path.relpath(target, docs.parent)
-        return found[1] if path in found[1] else f"{found[1]} (`{path}`)"
+        return match[1] if path in match[1] else f"{match[1]} (`{path}`)"
 
-    return _outside_code(text, lambda part: _LINK.sub(link, part))
+    return _outside_fences(text, lambda part: _LINK.sub(link, part))
 
 
 def with_pipes(text: str) -> str:
-    """The page's text with `a\\|b` in a table's code shown as a|b, as code hosts do: MkDocs keeps the backslash."""
+    """Returns the page's text with `a\\|b` in a table's code shown as a|b, as code hosts do: MkDocs keeps the
+    backslash."""
 
-    def code(found: re.Match[str]) -> str:
-        shown = html.escape(found[1]).replace(BACKSLASHED, "&#124;")
-        return f"<code>{shown}</code>" if BACKSLASHED in found[1] else found[0]
+    def code(match: re.Match[str]) -> str:
+        shown = html.escape(match[1]).replace(BACKSLASHED, "&#124;")
+        return f"<code>{shown}</code>" if BACKSLASHED in match[1] else match[0]
 
     return _ROW.sub(lambda row: _CODE.sub(code, row[0]), text)
 
 
 def _moved(text: str, file: Path, page: Path) -> str:
-    """The file's text as it links from the page's folder."""
+    """Returns the file's text as it links from the page's folder."""
 
-    def link(found: re.Match[str]) -> str:
-        path = os.path.relpath((file.parent / found[2]).resolve(), page.parent)
-        return f"[{found[1]}]({path}{found[3] or ''})"
+    def link(match: re.Match[str]) -> str:
+        path = os.path.relpath((file.parent / match[2]).resolve(), page.parent)
+        return f"[{match[1]}]({path}{match[3] or ''})"
 
-    return _outside_code(text, lambda part: _LINK.sub(link, part))
+    return _outside_fences(text, lambda part: _LINK.sub(link, part))
 
 
-def _outside_code(text: str, change: Callable[[str], str]) -> str:
-    """The text with its parts that are no fenced code changed."""
+def _outside_fences(text: str, change: Callable[[str], str]) -> str:
+    """Returns the text with its parts that are no fenced code changed."""
     return "".join(part if n % 2 else change(part) for n, part in enumerate(_FENCE.split(text)))
 
 
 def _anchor_of(file: Path) -> str:
-    """The anchor that MkDocs gives to the file's title."""
+    """Returns the anchor that MkDocs gives to the file's title."""
     [title, *_] = re.findall(r"^# (.+)$", file.read_text(), re.MULTILINE)
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleantail.config.loading import config_place, find_topic, load_platform
+from cleantail.config.loading import config_directory, find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
@@ -50,7 +50,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     # @FILE stands for an argument that is longer than the system takes
     made = argparse.ArgumentParser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
     where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
-    made.add_argument("--config", type=Path, default=config_place(os.environ), help=where)
+    made.add_argument("--config", type=Path, default=config_directory(os.environ), help=where)
     made.add_argument("--topic", required=True)
     made.add_argument("--now", type=int, help="Unix ms; default: the clock")
     made.add_argument("--result", type=Path, help="file for the result, one JSON object")

@@ -1,6 +1,6 @@
 """Adapter: an existing Iceberg table as adoption needs to know it, through PyIceberg. Nothing is changed.
 
-Partition and offset of every live record are read, and the topic's name where there is a column of it; never keys or
+It reads partition and offset of every live record, and the topic's name where there is a column of it; never keys or
 values.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cleantail.adopt.adoption import ForeignTable, FoundLog
+from cleantail.adopt.adoption import ForeignLog, ForeignTable
 from cleantail.adopt.layouts import REQUIRED, Layout
 from cleantail.config.columns import PROPERTY_COLUMNS, Columns
 from cleantail.config.topic_table import OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
-"""Iceberg's names of types that Spark calls otherwise."""
+"""Iceberg's names of types -> Spark's, where the two differ."""
 
 
 def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTable:
-    """The findings; without `columns`, or where records cannot be read in place, only what the metadata says."""
+    """Returns what the table is. Without `columns`, or where records cannot be read in place, it says only what the
+    metadata tells."""
     schema, spec = table.schema(), table.spec()
     kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
     properties = table.properties
     fields = [f"{f.transform}({schema.find_column_name(f.source_id)})" for f in spec.fields]
-    found = {
+    facts = {
         "table": ".".join(table.name()[-2:]),
         "sink": layout.sink,
         "format_version": table.metadata.format_version,
@@ -45,9 +46,9 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
         "deletes": _deletes(table),
         "wrong": tuple(_wrong(layout.paths, kinds)),
     }
-    if columns is None or found["wrong"] or found["deletes"]:
-        return ForeignTable(**found)
-    return ForeignTable(**(found | _records(table, layout, columns)))
+    if columns is None or facts["wrong"] or facts["deletes"]:
+        return ForeignTable(**facts)
+    return ForeignTable(**(facts | _records(table, layout, columns)))
 
 
 def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:
@@ -62,7 +63,7 @@ def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:
 
 
 def spark_kind(iceberg: str) -> str:
-    """Spark's name of a type, as far as problem_of looks at it."""
+    """Returns Spark's name of a type, as far as problem_of looks at it."""
     if iceberg.startswith("list<struct<"):
         names = [
             part.strip().split(":")[1].strip() for part in iceberg[len("list<struct<") :].split(",") if ":" in part
@@ -72,7 +73,7 @@ def spark_kind(iceberg: str) -> str:
 
 
 def _deletes(table: Table) -> str:
-    """What deletes there are that a round could not replace, in words."""
+    """Returns, in words, the deletes that a round could not replace; empty where there are none."""
     snapshot = table.current_snapshot()
     manifests = [m for m in (snapshot.manifests(table.io) if snapshot else []) if content_of(m) == DELETES]
     if not manifests:
@@ -87,11 +88,13 @@ def _deletes(table: Table) -> str:
 
 
 def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
-    """Everything that the records tell."""
+    """Returns everything that the records tell."""
+    # 1. only Parquet can be read in place
     tasks = list(table.scan().plan_files())
     formats = {str(getattr(t.file.file_format, "value", t.file.file_format)).upper() for t in tasks} - {"PARQUET"}
     if formats:
         return {"files": len(tasks), "other_formats": tuple(sorted(formats))}
+    # 2. partitions and offsets, file by file
     topics: set[str] = set()
     offsets: dict[int, list[Any]] = {}
     shared = unordered = unbounded = 0
@@ -118,32 +121,34 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
 def _of_file(
     table: Table, columns: Columns, topic_path: str | None, task: Any, topics: set[str]
 ) -> tuple[dict[int, Any], bool]:
-    """(partition -> its offsets, whether they ascend in the file); names of topics are added to `topics`."""
+    """Returns (partition -> its offsets, whether they ascend in the file), and adds names of topics to `topics`."""
     import numpy as np
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
     from cleantail.lake.records.log_records import field_of
 
+    # 1. read nothing but partition, offset and, where there is one, the topic's name
     paths = [columns.partition, columns.offset, *([topic_path] if topic_path else [])]
     scan = ArrowScan(table.metadata, table.io, table.schema().select(*paths), AlwaysTrue())
     records = scan.to_table([task])
     partition, offset = (field_of(records, path) for path in paths[:2])
     if partition.null_count or offset.null_count:
         raise TableError(f"{task.file.file_path} has records without a partition or an offset: they belong to no log")
+    # 2. what they say
     if topic_path:
         topics |= set(field_of(records, topic_path).unique().to_pylist()) - {None}
     partitions, values = partition.to_numpy(zero_copy_only=False), offset.to_numpy(zero_copy_only=False)
     logs = {int(p): values[partitions == p] for p in np.unique(partitions)}
-    return logs, all(bool(np.all(np.diff(found) > 0)) for found in logs.values())
+    return logs, all(bool(np.all(np.diff(offsets) > 0)) for offsets in logs.values())
 
 
-def _log(partition: int, parts: list[Any]) -> FoundLog:
+def _log(partition: int, parts: list[Any]) -> ForeignLog:
     import numpy as np
 
     offsets = np.concatenate(parts)
     count, distinct = len(offsets), len(np.unique(offsets))
-    return FoundLog(partition, count, int(offsets.min()), int(offsets.max()), count - distinct)
+    return ForeignLog(partition, count, int(offsets.min()), int(offsets.max()), count - distinct)
 
 
 def _has_bounds(table: Table, columns: Columns, file: Any) -> bool:
@@ -155,11 +160,11 @@ def _nulls(table: Table, path: str | None, files: Iterable[Any]) -> int | None:
     if path is None:
         return None
     counts = [null_count(table, file, path) for file in files]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    null_counts = [count for count in counts if count is not None]
+    return sum(null_counts) if len(null_counts) == len(counts) else None
 
 
 def _is_required(table: Table, path: str) -> bool:
-    """Whether neither the field nor a struct around it can be null."""
+    """Returns whether neither the field nor a struct around it can be null."""
     parts = path.split(".")
     return all(table.schema().find_field(".".join(parts[: i + 1])).required for i in range(len(parts)))

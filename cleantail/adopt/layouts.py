@@ -1,8 +1,10 @@
 """How sinks lay out records: guessed from the names of a table's columns. Pure.
 
-Known are Redpanda's Iceberg topics (a struct `redpanda` beside the value), Kafka Connect's Iceberg sink with the
-metadata transform (`_kafka_metadata` as a struct, or as a prefix), and plain columns as Spark and Flink write them. All
-have in common that partition and offset stand together, under one prefix.
+1. Redpanda's Iceberg topics have a struct `redpanda` beside the value.
+2. Kafka Connect's Iceberg sink, with the metadata transform, has `_kafka_metadata` as a struct or as a prefix.
+3. Spark and Flink write plain columns.
+
+All of them have partition and offset together, under one prefix.
 """
 
 from __future__ import annotations
@@ -25,19 +27,21 @@ _SINKS = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`paths`: column of a topic table -> path, of those that were found. `topic_path`: a column of topic names."""
+    """Says where the columns of a topic table are. `paths` maps such a column to its path; `topic_path` is a column of
+    topic names."""
 
     sink: str
     paths: Mapping[str, str]
     topic_path: str | None
 
 
-def guess_layout(names: Sequence[str], given: Mapping[str, str]) -> Layout:
-    """The layout of a table with these column paths. What is `given` counts before anything that is found."""
-    prefix = _prefix(names, given)
-    found: dict[str, str] = {}
+def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout:
+    """Returns the layout of a table with these column paths. The paths of `named_paths`, which a person has named, win
+    over what is guessed."""
+    prefix = _prefix(names, named_paths)
+    guessed: dict[str, str] = {}
     if prefix is not None:
-        wanted = {
+        candidates = {
             PARTITION: (f"{prefix}partition",),
             OFFSET: (f"{prefix}offset",),
             KEY: (f"{prefix}key", "key"),
@@ -45,20 +49,20 @@ def guess_layout(names: Sequence[str], given: Mapping[str, str]) -> Layout:
             HEADERS: (f"{prefix}headers", "headers"),
             **{name: tuple(f"{prefix}{n}" for n in choices) for name, choices in _NAMES.items()},
         }
-        hits = {name: [path for path in paths if path in names] for name, paths in wanted.items()}
-        found = {name: paths[0] for name, paths in hits.items() if paths}
+        hits = {name: [path for path in paths if path in names] for name, paths in candidates.items()}
+        guessed = {name: paths[0] for name, paths in hits.items() if paths}
     topic_path = f"{prefix}{TOPIC}" if prefix is not None and f"{prefix}{TOPIC}" in names else None
-    return Layout(_sink(prefix), found | dict(given), topic_path)
+    return Layout(_sink(prefix), guessed | dict(named_paths), topic_path)
 
 
-def _prefix(names: Sequence[str], given: Mapping[str, str]) -> str | None:
-    """What stands before `offset` and `partition`; None where nothing or more than one thing does."""
-    if OFFSET in given:
-        return given[OFFSET][: -len(OFFSET)] if given[OFFSET].endswith(OFFSET) else None
-    found = {name[: -len(OFFSET)] for name in names if name.endswith(OFFSET)}
-    both = sorted(prefix for prefix in found if f"{prefix}{PARTITION}" in names)
-    known = [prefix for prefix in _SINKS if prefix in both]
-    return known[0] if known else both[0] if len(both) == 1 else None
+def _prefix(names: Sequence[str], named_paths: Mapping[str, str]) -> str | None:
+    """Returns what stands before `offset` and `partition`; None where nothing does, or more than one thing."""
+    if OFFSET in named_paths:
+        return named_paths[OFFSET][: -len(OFFSET)] if named_paths[OFFSET].endswith(OFFSET) else None
+    prefixes = {name[: -len(OFFSET)] for name in names if name.endswith(OFFSET)}
+    both = sorted(prefix for prefix in prefixes if f"{prefix}{PARTITION}" in names)
+    of_sinks = [prefix for prefix in _SINKS if prefix in both]
+    return of_sinks[0] if of_sinks else both[0] if len(both) == 1 else None
 
 
 def _sink(prefix: str | None) -> str:

@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cleantail.cli.output import ConsoleOutput, JsonOutput, Output
-from cleantail.config.loading import CONFIG_VARIABLE, config_place, find_topic, load_platform
+from cleantail.config.loading import CONFIG_VARIABLE, config_directory, find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
@@ -172,7 +172,7 @@ def directories(_: click.Context, __: click.Parameter, incomplete: str) -> list[
 def config_of(ctx: click.Context) -> Path:
     """The directory that --config names, else that of the environment."""
     given: Path | None = ctx.meta.get(CONFIG)
-    return given if given is not None else config_place(os.environ)
+    return given if given is not None else config_directory(os.environ)
 
 
 def _remembered(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:

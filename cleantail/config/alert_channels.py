@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from cleantail.config.events import Event
-from cleantail.config.settings.row import Model, allowing, matching
+from cleantail.config.settings.config_model import Model, allowing, matching
 
 ALERTS = "alerts"
-"""Folder of CLEANTAIL_HOME that alerts to files are written into, and nothing else."""
+"""The folder of CLEANTAIL_HOME that alerts to files are written into, and nothing else is."""
 
 
 def _not_empty(receivers: tuple[str, ...]) -> tuple[str, ...]:
@@ -73,9 +73,10 @@ class Channel(Model):
 
     @property
     def name(self) -> str:
-        """Tells the channels of a topic apart, also after `events`, their order or `values` has changed."""
-        where = self.model_dump_json(exclude={"events", "values"})
-        return f"{getattr(self, 'type', '')} {hashlib.sha256(where.encode()).hexdigest()[:12]}"
+        """Returns a name that tells the channels of a topic apart, also after `events`, their order or `values` has
+        changed."""
+        settings = self.model_dump_json(exclude={"events", "values"})
+        return f"{getattr(self, 'type', '')} {hashlib.sha256(settings.encode()).hexdigest()[:12]}"
 
 
 class MailAlert(Channel):

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cleantail.config.settings.row import Model
+from cleantail.config.settings.config_model import Model
 
 PROPERTY_COLUMNS = "cleantail.columns"
 """Table property: the mapping as JSON. A table that Cleantail made has none."""
@@ -41,20 +41,20 @@ class Columns(Model):
 
     @property
     def paths(self) -> dict[str, str]:
-        """Column of a topic table -> path, of those that are mapped."""
+        """Returns column of a topic table -> path, for the columns that are mapped."""
         return {str(name): str(path) for name, path in self.model_dump(exclude_none=True).items()}
 
     def as_property(self) -> str:
-        """One line, keys sorted, so that equal mappings are equal texts."""
+        """Returns the mapping as one line of JSON with sorted keys, so that equal mappings are equal texts."""
         return json.dumps(self.paths, sort_keys=True, separators=(",", ":"))
 
 
 def columns_of_properties(properties: Mapping[str, str]) -> Columns | None:
-    """The mapping of an adopted table; None for one that Cleantail made."""
+    """Returns the mapping of an adopted table; None for one that Cleantail made."""
     text = properties.get(PROPERTY_COLUMNS)
     return Columns.model_validate_json(text) if text else None
 
 
 def quoted(path: str) -> str:
-    """`a`.`b` for a.b, so that a keyword can be a column."""
+    """Returns `a`.`b` for a.b, so that a keyword can be a column."""
     return ".".join(f"`{part}`" for part in path.split("."))

@@ -29,4 +29,4 @@ MEANING = {
     Event.APPROVAL: "a round waits for somebody's approval",
     Event.ERASURE: "a tombstone is still there cleantail.erasure.grace.ms after it was due",
 }
-"""Event -> when it is."""
+"""Event -> when it occurs."""

@@ -32,15 +32,16 @@ CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
 _NO_ENV: Mapping[str, str] = {}
 
 
-def config_place(env: Mapping[str, str]) -> Path:
-    """The directory of defaults.yaml and topics/ where none is given: CLEANTAIL_CONFIG, else `config`."""
+def config_directory(env: Mapping[str, str]) -> Path:
+    """Returns the directory of defaults.yaml and topics/ where the command line names none: CLEANTAIL_CONFIG, else
+    `config`."""
     return Path(env.get(CONFIG_VARIABLE) or "config")
 
 
 def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platform:
-    """The platform of `config_dir`; `env` may name the state's place in CLEANTAIL_HOME.
+    """Returns the platform of `config_dir`. Raises ConfigError.
 
-    Without it the state is in `.cleantail` beside `config_dir`. Raises ConfigError.
+    The state is where `env` says in CLEANTAIL_HOME, else in `.cleantail` beside `config_dir`.
     """
     settings, home = _defaults(config_dir, env).file, _home(config_dir, env)
     if set("?%#") & set(str(home)):
@@ -66,23 +67,23 @@ def _home(config_dir: Path, env: Mapping[str, str]) -> Path:
 
 
 def dag_prefix(config_dir: Path) -> str:
-    """platform.dag_prefix, also where something else of defaults.yaml is wrong: rights go by it. Empty where nothing of
-    the file can be read."""
+    """Returns platform.dag_prefix, also where something else of defaults.yaml is wrong, since rights go by it. It is
+    empty where nothing of the file can be read."""
     try:
         return _defaults(config_dir, _NO_ENV).file.platform.dag_prefix
     except ConfigError:
-        platform = _text_or_nothing(config_dir / "defaults.yaml").get("platform")
+        platform = _data_or_nothing(config_dir / "defaults.yaml").get("platform")
     prefix = platform.get("dag_prefix") if isinstance(platform, dict) else None
     return prefix if isinstance(prefix, str) else ""
 
 
 def load_topic(file: Path, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
-    """The topic of one YAML file, over the defaults of `config_dir`; raises ConfigError."""
+    """Returns the topic of one YAML file, over the defaults of `config_dir`; raises ConfigError."""
     return _topic(file, _defaults(config_dir, env))
 
 
 def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topic]:
-    """All topics in the order of their file names; raises the first ConfigError."""
+    """Returns all topics in the order of their file names; raises the first ConfigError."""
     topics = []
     for _, topic in scan_topics(config_dir, env):
         if isinstance(topic, ConfigError):
@@ -92,39 +93,41 @@ def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topi
 
 
 def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
-    """The topic called `name`. Broken files of other topics do not matter.
+    """Returns the topic called `name`. Broken files of other topics do not matter.
 
-    Raises ConfigError: that of the file `<name>.yaml` if it is broken, of a file that names the topic and is called
-    otherwise, else that there is no such topic.
+    Raises ConfigError: that of the file `<name>.yaml` if it is broken, else that of a broken file that names the topic,
+    else one that says that there is no such topic.
     """
-    found = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
-    broken = {error.value: error for error in found.values() if isinstance(error, ConfigError) and error.key == "topic"}
-    topic = found.get(name) or broken.get(name)
+    topics = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
+    broken = {
+        error.value: error for error in topics.values() if isinstance(error, ConfigError) and error.key == "topic"
+    }
+    topic = topics.get(name) or broken.get(name)
     if isinstance(topic, Topic):
         return topic
     if topic:
         raise topic
-    names = list(found)
+    names = list(topics)
     allowed = f"topics: {', '.join(names)}" if names else "there are no topics yet"
     problem = Problem("", f"no topic {name}", allowed, name, nearest(name, names))
     raise ConfigError(config_dir / "topics", [problem])
 
 
 def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:
-    """Each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
+    """Yields each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
 
-    Raises ConfigError only when `config_dir` is not a directory. A topic is called as its file; of two that claim one
-    name in the catalog both are wrong (cleantail.config.claims.name_claims).
+    Raises ConfigError only where `config_dir` is no directory. A file has the name of its topic; of two files that
+    claim one name in the catalog both are wrong (cleantail.config.claims.name_claims).
     """
     _require_directory(config_dir)
     files, defaults = _topic_files(config_dir), _defaults_or_error(config_dir, env)
     if isinstance(defaults, ConfigError):
         yield from ((file, defaults) for file in files)
         return
-    found = [(file, _topic_or_error(file, defaults)) for file in files]
+    scanned = [(file, _topic_or_error(file, defaults)) for file in files]
     namespace = defaults.file.platform.catalog.namespace
-    problems = claim_problems([_claim(file, topic, namespace) for file, topic in found], namespace)
-    for file, topic in found:
+    problems = claim_problems([_claim(file, topic, namespace) for file, topic in scanned], namespace)
+    for file, topic in scanned:
         problem = problems.get(file)
         yield file, topic if problem is None or isinstance(topic, ConfigError) else ConfigError(file, [problem])
 
@@ -135,22 +138,23 @@ def _topic_files(config_dir: Path) -> list[Path]:
 
 
 def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]:
-    """What the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
+    """Returns what the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
     defaults = _defaults(config_dir, env)
     namespace = defaults.file.platform.catalog.namespace
     return [_claim(file, _topic_or_error(file, defaults), namespace) for file in _topic_files(config_dir)]
 
 
 def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
-    """A file that is not called as its topic claims the table that is its name's, not that of the topic it names."""
+    """Returns what a file claims. One that is not named as its topic claims the table of its own name, not that of the
+    topic it names."""
     if isinstance(topic, Topic):
         return Claim(file, topic.table)
-    data = _text_or_nothing(file)
-    own, table = data.get("topic") == file.stem, data.get("table")
-    return Claim(file, table if own and isinstance(table, str) else default_table(namespace, file.stem))
+    data = _data_or_nothing(file)
+    names_itself, table = data.get("topic") == file.stem, data.get("table")
+    return Claim(file, table if names_itself and isinstance(table, str) else default_table(namespace, file.stem))
 
 
-def _text_or_nothing(file: Path) -> dict[str, Any]:
+def _data_or_nothing(file: Path) -> dict[str, Any]:
     try:
         return read_yaml(file)
     except ConfigError:
@@ -165,7 +169,7 @@ def _require_directory(config_dir: Path) -> None:
 
 
 class _Defaults(NamedTuple):
-    """defaults.yaml as a model, and its topic section as it was written, to be merged under each topic."""
+    """Holds defaults.yaml as a model, and its topic section as it was written, to be merged under each topic."""
 
     file: DefaultsFile
     written: dict[str, Any]
@@ -201,12 +205,12 @@ def _topic_or_error(file: Path, defaults: _Defaults) -> Topic | ConfigError:
 
 def _topic(file: Path, defaults: _Defaults) -> Topic:
     platform = defaults.file.platform
-    most_bytes = platform.limits.yaml_max_bytes
-    data = merged(defaults.written, without_nulls(read_yaml(file, most_bytes, limit_text(YAML_BYTES))))
+    max_bytes = platform.limits.yaml_max_bytes
+    data = merged(defaults.written, without_nulls(read_yaml(file, max_bytes, limit_text(YAML_BYTES))))
     name = str(data.get("topic") or "none")  # a wrong name is one problem, not also a wrong table
     data.setdefault("table", default_table(platform.catalog.namespace, name))
     topic = validate(Topic, data, file)
     if problems := list(platform_problems(topic, platform, defaults.home)):
         lines = key_lines(file)
-        raise ConfigError(file, [replace(problem, line=line_of(place, lines)) for place, problem in problems])
+        raise ConfigError(file, [replace(problem, line=line_of(key_path, lines)) for key_path, problem in problems])
     return topic

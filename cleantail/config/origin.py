@@ -1,6 +1,6 @@
 """Where each value of a topic comes from: its own YAML, defaults.yaml, or the built-in default.
 
-People read it who may not read the files, so of an alert only its kind and its connection are named: receivers are
+People read it who may not read the files. So of an alert only its kind and its connection are named: receivers are
 people's addresses, and the path of a webhook may be its secret.
 """
 
@@ -17,15 +17,15 @@ from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.checks.topic_check import Check
 from cleantail.config.events import Event
 from cleantail.config.loading import load_platform
-from cleantail.config.run_schedule import schedule_words
-from cleantail.config.settings.row import LONG_MAX, Model
+from cleantail.config.run_schedule import schedule_text
+from cleantail.config.settings.config_model import LONG_MAX, Model
 from cleantail.config.topic import Topic
 from cleantail.config.yaml_file import read_yaml
 from cleantail.human import duration, size
 
 
 class Origin(StrEnum):
-    """The layer whose value is in force; a higher one wins."""
+    """Lists the layers that a value may come from; a higher one wins."""
 
     TOPIC = "topic YAML"
     DEFAULTS = "defaults.yaml"
@@ -34,37 +34,44 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value in force; `name` as in YAML, `source.path` for a key within another. `words` is the value for people
-    where that is another text."""
+    """Describes one value in force. `name` is that of the YAML, `source.path` for a key within another. `readable` is
+    the value for people, where that is another text."""
 
     name: str
     value: str
-    words: str
+    readable: str
     origin: Origin
     meaning: str
 
 
-def settings(topic: Topic, own: Mapping[str, Any], shared: Mapping[str, Any]) -> list[Setting]:
-    """Everything that a topic's YAML can say but its name and description, the Kafka configs last. `own` and `shared`:
-    what its YAML and the `topic:` of the defaults have written."""
-    return [*_topic_settings(topic, own, shared), *_of_mapping("config", topic.config, own, shared, prefix="")]
+def settings(topic: Topic, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]) -> list[Setting]:
+    """Returns everything that a topic's YAML can say but its name and description, the Kafka configs last.
+
+    `topic_yaml` is what the topic's file has written, `defaults_topic` the `topic:` of defaults.yaml.
+    """
+    return [
+        *_topic_settings(topic, topic_yaml, defaults_topic),
+        *_of_mapping("config", topic.config, topic_yaml, defaults_topic, prefix=""),
+    ]
 
 
-def _topic_settings(topic: Topic, own: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[Setting]:
-    for name, in_words in _KEYS.items():
+def _topic_settings(
+    topic: Topic, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]
+) -> Iterator[Setting]:
+    for name, text_of in _KEYS.items():
         meaning = Topic.model_fields[name].description or ""
-        yield Setting(name, in_words(getattr(topic, name)), "", _origin(name, own, shared), meaning)
+        yield Setting(name, text_of(getattr(topic, name)), "", _origin(name, topic_yaml, defaults_topic), meaning)
     for name in ("source", "columns"):
         inner = getattr(topic, name)
         if inner is not None:  # columns: only of an adopted table
-            yield from _of_mapping(name, inner, own, shared, prefix=f"{name}.")
+            yield from _of_mapping(name, inner, topic_yaml, defaults_topic, prefix=f"{name}.")
 
 
 def _of_mapping(
-    key: str, inner: Model, own: Mapping[str, Any], shared: Mapping[str, Any], prefix: str
+    key: str, inner: Model, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any], prefix: str
 ) -> list[Setting]:
-    """Mappings merge key by key, so each has an origin of its own."""
-    of_topic, of_defaults = own.get(key) or {}, shared.get(key) or {}
+    """Returns the settings of a mapping. Mappings merge key by key, so each key has an origin of its own."""
+    of_topic, of_defaults = topic_yaml.get(key) or {}, defaults_topic.get(key) or {}
     fields = {field.alias or name: (getattr(inner, name), field) for name, field in type(inner).model_fields.items()}
     return [
         _setting(prefix, name, value, field.description or "", of_topic, of_defaults)
@@ -73,10 +80,10 @@ def _of_mapping(
 
 
 def _setting(
-    prefix: str, name: str, value: Any, meaning: str, own: Mapping[str, Any], shared: Mapping[str, Any]
+    prefix: str, name: str, value: Any, meaning: str, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]
 ) -> Setting:
     text = ",".join(sorted(value)) if isinstance(value, frozenset) else "" if value is None else str(value)
-    return Setting(prefix + name, text, _words(name, value), _origin(name, own, shared), meaning)
+    return Setting(prefix + name, text, _readable(name, value), _origin(name, topic_yaml, defaults_topic), meaning)
 
 
 def _check(check: Check) -> str:
@@ -85,24 +92,24 @@ def _check(check: Check) -> str:
 
 
 def _alert(alert: Alert) -> str:
-    where = f"to {alert.path}" if isinstance(alert, FileAlert) else f"by connection {alert.conn_id}"
+    receiver = f"to {alert.path}" if isinstance(alert, FileAlert) else f"by connection {alert.conn_id}"
     events = "" if set(alert.events) == set(Event) else f" of {', '.join(alert.events)}"
-    return f"{alert.type} {where}{events}"
+    return f"{alert.type} {receiver}{events}"
 
 
 _KEYS: Mapping[str, Callable[[Any], str]] = {
     "table": str,
-    "schedule": schedule_words,
+    "schedule": schedule_text,
     "owner": str,
     "publish": str,
     "approvers": ", ".join,
     "checks": lambda checks: "; ".join(map(_check, checks)),
     "alerts": lambda alerts: "; ".join(map(_alert, alerts)),
 }
-"""Keys of a topic that are no mappings, and their values in words."""
+"""Keys of a topic that are no mappings -> what makes text of their values."""
 
 
-def _words(name: str, value: Any) -> str:
+def _readable(name: str, value: Any) -> str:
     if not isinstance(value, int) or value < 1000:
         return ""
     if value == LONG_MAX:
@@ -110,11 +117,12 @@ def _words(name: str, value: Any) -> str:
     return duration(value) if name.endswith(".ms") else size(value) if name.endswith(".bytes") else ""
 
 
-def _origin(name: str, own: Mapping[str, Any], shared: Mapping[str, Any]) -> Origin:
-    """Null in YAML means the layer below, as for the loader; only a schedule can be switched off."""
-    if _says(own, name):
+def _origin(name: str, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]) -> Origin:
+    """Returns the layer of a value. Null in YAML means the layer below, as for the loader; only a schedule can be
+    switched off."""
+    if _says(topic_yaml, name):
         return Origin.TOPIC
-    return Origin.DEFAULTS if _says(shared, name) else Origin.BUILT_IN
+    return Origin.DEFAULTS if _says(defaults_topic, name) else Origin.BUILT_IN
 
 
 def _says(written: Mapping[str, Any], name: str) -> bool:
@@ -122,7 +130,7 @@ def _says(written: Mapping[str, Any], name: str) -> bool:
 
 
 def written(topic_file: Path, config_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A topic's file, and the `topic:` of defaults.yaml, as they are written. Raises ConfigError."""
+    """Returns a topic's file, and the `topic:` of defaults.yaml, as they are written. Raises ConfigError."""
     defaults = config_dir / "defaults.yaml"
-    shared = (read_yaml(defaults) if defaults.exists() else {}).get("topic") or {}
-    return read_yaml(topic_file, load_platform(config_dir).limits.yaml_max_bytes), shared
+    defaults_topic = (read_yaml(defaults) if defaults.exists() else {}).get("topic") or {}
+    return read_yaml(topic_file, load_platform(config_dir).limits.yaml_max_bytes), defaults_topic

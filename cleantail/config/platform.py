@@ -1,4 +1,4 @@
-"""What the `platform:` of config/defaults.yaml says: catalog, cleaner, Spark. Without secrets."""
+"""What the `platform:` of config/defaults.yaml says: catalog, cleaner, Spark, limits. It holds no secrets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cleantail.config.claims.dag_ids import PREFIX_CHARS
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.config_model import Model, cross_field_error
 from cleantail.config.settings.limit_configs import LimitConfigs
-from cleantail.config.settings.row import Model, cross_field_error
 from cleantail.config.spark_network import MASTER, network_problem
 from cleantail.config.topic import TopicDefaults
 
@@ -21,7 +21,7 @@ Identifier = Annotated[
 
 
 def _scalar_text(value: object) -> object:
-    """Numbers and booleans as Spark and PyIceberg write them: 8 -> "8", true -> "true"."""
+    """Returns numbers and booleans as the texts that Spark and PyIceberg take: "8" for 8, "true" for true."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -31,14 +31,20 @@ Setting = Annotated[str, BeforeValidator(_scalar_text)]
 ROOT_ALLOWED = (
     "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
 )
-_OWN_FOLDERS = ("airflow", "warehouse", "data_docs", "locks", "jars", "alerts", "demo")
-"""Of CLEANTAIL_HOME: what lies there is no source of records."""
+_RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "locks", "jars", "alerts", "demo")
+"""Folders of CLEANTAIL_HOME that hold no source of records."""
 
 
 def _root(text: str) -> str:
     path = PurePosixPath(text)
-    own = not path.is_absolute() and (not path.parts or path.parts[0] in _OWN_FOLDERS)
-    if own or path == PurePosixPath("/") or ".." in path.parts or not text.isprintable() or set("*?[") & set(text):
+    is_reserved = not path.is_absolute() and (not path.parts or path.parts[0] in _RESERVED_FOLDERS)
+    if (
+        is_reserved
+        or path == PurePosixPath("/")
+        or ".." in path.parts
+        or not text.isprintable()
+        or set("*?[") & set(text)
+    ):
         raise ValueError("not a folder of sources")
     return text
 
@@ -62,7 +68,7 @@ SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
 
 
 _ADDRESSES = {"sqlite": "sqlite:///.", "postgres": r"postgresql(\+\w+)?://.", "rest": "https?://[^/]"}
-"""How the address of a catalog of each type begins, as SQLAlchemy and PyIceberg take it."""
+"""Type of a catalog -> how its address begins, as SQLAlchemy and PyIceberg take it."""
 _EXAMPLES = {
     "sqlite": "sqlite:////srv/catalog.db",
     "postgres": "postgresql://host:5432/database",
@@ -161,10 +167,10 @@ class Platform(PlatformSettings):
 
     @property
     def catalog_uri(self) -> str:
-        """The catalog's address in the form of SQLAlchemy and PyIceberg."""
+        """Returns the catalog's address in the form of SQLAlchemy and PyIceberg."""
         return self.catalog.uri or f"sqlite:///{self.home / 'catalog.db'}"
 
     @property
     def warehouse(self) -> str:
-        """The root of the tables, as a URI."""
+        """Returns the root of the tables, as a URI."""
         return self.catalog.warehouse or f"file:{self.home / 'warehouse'}"

@@ -14,20 +14,20 @@ from pydantic import BaseModel
 
 from cleantail.config.problems import allowed_text
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.settings.limit_configs import LimitConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.config.settings.units import pattern_of, units_of
 from cleantail.config.topic import Topic
 
 Schema = dict[str, Any]
 
 _WITHOUT_END = re.compile(rf" in \[(-?\d+), {LONG_MAX}\]")
-"""A range that only Kafka's own type ends."""
+"""Finds a range whose upper end is only that of Kafka's own type."""
 
 
 def json_schema() -> Schema:
-    """The JSON Schema of `config/topics/*.yaml`; config/topic.schema.json holds it."""
+    """Returns the JSON Schema of `config/topics/*.yaml`; config/topic.schema.json holds it."""
     schema = _published(Topic.model_json_schema())
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -39,12 +39,12 @@ def json_schema() -> Schema:
 
 
 def schema_text() -> str:
-    """The text of config/topic.schema.json."""
+    """Returns the text of config/topic.schema.json."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def reference_markdown() -> str:
-    """Three Markdown tables: the configs of a topic, those of the cleaner, and the limits."""
+    """Returns three Markdown tables: the configs of a topic, those of the cleaner, and the limits."""
     topic, cleaner, limits = _table(KafkaConfigs), _table(CleanerConfigs), _table(LimitConfigs)
     return (
         "## Configs of a topic\n\nUnder `config:`. Times are in ms and sizes in bytes, or text with a unit: `7d`, "
@@ -76,19 +76,20 @@ def _code(default: Any) -> str:
 
 
 def _published(node: Any, name: str = "") -> Any:
-    """Without what only Cleantail reads: a key that JSON Schema does not know makes strict validators stop."""
+    """Returns a schema without what only Cleantail reads: a key that JSON Schema does not know makes strict validators
+    stop."""
     if isinstance(node, list):
         return [_published(inner) for inner in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: _published(value, key) for key, value in node.items() if not key.startswith("x-")}
-    if isinstance(kept.get("title"), str):
-        del kept["title"]  # pydantic's titles only repeat the keys
+    published = {key: _published(value, key) for key, value in node.items() if not key.startswith("x-")}
+    if isinstance(published.get("title"), str):
+        del published["title"]  # pydantic's titles only repeat the keys
     if "x-source" in node and node.get("type") == "integer" and units_of(name):
-        kept |= {"type": ["integer", "string"], "pattern": pattern_of(name)}
+        published |= {"type": ["integer", "string"], "pattern": pattern_of(name)}
     if "x-source" in node:
-        kept["description"] = f"{node['description']} Allowed: {allowed_text(node)}. Source: {node['x-source']}."
-    return kept
+        published["description"] = f"{node['description']} Allowed: {allowed_text(node)}. Source: {node['x-source']}."
+    return published
 
 
 if __name__ == "__main__":

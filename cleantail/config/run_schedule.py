@@ -9,14 +9,15 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from cleantail.config.schedules.cron import is_schedule
-from cleantail.config.settings.row import Model
+from cleantail.config.settings.config_model import Model
 
 URI_CHARS = 1500
-"""Airflow keeps no longer one."""
+"""The length of the longest URI that Airflow keeps."""
 RESERVED_SCHEME = "airflow"
 BY_HAND = "by hand"
 ASSET_SCHEME = "x-cleantail"
-"""Airflow leaves URIs of schemes that begin with x- as they are; others it normalizes, by rules of its providers."""
+"""The scheme of topics' assets. Airflow leaves URIs of schemes that begin with x- as they are, and normalizes others by
+rules of its providers."""
 
 _CRON = 'five cron fields such as "*/15 * * * *", or a preset such as "@daily"'
 _URI = f"URIs of Airflow assets: printable ASCII without blanks, not {RESERVED_SCHEME}://"
@@ -35,7 +36,7 @@ def _repeated(text: str) -> str:
 
 
 def _asset_uri(uri: str) -> str:
-    """What Airflow's Asset takes whatever the scheme. Passwords are refused before (config_file)."""
+    """Returns a URI that Airflow's Asset takes whatever its scheme. Passwords in it were refused before (yaml_file)."""
     if not re.fullmatch(rf"[!-~]{{1,{URI_CHARS}}}", uri):
         raise ValueError("not a URI")
     try:
@@ -89,19 +90,19 @@ Schedule = Annotated[
 
 
 def topic_asset_uri(topic: str) -> str:
-    """The asset that a topic updates when something of it was published."""
+    """Returns the asset that a topic updates when something of it was published."""
     return f"{ASSET_SCHEME}://{topic}"
 
 
 def parts_of(schedule: str | AssetSchedule | None) -> tuple[str | None, tuple[str, ...]]:
-    """(cron or preset, asset URIs) of any form; (None, ()) is only by hand."""
+    """Returns (cron or preset, asset URIs) of any form of schedule; (None, ()) runs only by hand."""
     if isinstance(schedule, AssetSchedule):
         return schedule.cron, schedule.assets
     return schedule, ()
 
 
-def schedule_words(schedule: str | AssetSchedule | None) -> str:
-    """`*/15 * * * *, or after x-cleantail://orders`: what starts a run."""
+def schedule_text(schedule: str | AssetSchedule | None) -> str:
+    """Returns what starts a run, as `*/15 * * * *, or after x-cleantail://orders`."""
     cron, assets = parts_of(schedule)
     after = [f"after {' and '.join(assets)}"] if assets else []
     return ", or ".join([*([cron] if cron else []), *after]) or BY_HAND

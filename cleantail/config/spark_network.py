@@ -11,26 +11,29 @@ import re
 from collections.abc import Mapping
 
 MASTER = "spark.master"
-"""No setting of platform.spark.conf: it would win over the master that was looked at, which Airflow's connection may
-name as well."""
+"""A name that platform.spark.conf may not have: it would win over the master that was looked at, which Airflow's
+connection may name as well."""
 AUTHENTICATE = "spark.authenticate"
 ENCRYPTIONS = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 """Spark's two ways to encrypt what its processes send each other; one is enough."""
 
 
 def runs_in_one_process(master: str) -> bool:
-    """Whether Spark makes a secret of its own for the master: local and local[n], but not local-cluster[…]."""
+    """Returns whether Spark makes a secret of its own for the master: local and local[n], but not local-cluster[…]."""
     return re.fullmatch(r"local(\[[^\[\]]*\])?", master) is not None
 
 
 def authentication(master: str) -> dict[str, str]:
-    """Settings that keep other users of the machine out; they cost nothing and need no secret from anybody."""
+    """Returns settings that keep other users of the machine out; they cost nothing and need no secret from anybody."""
     return {AUTHENTICATE: "true"} if runs_in_one_process(master) else {}
 
 
 def network_problem(master: str, conf: Mapping[str, str], insecure: bool) -> str | None:
-    """What a master lacks, in words of what is allowed; None where it lacks nothing, or `insecure` is written. A local
-    one lacks nothing unless the settings switch it off."""
+    """Returns what a master lacks, in words of what is allowed; None where it lacks nothing, or where `insecure` is
+    written.
+
+    A local master lacks nothing unless the settings switch authentication off.
+    """
     if insecure:
         return None
     if runs_in_one_process(master):

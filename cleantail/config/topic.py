@@ -13,8 +13,15 @@ from cleantail.config.checks.check_arguments import column_problems
 from cleantail.config.checks.topic_check import Check
 from cleantail.config.columns import Columns
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
+from cleantail.config.settings.config_model import (
+    Model,
+    PrintableText,
+    allowing,
+    cross_field_error,
+    matching,
+    problems_error,
+)
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import Model, PrintableText, allowing, cross_field_error, matching, problems_error
 
 DEFAULT_SCHEDULE = "*/15 * * * *"
 
@@ -115,14 +122,15 @@ class Topic(TopicDefaults):
 
     @model_validator(mode="after")
     def _waits_for_others(self) -> Topic:
-        """A DAG that runs after its own publish would never rest."""
-        if (own := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
-            raise cross_field_error("schedule.assets", own, "assets that others update, not the topic's own")
+        """Refuses a DAG that runs after its own publish: it would never rest."""
+        if (own_asset := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
+            raise cross_field_error("schedule.assets", own_asset, "assets that others update, not the topic's own")
         return self
 
     @model_validator(mode="after")
     def _checks_columns_that_are_mapped(self) -> Topic:
-        """Of an adopted table checks see the columns that are mapped; each is called as in a topic table."""
+        """Refuses checks of an adopted table whose columns are not mapped; each column has the name that it has in a
+        topic table."""
         columns = tuple(self.columns.paths) if self.columns else ()
         problems = [
             (("checks", number), problem)
@@ -135,25 +143,25 @@ class Topic(TopicDefaults):
 
     @property
     def line_topic(self) -> str | None:
-        """What lines that name a topic have to name; None lets them name any."""
+        """Returns the topic that lines which name one have to name; None lets them name any."""
         return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
 
     @property
     def compacts(self) -> bool:
-        """Whether `compact` is in cleanup.policy."""
+        """Returns whether `compact` is in cleanup.policy."""
         return self.config.compacts
 
     @property
     def deletes(self) -> bool:
-        """Whether `delete` is in cleanup.policy."""
+        """Returns whether `delete` is in cleanup.policy."""
         return self.config.deletes
 
     @property
     def effective_segment_ms(self) -> int:
-        """min(segment.ms, max.compaction.lag.ms)."""
+        """Returns min(segment.ms, max.compaction.lag.ms)."""
         return self.config.effective_segment_ms
 
 
 def default_table(namespace: str, topic: str) -> str:
-    """`cleantail.orders_v2` for the topic `orders.v2` in the namespace `cleantail`."""
+    """Returns `cleantail.orders_v2` for the topic `orders.v2` in the namespace `cleantail`."""
     return f"{namespace}.{re.sub(r'[^A-Za-z0-9_]', '_', topic)}"

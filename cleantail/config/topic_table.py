@@ -24,15 +24,16 @@ COLUMNS = {
 """Column -> Spark SQL type. `timestamp` is timestamptz in Iceberg, in UTC; the rest as Kafka has it."""
 
 PROPERTY_TOPIC = "cleantail.topic"
-"""Marks a table as a topic table and says whose: without it Cleantail does not touch a table."""
+"""Table property that marks a table as a topic table and says whose it is: without it Cleantail does not touch a
+table."""
 PROPERTY_SIDE_OF = "cleantail.side-of"
-"""Table property: whose side table it is, so that none is taken for another topic's table."""
+"""Table property that says whose side table this is, so that none is taken for another topic's table."""
 LEDGER_SUFFIX = "_deleted_versions"
-"""+ the topic table's name: the side table of versions whose tombstones have gone."""
+"""What the name of the side table of deleted versions adds to that of the topic table."""
 KEYLESS_SUFFIX = "_keyless"
-"""+ the topic table's name: the side table of records without a key."""
+"""What the name of the side table of records without a key adds to that of the topic table."""
 LATEST_SUFFIX = "_latest"
-"""+ the topic table's name: the view of the current state."""
+"""What the name of the view of the current state adds to that of the topic table."""
 EVIDENCE = "cleantail_evidence"
 """Name of the evidence table, in the catalog's namespace."""
 
@@ -42,11 +43,12 @@ FILE_BYTES_MIN = 1 << 20
 
 
 RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
-"""Iceberg gives a commit up after four tries: too few where reclaim rewrites several files at once."""
+"""Table properties of retries. Iceberg gives a commit up after four tries: too few where reclaim rewrites several files
+at once."""
 
 
 def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
-    """Properties of a new topic table."""
+    """Returns the properties of a new topic table."""
     return {
         PROPERTY_TOPIC: topic,
         "format-version": "3",

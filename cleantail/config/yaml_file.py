@@ -16,15 +16,15 @@ import yaml
 from cleantail.config.secret_filter import SECRET_FACT, SECRET_HINT, is_secret, is_secret_value
 from cleantail.errors import ConfigError, Problem
 
-Place = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severity")
+KeyPath = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severity")
 
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast
 _DEEPEST = 20
 MOST_BYTES = 65_536
-"""A file that people write and review is shorter; every look at it by the scheduler costs its length. Of defaults.yaml,
-which says how long the others may be."""
+"""The length of the longest defaults.yaml. People write and review shorter files, and every look of the scheduler costs
+the length; defaults.yaml itself says how long the others may be."""
 MOST_CHARS = 4096
-"""Of one text in it."""
+"""The length of the longest text in a file."""
 _TAG = "a tag is not allowed: quote a text that starts with !"
 _INTEGER_TAG = "tag:yaml.org,2002:int"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
@@ -32,7 +32,7 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 
 
 class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
-    """YAML's safe subset; dates stay text, as no config is a date, and whole numbers are those that people write:
+    """Reads YAML's safe subset. Dates stay text, since no config is a date. Whole numbers are those that people write:
     by YAML 1.1 1:30 would be 90, and 0777 would be 511."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
@@ -58,9 +58,9 @@ class _Loader(_SafeLoader):  # type: ignore[misc]  # chosen at run time
 
 
 def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict[str, Any]:
-    """The mapping that `file` holds; an empty file is an empty mapping. `limit` says where `most_bytes` is set.
+    """Returns the mapping that `file` holds; an empty file is an empty mapping. `limit` says where `most_bytes` is set.
 
-    Raises ConfigError when the file is missing, too long, not YAML (with the line), or not a mapping.
+    Raises ConfigError where the file is missing, too long, not YAML (with the line), or not a mapping.
     """
     try:
         with file.open("rb") as stream:
@@ -79,8 +79,8 @@ def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict
     return data or {}
 
 
-def key_lines(file: Path) -> dict[Place, int]:
-    """Where each key of a file is, by its place; lines count from 1. Empty for what is no file that can be read."""
+def key_lines(file: Path) -> dict[KeyPath, int]:
+    """Returns key path -> line, counted from 1; empty for what is no file that can be read."""
     try:
         root = yaml.compose(file.read_bytes(), Loader=_SafeLoader)
     except (OSError, yaml.YAMLError, ValueError):
@@ -88,20 +88,21 @@ def key_lines(file: Path) -> dict[Place, int]:
     return dict(_lines(root, ()))
 
 
-def _lines(node: yaml.Node | None, place: Place) -> Iterator[tuple[Place, int]]:
+def _lines(node: yaml.Node | None, key_path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
     inner: list[tuple[str | int, yaml.Node, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
         inner = [(str(key.value), key, value) for key, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
         inner = [(index, value, value) for index, value in enumerate(node.value)]
     for part, key, value in inner:
-        yield (*place, part), key.start_mark.line + 1
-        yield from _lines(value, (*place, part))
+        yield (*key_path, part), key.start_mark.line + 1
+        yield from _lines(value, (*key_path, part))
 
 
-def line_of(place: Place, lines: dict[Place, int]) -> int | None:
-    """The line of a place, or of the mapping that it is missing in; None for what is not in the file at all."""
-    return next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
+def line_of(key_path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
+    """Returns the line of a key path, or of the mapping that it is missing in; None for what is not in the file at
+    all."""
+    return next((lines[key_path[:n]] for n in range(len(key_path), 0, -1) if key_path[:n] in lines), None)
 
 
 def _require_plain(text: bytes) -> None:
@@ -120,7 +121,7 @@ def _require_plain(text: bytes) -> None:
 
 
 def _yaml_reason(error: Exception) -> str:
-    """The line and the reason, without the line's text: it may hold a secret."""
+    """Returns the line and the reason, without the line's text: it may hold a secret."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if problem and "tag handle" in problem:  # some loaders quote it
         problem = _TAG
@@ -131,47 +132,53 @@ def _yaml_reason(error: Exception) -> str:
     return f"line {mark.line + 1}: {problem}{hint}" if mark else f"{problem}{hint}"
 
 
-def unwanted(value: Any, place: Place = ()) -> Iterator[tuple[Place, Problem]]:
-    """Secrets, and keys that are not text, each with its place."""
+def unwanted(value: Any, key_path: KeyPath = ()) -> Iterator[tuple[KeyPath, Problem]]:
+    """Yields secrets, and keys that are not text, each with its key path."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _unwanted_entry(key, inner, (*place, key))
+            yield from _unwanted_entry(key, inner, (*key_path, key))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from unwanted(inner, (*place, index))
+            yield from unwanted(inner, (*key_path, index))
     elif isinstance(value, str) and len(value) > MOST_CHARS:
-        yield place, Problem(key_text(place), f"a text of {len(value)} characters", f"at most {MOST_CHARS} characters")
+        yield (
+            key_path,
+            Problem(key_text(key_path), f"a text of {len(value)} characters", f"at most {MOST_CHARS} characters"),
+        )
     elif isinstance(value, str) and is_secret_value(value):
-        yield place, Problem(key_text(place), SECRET_FACT, SECRET_HINT)
+        yield key_path, Problem(key_text(key_path), SECRET_FACT, SECRET_HINT)
 
 
-def _unwanted_entry(key: Any, value: Any, place: Place) -> Iterator[tuple[Place, Problem]]:
+def _unwanted_entry(key: Any, value: Any, key_path: KeyPath) -> Iterator[tuple[KeyPath, Problem]]:
     if not isinstance(key, str):
-        yield place, Problem(key_text(place), "a key that is not text", "quote it")
+        yield key_path, Problem(key_text(key_path), "a key that is not text", "quote it")
     elif len(key) > MOST_CHARS:
-        yield place, Problem("", f"a key of {len(key)} characters", f"at most {MOST_CHARS} characters")
+        yield key_path, Problem("", f"a key of {len(key)} characters", f"at most {MOST_CHARS} characters")
     elif is_secret_value(key):
-        yield place, Problem(key_text(place[:-1]), f"a key that is written as a secret: {SECRET_FACT}", SECRET_HINT)
+        yield (
+            key_path,
+            Problem(key_text(key_path[:-1]), f"a key that is written as a secret: {SECRET_FACT}", SECRET_HINT),
+        )
     elif is_secret(key, value):
-        yield place, Problem(key_text(place), SECRET_FACT, SECRET_HINT)
+        yield key_path, Problem(key_text(key_path), SECRET_FACT, SECRET_HINT)
     else:
-        yield from unwanted(value, place)
+        yield from unwanted(value, key_path)
 
 
-def key_text(place: Place) -> str:
-    """("checks", 0, "severity") -> `checks[0].severity`, on one printable line."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+def key_text(key_path: KeyPath) -> str:
+    """Returns `checks[0].severity` for ("checks", 0, "severity"), on one printable line."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path).lstrip(".")
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 def without_nulls(data: dict[str, Any]) -> dict[str, Any]:
-    """Null means the default, so it is left out; only a schedule can be switched off."""
+    """Returns the data without nulls: null means the default. Only a schedule can be switched off."""
     kept = {key: value for key, value in data.items() if value is not None or key == "schedule"}
     return {key: without_nulls(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`above` over `below`: mappings merge key by key, everything else replaces."""
+    """Returns `above` over `below`: mappings merge key by key, everything else is replaced."""
     both = {**below, **above}
     for key in below.keys() & above.keys():
         if isinstance(below[key], dict) and isinstance(above[key], dict):

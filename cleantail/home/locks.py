@@ -1,4 +1,4 @@
-"""One process at a time for one purpose on one machine; the lock goes when its process does, however it ends.
+"""Locks between the processes of one machine. A lock is released when its process ends, however it ends.
 
 Across machines the table's own commits decide: they are compare-and-swap, and a round that lost starts over.
 """

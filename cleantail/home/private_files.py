@@ -1,8 +1,8 @@
 """CLEANTAIL_HOME on the disk: made for its owner alone, and files appended to in it without following links.
 
-Catalog, tables, Data Docs, alerts and what lands there are for whoever may read the folder, whatever Airflow lets them
-see. So the folder that Cleantail makes is its owner's (0700). One that was there before stays as it is, since somebody
-may count on it: it is warned of.
+Catalog, tables, Data Docs, alerts and landed files are open to whoever may read the folder, whatever Airflow lets them
+see. So the folder that Cleantail makes is its owner's (0700). A folder that was there before stays as it is, since
+somebody may count on it: a warning says that it is open.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from pathlib import Path, PurePosixPath
 
 from cleantail.errors import CleantailError
 
-OWNERS = 0o700
-OWN_FILE = 0o600
-OTHERS = 0o077
-"""What group and others may do."""
+OWNER_FOLDER_MODE = 0o700
+OWNER_FILE_MODE = 0o600
+GROUP_AND_OTHERS = 0o077
+"""The bits of what group and others may do."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_home(home: Path) -> None:
-    """The folder, for its owner alone where it was not there; what is above it as the system has it."""
+    """Makes the folder where it is missing, for its owner alone; folders above it get the modes that the system
+    gives."""
     home.parent.mkdir(parents=True, exist_ok=True)
-    home.mkdir(mode=OWNERS, exist_ok=True)
+    home.mkdir(mode=OWNER_FOLDER_MODE, exist_ok=True)
 
 
 def make_folder(home: Path, *parts: str) -> Path:
-    """A folder in the home, which is made as well."""
+    """Returns a folder in the home; both are made where they are missing."""
     make_home(home)
     folder = home.joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,13 +39,13 @@ def make_folder(home: Path, *parts: str) -> Path:
 
 
 def open_to_others(home: Path) -> str | None:
-    """What to say of a home that others than its owner may enter or read; None where there is none, or nothing to
-    say."""
+    """Returns what to say of a home that others than its owner may enter or read; None where there is no home, or
+    nothing to say."""
     try:
         mode = stat.S_IMODE(home.stat().st_mode)
     except OSError:
         return None
-    if not mode & OTHERS:
+    if not mode & GROUP_AND_OTHERS:
         return None
     return (
         f"CLEANTAIL_HOME {home} is open to others than its owner (mode {mode:04o}), and with it tables, landed files "
@@ -53,11 +54,12 @@ def open_to_others(home: Path) -> str | None:
 
 
 def append_line(home: Path, path: str, line: str) -> None:
-    """One write at the end of a file in the home, so that lines of parallel tasks do not mix; the file is its owner's.
+    """Appends a line to a file in the home by one write, so that lines of parallel tasks do not mix; the file is its
+    owner's.
 
     No link is followed below the home, neither as the file nor as a folder on the way: it could lead to a file that
-    must not be written to. Raises CleantailError where there is one, or where the file is not an ordinary one of this
-    name alone.
+    must not be written to. Raises CleantailError where there is a link, and where the file is not an ordinary one of
+    this name alone.
     """
     make_home(home)
     *folders, name = PurePosixPath(path).parts
@@ -65,9 +67,9 @@ def append_line(home: Path, path: str, line: str) -> None:
     try:
         for folder in folders:
             opened.append(_entered(folder, opened[-1]))
-        opened.append(os.open(name, _APPEND, OWN_FILE, dir_fd=opened[-1]))
-        seen = os.fstat(opened[-1])
-        if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1:
+        opened.append(os.open(name, _APPEND, OWNER_FILE_MODE, dir_fd=opened[-1]))
+        status = os.fstat(opened[-1])
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise CleantailError(f"{home / path} is not an ordinary file of this name alone; nothing was written")
         os.write(opened[-1], f"{line}\n".encode())
     except OSError as e:
@@ -79,13 +81,13 @@ def append_line(home: Path, path: str, line: str) -> None:
 
 def _entered(folder: str, above: int) -> int:
     with contextlib.suppress(FileExistsError):
-        os.mkdir(folder, OWNERS, dir_fd=above)
+        os.mkdir(folder, OWNER_FOLDER_MODE, dir_fd=above)
     return os.open(folder, _FOLDER, dir_fd=above)
 
 
 def open_resolved(file: Path) -> int:
-    """A descriptor of a file whose path has no link in it: one that was put on the way since is not followed. Raises
-    OSError."""
+    """Returns a descriptor of a file whose path has no link in it: a link that was put on the way since is not
+    followed. Raises OSError."""
     *folders, name = file.parts[1:] if file.anchor else file.parts
     above = os.open(file.anchor or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for folder in folders:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import BadLineError
 
-OWN = "DYNAMIC_TOPIC_CONFIG"
+SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
+"""Kafka's name of the source of a config that is set on the topic."""
 KAFKA_DEFAULT = "DEFAULT_CONFIG"
-"""Kafka's names of sources: set on the topic, and set nowhere."""
+"""Kafka's name of the source of a config that is set nowhere."""
 KAFKA_POLICY = "delete"
-"""cleanup.policy of a topic where neither topic nor broker set it."""
-CARRIED = frozenset(
+"""The cleanup.policy of a topic where neither topic nor broker sets one."""
+CARRIED_OVER = frozenset(
     field.alias
     for field in KafkaConfigs.model_fields.values()
     if field.alias and not field.alias.startswith(("cleantail.", "compaction."))
@@ -46,8 +47,8 @@ _REASONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """One config: its value, None where the broker hides it, and where it comes from in Kafka's words."""
+class DescribedConfig:
+    """Describes one config: its value, None where the broker hides it, and where it comes from in Kafka's words."""
 
     name: str
     value: str | None
@@ -56,16 +57,16 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class DescribedTopic:
-    """A topic's configs by name: those that are set on it, or all that are in force."""
+    """Describes a topic's configs by name: those that are set on it, or all that are in force."""
 
     topic: str
-    configs: Mapping[str, Described]
+    configs: Mapping[str, DescribedConfig]
 
     @property
     def policy(self) -> str:
-        """cleanup.policy in force, Kafka's default where the description has none."""
-        found = self.configs.get("cleanup.policy")
-        return (found.value or KAFKA_POLICY) if found else KAFKA_POLICY
+        """Returns the cleanup.policy in force, Kafka's default where the description has none."""
+        config = self.configs.get("cleanup.policy")
+        return (config.value or KAFKA_POLICY) if config else KAFKA_POLICY
 
     @property
     def compacts(self) -> bool:
@@ -73,24 +74,27 @@ class DescribedTopic:
 
 
 def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
-    """The topics of a description, in its order. Raises BadLineError for a line that is no part of one."""
-    found: dict[str, dict[str, Described]] = {}
-    current: dict[str, Described] | None = None
+    """Returns the topics of a description, in its order. Raises BadLineError for a line that is no part of one."""
+    topics: dict[str, dict[str, DescribedConfig]] = {}
+    current: dict[str, DescribedConfig] | None = None
     for number, line in enumerate(lines, start=1):
         header, config = _HEADER.match(line), _config_of(line)
         if header:
-            current = found.setdefault(header[1], {})
+            current = topics.setdefault(header[1], {})
             current |= {d.name: d for d in _inline(header[2])}
         elif config and current is not None:
             current[config.name] = config
         elif not _NOISE.match(line):
             raise BadLineError(file, number, _not_described(line))
-    return [DescribedTopic(name, configs) for name, configs in found.items()]
+    return [DescribedTopic(name, configs) for name, configs in topics.items()]
 
 
-def _config_of(line: str) -> Described | None:
-    """A line such as `  segment.ms=60000 sensitive=false synonyms={…}`. By its last mark, as a value may hold one, and
-    without an expression that would try them all against all ends."""
+def _config_of(line: str) -> DescribedConfig | None:
+    """Returns the config of a line as `  segment.ms=60000 sensitive=false synonyms={…}`, None for any other line.
+
+    The line is split at its last mark, since a value may hold one, and without an expression that would try every mark
+    against every end.
+    """
     name, text = _NAME.match(line), line.rstrip()
     at, mark = max((text.rfind(mark), mark) for mark in _SENSITIVE)
     if name is None or at < name.end() or not text.endswith("}") or len(text) <= at + len(mark):
@@ -98,16 +102,17 @@ def _config_of(line: str) -> Described | None:
     return _described(name[1], text[name.end() : at], _SENSITIVE[mark], text[at + len(mark) : -1])
 
 
-def _described(name: str, value: str, sensitive: str, synonyms: str) -> Described:
-    """The first synonym is the one in force; a default that no broker config stands for has none."""
+def _described(name: str, value: str, sensitive: str, synonyms: str) -> DescribedConfig:
+    """Returns one config. The first synonym is the one in force; a default that no broker config stands for has
+    none."""
     source = synonyms.partition(":")[0] or KAFKA_DEFAULT
-    return Described(name, None if sensitive == "true" or value == "null" else value, source)
+    return DescribedConfig(name, None if sensitive == "true" or value == "null" else value, source)
 
 
-def _inline(text: str) -> Iterable[Described]:
+def _inline(text: str) -> Iterable[DescribedConfig]:
     for pair in _INLINE.split(text.strip()) if text.strip() else []:
         name, _, value = pair.partition("=")
-        yield Described(name.strip(), value, OWN)
+        yield DescribedConfig(name.strip(), value, SET_ON_TOPIC)
 
 
 def _not_described(line: str) -> str:
@@ -118,40 +123,44 @@ def _not_described(line: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What goes into a topic's YAML, and (name, value, reason) of what does not."""
+class CarriedConfigs:
+    """Says what goes into a topic's YAML, and (name, value, reason) of what does not."""
 
     configs: Mapping[str, int | float | str]
     left_out: tuple[tuple[str, str, str], ...]
 
 
-def carried_over(described: DescribedTopic, without: KafkaConfigs) -> Carried:
-    """The configs to write. `without`: what would be in force if none were.
+def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedConfigs:
+    """Returns the configs to write into a topic's YAML. `defaults` are those in force if none were written.
 
-    What is set on the topic is written; what its broker sets, where it differs; Kafka's own defaults are not. The
-    policy is written whenever it differs, since the two defaults do.
+    1. What is set on the topic is written.
+    2. What its broker sets is written where it differs from `defaults`; Kafka's own defaults are not.
+    3. cleanup.policy is written whenever it differs, since the two defaults do.
+    4. What has no counterpart here is left out, each with the reason.
     """
     configs: dict[str, int | float | str] = {}
     left_out = []
     for config in sorted(described.configs.values(), key=lambda c: c.name):
         if config.value is None:
-            left_out += [(config.name, "(hidden)", "the broker does not show it")] if config.source == OWN else []
-        elif config.name in CARRIED:
-            if _is_wanted(config, without):
+            left_out += (
+                [(config.name, "(hidden)", "the broker does not show it")] if config.source == SET_ON_TOPIC else []
+            )
+        elif config.name in CARRIED_OVER:
+            if _is_carried_over(config, defaults):
                 configs[config.name] = _typed(config.value)
-        elif config.source == OWN:
+        elif config.source == SET_ON_TOPIC:
             left_out.append((config.name, config.value, _reason(config.name)))
-    if "cleanup.policy" not in configs and _policies(described.policy) != without.cleanup_policy:
+    if "cleanup.policy" not in configs and _policies(described.policy) != defaults.cleanup_policy:
         configs["cleanup.policy"] = described.policy
-    return Carried(configs, tuple(left_out))
+    return CarriedConfigs(configs, tuple(left_out))
 
 
-def _is_wanted(config: Described, without: KafkaConfigs) -> bool:
-    if config.source == OWN:
+def _is_carried_over(config: DescribedConfig, defaults: KafkaConfigs) -> bool:
+    if config.source == SET_ON_TOPIC:
         return True
     if config.source == KAFKA_DEFAULT or config.name == "cleanup.policy":
         return False
-    differs: bool = _typed(config.value or "") != getattr(without, config.name.replace(".", "_"))
+    differs: bool = _typed(config.value or "") != getattr(defaults, config.name.replace(".", "_"))
     return differs
 
 
@@ -160,7 +169,7 @@ def _policies(text: str) -> frozenset[str]:
 
 
 def _typed(value: str) -> int | float | str:
-    """Kafka writes numbers as text; a whole one stays whole, 0.5 stays 0.5."""
+    """Returns the number that Kafka writes as text: a whole one stays whole, 0.5 stays 0.5. Other texts stay texts."""
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?\d*\.\d+(E-?\d+)?|-?\d+\.", value) else value

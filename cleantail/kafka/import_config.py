@@ -23,8 +23,8 @@ INTERNAL = "internal"
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """What became of one topic. `notes`: configs that were left out, each with why."""
+class ImportedTopic:
+    """Says what became of one topic. `notes` are the configs that were left out, each with why."""
 
     topic: str
     status: str
@@ -34,17 +34,20 @@ class Imported:
 
 def import_topics(
     described: Sequence[DescribedTopic], names: Sequence[str], config_dir: Path, namespace: str, force: bool
-) -> list[Imported]:
-    """Writes one file a topic into `config_dir`/topics. An existing one is left as it is unless `force`.
+) -> list[ImportedTopic]:
+    """Writes one file for each topic into `config_dir`/topics, and returns what became of each.
 
-    Without `names`, topics that are internal or not compacted are only told. Raises ConfigError when a config cannot
-    be carried over, CleantailError when a name is not described; then nothing was written.
+    An existing file is left as it is unless `force`. Without `names`, topics that are internal or not compacted are
+    only reported. Raises ConfigError when a config cannot be carried over, CleantailError when a name is not described;
+    then nothing was written.
     """
+    # 1. what there is already
     _require_described(names, described)
     (config_dir / "topics").mkdir(parents=True, exist_ok=True)
     claims = claims_of(config_dir, os.environ)
     owners = {claim.topic: claim.file for claim in claims}
-    found, texts = [], {}
+    # 2. every file is made and validated
+    imported, texts = [], {}
     for topic in described:
         if names and topic.topic not in names:
             continue
@@ -53,18 +56,21 @@ def import_topics(
         notes: tuple[str, ...] = ()
         if status == WRITTEN:
             table = None if topic.topic in owners else _free_table(namespace, file, claims)
-            texts[file], notes = _checked(topic, file, config_dir, table)
-        found.append(Imported(topic.topic, status, file.name, notes))
+            texts[file], notes = _validated_yaml(topic, file, config_dir, table)
+        imported.append(ImportedTopic(topic.topic, status, file.name, notes))
+    # 3. nothing was wrong: the files are written
     for file, text in texts.items():
         write_file(file, text)
-    return found
+    return imported
 
 
 def _require_described(names: Sequence[str], described: Sequence[DescribedTopic]) -> None:
-    known = [topic.topic for topic in described]
-    missing = sorted(set(names) - set(known))
+    described_names = [topic.topic for topic in described]
+    missing = sorted(set(names) - set(described_names))
     if missing:
-        raise CleantailError(f"topic {missing[0]} is not described; described are: {', '.join(known) or 'none'}")
+        raise CleantailError(
+            f"topic {missing[0]} is not described; described are: {', '.join(described_names) or 'none'}"
+        )
 
 
 def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
@@ -76,19 +82,23 @@ def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
 
 
 def _free_table(namespace: str, file: Path, claims: list[Claim]) -> str | None:
-    """None where the default is free: `a-b` and `a_b` would share one, and `a_latest` is the view of `a`."""
-    wanted = default_table(namespace, file.stem)
-    table, number = wanted, 2
+    """Returns the table to name in the file, None where the default one is free: `a-b` and `a_b` would share one, and
+    `a_latest` is the view of `a`."""
+    default = default_table(namespace, file.stem)
+    table, number = default, 2
     while problem := problem_of_new(Claim(file, table), claims, namespace):
         if problem.key != "table":
             raise ConfigError(file, [problem])
-        table, number = f"{wanted}_{number}", number + 1
+        table, number = f"{default}_{number}", number + 1
     claims.append(Claim(file, table))
-    return table if table != wanted else None
+    return table if table != default else None
 
 
-def _checked(topic: DescribedTopic, file: Path, config_dir: Path, table: str | None) -> tuple[str, tuple[str, ...]]:
-    """The file's text and notes. Raises ConfigError, naming the file, for what the configuration would refuse."""
+def _validated_yaml(
+    topic: DescribedTopic, file: Path, config_dir: Path, table: str | None
+) -> tuple[str, tuple[str, ...]]:
+    """Returns the file's text and notes. Raises ConfigError, naming the file, for what the configuration would
+    refuse."""
     carried = carried_over(topic, _load({"topic": topic.topic}, file, config_dir).config)
     notes = tuple(f"{name}={_plain(value)}: {why}" for name, value, why in carried.left_out)
     data: dict[str, object] = {"topic": topic.topic}
@@ -106,7 +116,7 @@ def _load(data: Mapping[str, object], file: Path, config_dir: Path) -> Topic:
 
 
 def validated(text: str, file: Path, config_dir: Path) -> Topic:
-    """The topic that `file` would be. Raises ConfigError as if it were."""
+    """Returns the topic that `file` would be. Raises ConfigError as if it were."""
     with tempfile.TemporaryDirectory() as directory:
         written = Path(directory) / "topic.yaml"
         written.write_text(text, encoding="utf-8")
@@ -119,12 +129,12 @@ def validated(text: str, file: Path, config_dir: Path) -> Topic:
 
 
 def _plain(value: str) -> str:
-    """One printable line: it becomes a comment."""
+    """Returns a value as one printable line: it becomes a comment."""
     return value if value.isprintable() else value.encode("unicode_escape").decode("ascii")
 
 
 def write_file(file: Path, text: str) -> None:
-    """All or nothing, also where the disk fills."""
+    """Writes all of a file or nothing, also where the disk fills."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.errors import CleantailError, OutsideError
-from cleantail.kafka.broker_configs import Described, DescribedTopic
+from cleantail.kafka.broker_configs import DescribedConfig, DescribedTopic
 
-ANSWERED_WITHIN_S = 15
-_NAMED_OTHERWISE = {"ssl.truststore.location": "ssl.ca.location", "sasl.jaas.config": "sasl.username and sasl.password"}
+ANSWER_TIMEOUT_S = 15
+_LIBRDKAFKA_NAMES = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "sasl.jaas.config": "sasl.username and sasl.password",
+}
+"""Settings of Java clients -> what librdkafka calls them."""
 
 
 def describe(bootstrap_server: str, command_config: Path | None, names: Sequence[str]) -> list[DescribedTopic]:
-    """The named topics, or all, with every config in force. Raises OutsideError when the cluster does not answer."""
+    """Returns the named topics, or all, with every config in force. Raises OutsideError when the cluster does not
+    answer."""
     try:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
@@ -25,7 +30,7 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
         ) from None
     try:
         admin = AdminClient(client_settings(bootstrap_server, command_config))
-        present = set(admin.list_topics(timeout=ANSWERED_WITHIN_S).topics)
+        present = set(admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
         missing = sorted(set(names) - present)
         if missing:
             raise CleantailError(f"{bootstrap_server} has no topic {missing[0]}")
@@ -35,15 +40,16 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
 
 
 def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, Any]:
-    """librdkafka's settings: the file's, as kafka-configs takes one, and the address. Nothing of it is shown."""
-    given = _properties(command_config) if command_config else {}
-    for name, instead in _NAMED_OTHERWISE.items():
-        if name in given:
+    """Returns librdkafka's settings: those of the file, as kafka-configs takes one, and the address. None of them is
+    shown."""
+    settings = _properties(command_config) if command_config else {}
+    for name, instead in _LIBRDKAFKA_NAMES.items():
+        if name in settings:
             raise CleantailError(f"{command_config}: {name} is of Java clients only: give {instead}")
     return {
         "log_level": 2,
-        "socket.timeout.ms": ANSWERED_WITHIN_S * 1000,
-        **given,
+        "socket.timeout.ms": ANSWER_TIMEOUT_S * 1000,
+        **settings,
         "bootstrap.servers": bootstrap_server,
     }
 
@@ -63,14 +69,14 @@ def _described(admin: Any, names: Sequence[str]) -> list[DescribedTopic]:
     if not names:
         return []
     answers = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
-    by_name = {resource.name: done.result(ANSWERED_WITHIN_S) for resource, done in answers.items()}
+    by_name = {resource.name: done.result(ANSWER_TIMEOUT_S) for resource, done in answers.items()}
     return [DescribedTopic(name, {c.name: _config(c) for c in by_name[name].values()}) for name in names]
 
 
-def _config(entry: Any) -> Described:
+def _config(entry: Any) -> DescribedConfig:
     from confluent_kafka.admin import ConfigSource  # type: ignore[attr-defined]
 
-    return Described(entry.name, None if entry.is_sensitive else entry.value, ConfigSource(entry.source).name)
+    return DescribedConfig(entry.name, None if entry.is_sensitive else entry.value, ConfigSource(entry.source).name)
 
 
 def _message(error: Exception) -> str:

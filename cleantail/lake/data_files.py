@@ -53,7 +53,7 @@ def data_files_of(table: Table, entry: ManifestEntry, deleted: int) -> list[Data
     if columns is None:
         return [_own(table, entry, deleted)]
     parts = parts_of(table, entry.data_file, columns)
-    place = f"{entry.data_file.spec_id} {entry.data_file.partition}"
+    iceberg_partition = f"{entry.data_file.spec_id} {entry.data_file.partition}"
     records = [p.records for p in parts]
     nulls = sum(p.nulls or 0 for p in parts)
     shares = zip(
@@ -74,7 +74,7 @@ def data_files_of(table: Table, entry: ManifestEntry, deleted: int) -> list[Data
             null_values=tombstones,
             data_sequence_number=entry.sequence_number or 0,
             snapshot_id=entry.snapshot_id or 0,
-            place=place,
+            iceberg_partition=iceberg_partition,
             null_keys=part.null_keys or 0,
         )
         for part, gone, size, tombstones in shares

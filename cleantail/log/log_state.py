@@ -1,7 +1,18 @@
 """The state of one log as numbers: sections, bounds, bytes, ratio, lags, tombstones.
 
-Everything that decides (triggers, retention, the plan of a round) and everything that shows (`cleantail status`)
-starts from a LogState. It is computed from metadata only, and `now_ms` is an argument.
+Everything that decides (triggers, retention, the plan of a round) and everything that shows (`cleantail status`) starts
+from a LogState. It is computed from metadata only, and `now_ms` is an argument. In the order of `resolve_log_state`:
+
+1. Files with live records are rolled into segments (semantics.md 3.1). The newest segment is active while it is younger
+   than the effective segment.ms; no round touches it.
+2. The log start is the lowest live offset, but never below what retention has set.
+3. The log end is one past the highest offset that was ever seen, since it never moves back.
+4. First dirty is the checkpoint (semantics.md 1.2). Outside the log it is reset to the log start, with a warning.
+   Records that arrived below it move it back to the lowest of them (semantics.md 3.5).
+5. First uncleanable is the lowest of the log end, the base of the active segment, and the base of the first dirty
+   segment with a record younger than min.compaction.lag.ms; it is never below first dirty (semantics.md 1.2).
+6. Clean bytes are those of the inactive segments that begin below first dirty, cleanable bytes those of whole segments
+   between the two bounds, and uncleanable bytes the rest, with the active segment.
 """
 
 from __future__ import annotations
@@ -17,11 +28,13 @@ from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, Segment, is_active
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """One log at one moment. Offsets called `end` or `first_*` are exclusive ends of the section before them.
+    """Describes one log at one moment.
 
-    clean `[log_start, first_dirty)`, cleanable `[first_dirty, first_uncleanable)`, uncleanable
-    `[first_uncleanable, log_end)` (semantics.md 1.2). `bytes` are data-file bytes x live fraction. `*_keyless`
-    are the records without a key in the two dirty sections.
+    The clean section is `[log_start, first_dirty)`, the cleanable one `[first_dirty, first_uncleanable)` and the
+    uncleanable one `[first_uncleanable, log_end)` (semantics.md 1.2): an end is always exclusive. Bytes are data-file
+    bytes x live fraction. `records` counts live records. `earliest_dirty_timestamp_ms` is the lowest positive first
+    timestamp of a dirty inactive segment, in Unix ms. `cleanable_keyless` and `uncleanable_keyless` are the records
+    without a key in the two dirty sections.
     """
 
     partition: int
@@ -48,13 +61,13 @@ class LogState:
 
     @property
     def dirty_ratio(self) -> float:
-        """cleanable / (clean + cleanable); 0 for an empty log, never NaN (semantics.md 1.2)."""
+        """Returns cleanable / (clean + cleanable) bytes; 0 for an empty log, never NaN (semantics.md 1.2)."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     @property
     def repaired(self) -> bool:
-        """Whether the checkpoint lay outside the log and was reset (semantics.md 1.2)."""
+        """Returns whether the checkpoint lay outside the log and was reset (semantics.md 1.2)."""
         return self.checkpoint is not None and not self.log_start_offset <= self.checkpoint <= self.log_end_offset
 
     @property
@@ -63,12 +76,12 @@ class LogState:
 
     @property
     def active_bytes(self) -> int:
-        """Of the newest segment while it is active, which no round touches."""
+        """Returns the live bytes of the newest segment while it is active, which no round touches."""
         return self.segments[-1].bytes if self.segments and self.active_base_offset is not None else 0
 
     @property
     def young_bytes(self) -> int:
-        """Of uncleanable segments that are not active: they hold records younger than min.compaction.lag.ms."""
+        """Returns the live bytes of the uncleanable segments that are not active: min.compaction.lag.ms holds them."""
         rolled = self.segments[:-1] if self.active_base_offset is not None else self.segments
         return sum(s.bytes for s in rolled if s.end_offset_exclusive > self.first_uncleanable_offset)
 
@@ -89,26 +102,33 @@ def resolve_log_state(
     configs: KafkaConfigs,
     now_ms: int,
 ) -> LogState:
-    """LogCleanerManager.grabFilthiestCompactedLog's numbers for one log.
+    """Returns the numbers of LogCleanerManager.grabFilthiestCompactedLog for one log, by the steps of the module
+    docstring.
 
     `files` are the log's data files, `arrived` those with records that the last round had not seen. A file whose
-    records are all deleted is part of no segment, as Kafka drops one that is cleaned empty; it still tells the log end.
+    records are all deleted is part of no segment, as Kafka drops a segment that is cleaned empty; it still tells the
+    log end.
     """
+    # 1. what arrived late, and the virtual segments of what is live
     late_offset = _late_offset(arrived, state)
     segment_ms = configs.effective_segment_ms
     live = [f for f in files if f.live_records]
     segments = roll_segments(live, configs.segment_bytes, segment_ms)
+    # 2. the bounds of the log, and the clean point in it
     log_start = _log_start(live, state, configs)
     log_end = max([state.log_end_offset or 0, *(f.upper_offset + 1 for f in files)])
     first_dirty, warnings = _first_dirty(state, late_offset, log_start, log_end)
+    # 3. the segments that a round may touch, and up to where
     active = segments[-1] if segments and is_active(segments[-1], now_ms, segment_ms) else None
     inactive = segments[:-1] if active else segments
     dirty = [s for s in inactive if s.end_offset_exclusive > first_dirty]
     bound = _first_uncleanable(dirty, active, first_dirty, log_end, configs.min_compaction_lag_ms, now_ms)
+    # 4. the records without a key, which `fail` would hold the log back for
     keyless = (keyless_between(live, first_dirty, bound), keyless_between(live, max(first_dirty, bound), log_end))
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
         warnings = (*warnings, note)
-    stamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
+    # 5. the numbers
+    dirty_timestamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
     return LogState(
         partition=partition,
         log_start_offset=log_start,
@@ -122,7 +142,7 @@ def resolve_log_state(
         cleanable_bytes=sum(s.bytes for s in dirty if s.end_offset_exclusive <= bound),
         uncleanable_bytes=sum(s.bytes for s in segments if s.end_offset_exclusive > bound),
         records=sum(f.live_records for f in files),
-        earliest_dirty_timestamp_ms=min(stamps, default=None),
+        earliest_dirty_timestamp_ms=min(dirty_timestamps, default=None),
         horizons=state.horizons,
         tombstones_without_horizon=state.head_tombstones + sum(f.null_values for f in arrived),
         known_sequence_number=state.known_sequence_number,
@@ -135,23 +155,28 @@ def resolve_log_state(
 
 
 def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:
-    """What will become of the log's records without a key (cleantail.log.keyless)."""
+    """Returns what will become of the log's records without a key (cleantail.log.keyless)."""
     return keyless_note(log.cleanable_keyless, log.uncleanable_keyless, configs)
 
 
 def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:
-    """The first offset a reader may see. Retention moves it for good; where it never did, a backfill may lower it."""
+    """Returns the first offset that a reader may see.
+
+    Retention moves the log start for good. Where it never did, a backfill may lower the start again.
+    """
     lowest = min((f.lower_offset for f in live), default=0)
     if state.log_start_offset is None:
         return lowest
-    known = state.log_start_offset if not live else min(state.log_start_offset, lowest)
-    return max(known, kept_log_start(state, configs))
+    remembered = state.log_start_offset if not live else min(state.log_start_offset, lowest)
+    return max(remembered, kept_log_start(state, configs))
 
 
 def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
-    """Below this no record is part of the log, whenever it arrived: the log start never moves back (1.2).
+    """Returns the offset below which no record is part of the log, whenever it arrived: the log start never moves back
+    (semantics.md 1.2).
 
-    A policy with `delete` keeps what it knows; another one keeps what retention had left when it was in force.
+    A policy with `delete` keeps the log start that the state remembers. Another policy keeps what retention had set
+    while `delete` was in force.
     """
     return max(state.retained_from or 0, (state.log_start_offset or 0) if configs.deletes else 0)
 
@@ -159,7 +184,8 @@ def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
 def _first_dirty(
     state: PartitionState, late_offset: int | None, log_start: int, log_end: int
 ) -> tuple[int, tuple[str, ...]]:
-    """LogCleanerManager.cleanableOffsets: the checkpoint, repaired when it lies outside the log (1.2, 3.5)."""
+    """Returns LogCleanerManager.cleanableOffsets' first dirty offset: the checkpoint, and warnings where it had to move
+    (semantics.md 1.2, 3.5)."""
     checkpoint = state.checkpoint
     if checkpoint is None:
         return log_start, ()
@@ -178,9 +204,10 @@ def _first_dirty(
 def _first_uncleanable(
     dirty: Sequence[Segment], active: Segment | None, first_dirty: int, log_end: int, min_lag_ms: int, now_ms: int
 ) -> int:
-    """max(first dirty, min of: last stable offset; active base; first dirty segment within the lag) (1.2).
+    """Returns first uncleanable: max(first dirty, min of log end, active base, first dirty segment within the lag).
 
-    The last stable offset of an archive is its log end: what was ingested had been committed (3.10).
+    Kafka has the last stable offset in the place of the log end. In an archive both are one: what was ingested had been
+    committed (semantics.md 1.2, 3.10).
     """
     bounds = [log_end]
     if active is not None:
@@ -192,7 +219,7 @@ def _first_uncleanable(
 
 
 def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | None:
-    """The lowest offset that arrived below the clean point since the last round (3.5), or None."""
+    """Returns the lowest offset that arrived below the checkpoint since the last round (semantics.md 3.5), or None."""
     lowest = min((f.lower_offset for f in arrived), default=None)
     if lowest is None or state.checkpoint is None or lowest >= state.checkpoint:
         return None
@@ -200,7 +227,8 @@ def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | No
 
 
 def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms: int) -> int:
-    """LogCleanerManager.maxCompactionDelay: by how long the oldest dirty record passed max.compaction.lag.ms (1.3b)."""
+    """Returns LogCleanerManager.maxCompactionDelay: by how many ms the oldest dirty record has passed
+    max.compaction.lag.ms (semantics.md 1.3b); 0 where it has not, and where no record has a timestamp."""
     if earliest_dirty_timestamp_ms is None or earliest_dirty_timestamp_ms == NO_TIMESTAMP_MS:
         return 0
     return max((now_ms - max_lag_ms) - earliest_dirty_timestamp_ms, 0)

@@ -1,7 +1,14 @@
 """What a topic table remembers of each of its logs, and how that is written into a table property.
 
-The state changes only in the commit that changes the data (semantics.md 3.2), so a reader of the table sees both or
-neither, and Airflow's database holds no truth about data.
+1. The state changes only in the commit that changes the data (semantics.md 3.2). So a reader of the table sees both or
+   neither, and Airflow's database holds no truth about data.
+2. The ledger of horizons has one entry for each round: (end offset, horizon). A tombstone has the horizon of the first
+   round whose end offset is above it (semantics.md 3.3).
+3. A horizon is set once: entries are added, and none is moved, whatever becomes of delete.retention.ms (semantics.md
+   1.5).
+4. A tombstone that arrives below the clean point gets an entry of its own, since the round at hand is the first that
+   keeps it (semantics.md 1.5, 3.5).
+5. Entries without a live tombstone are dropped, all but the last, so that the ledger stays short.
 """
 
 from __future__ import annotations
@@ -16,19 +23,20 @@ from cleantail.codec import Codec
 from cleantail.errors import TableError
 
 PROPERTY_PARTITION = "cleantail.partition."
-"""+ partition number: the PartitionState of that log as JSON."""
+"""Table property, with the partition number at its end: the PartitionState of that log as JSON."""
 PROPERTY_INGESTED = "cleantail.ingested."
-"""+ SHA-256 of a source file's content: that file is in the table (exactly once)."""
+"""Table property, with the SHA-256 of a source file's content at its end: that file is in the table (exactly once)."""
 STATE_VERSION: Literal[1] = 1
 _NO_MORE = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """A tombstone below `end_offset` (and at or above the horizon before it) may go when now >= `horizon_ms`.
+    """Describes one entry of the ledger: tombstones from the entry before it up to `end_offset` (exclusive) may go when
+    now >= `horizon_ms`.
 
-    `tombstones` is how many such tombstones were alive when the last round published; those below `swept_to` have
-    been removed, up to the position of the slowest reader.
+    `tombstones` says how many of them were alive when the last round published. Those below `swept_to` have been
+    removed, as far as the slowest reader had read.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -40,16 +48,15 @@ class Horizon:
 
 
 CHECK_FAILED = "check failed"
-"""So the reason of a quarantine begins that is not a person's."""
+"""The beginning of a quarantine's reason where a check failed, and no person said no."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Why this log is not published, since when, and when the scheduler may try again (all Unix ms).
+    """Says why a log is not published, since when, and when the scheduler may try again (all Unix ms).
 
-    `kind` is that of the round whose check failed, or that a person has rejected: compact, expire or retain. `branch`
-    is where what a failed round would have published is kept for inspection (failed_branches); empty where nothing is
-    kept.
+    `kind` is that of the round whose check failed or that a person rejected: compact, expire or retain. `branch` keeps
+    what a failed round would have published, for inspection (failed_branches); it is empty where nothing is kept.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -63,20 +70,21 @@ class Quarantine:
 
     @property
     def check_failed(self) -> bool:
-        """False where a person has said no, or nobody yes in time."""
+        """Returns whether a check failed; False where a person has said no, or nobody said yes in time."""
         return self.reason.startswith(CHECK_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """State of one log. `checkpoint` is the first dirty offset as of the last round; None before the first.
+    """Describes what the table remembers of one log.
 
-    `known_sequence_number`: Iceberg data sequence number of the snapshot that the last round read; a file above it
-    came later. `earlier_rounds`: (end offset, the same number) of rounds that had ended above the checkpoint, before
-    late records moved it back; ends ascend. `guards`: due tombstones that stay until records which they beat are
-    cleaned. `head_tombstones`: live tombstones at or above the checkpoint in the files known then. `proven_ms`: when
-    the uniqueness of all keys was last proven from nothing. `retained_from`: where retention has moved the log start
-    to; None where it never has, and a backfill may still lower it.
+    `checkpoint` is the first dirty offset as of the last round; None before the first round. `known_sequence_number` is
+    the Iceberg data sequence number of the snapshot that the last round read: a file above it came later.
+    `earlier_rounds` holds (end offset, sequence number) of rounds that had ended above the checkpoint, before late
+    records moved it back; the ends ascend. `guards` counts due tombstones that stay until the records which they beat
+    are cleaned. `head_tombstones` counts live tombstones at or above the checkpoint in the files known then.
+    `proven_ms` says when the uniqueness of all keys was last proven from nothing. `retained_from` is the log start that
+    retention has set; None where it never has, and a backfill may still lower the log start.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -96,11 +104,12 @@ class PartitionState:
 
     @property
     def ledger_end_offset(self) -> int:
-        """Tombstones below it have horizons, but for those that came late; 0 without a ledger."""
+        """Returns the offset below which every tombstone has a horizon, but for those that came late; 0 without a
+        ledger."""
         return self.horizons[-1].end_offset if self.horizons else 0
 
     def as_json(self) -> str:
-        """One line, keys sorted, so that equal states are equal texts."""
+        """Returns the state as one line of JSON with sorted keys, so that equal states are equal texts."""
         return _STATE_JSON.text(_Written(**_fields(self), version=STATE_VERSION))
 
 
@@ -130,7 +139,7 @@ def _fields(state: PartitionState) -> dict[str, Any]:
 
 
 def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int, PartitionState]:
-    """The states that a table's properties hold, by partition number."""
+    """Returns the states that a table's properties hold, by partition number."""
     return {
         _partition_of(name, table): parse_partition_state(text, f"{table}: property {name}")
         for name, text in properties.items()
@@ -146,29 +155,31 @@ def _partition_of(name: str, table: str) -> int:
 
 
 def horizon_of(horizons: tuple[Horizon, ...], offset: int) -> Horizon | None:
-    """The ledger's entry for `offset`: the first round whose end offset is above it (semantics.md 3.3)."""
+    """Returns the ledger's entry for `offset`: the first round whose end offset is above it (semantics.md 3.3)."""
     return next((h for h in horizons if offset < h.end_offset), None)
 
 
 def spans_with_tombstones(horizons: tuple[Horizon, ...], below_offset: int) -> list[tuple[int, int]]:
-    """Offset spans (end exclusive) of the entries that had live tombstones, as far as they lie below `below_offset`."""
+    """Returns the offset spans (end exclusive) of the entries with live tombstones, as far as they lie below
+    `below_offset`."""
     starts = [0, *(h.end_offset for h in horizons)]
     spans = [(s, min(h.end_offset, below_offset)) for s, h in zip(starts, horizons, strict=False) if h.tombstones]
     return [(start, end) for start, end in spans if start < end]
 
 
 def with_round(horizons: tuple[Horizon, ...], end_offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
-    """The ledger after a round that ended at `end_offset`. A horizon is set once: an entry is added, none is moved."""
+    """Returns the ledger after a round that ended at `end_offset`. An entry is added where the ledger ends below it;
+    none is moved (semantics.md 1.5)."""
     if horizons and horizons[-1].end_offset >= end_offset:
         return horizons
     return (*horizons, Horizon(end_offset, horizon_ms))
 
 
 def with_late_tombstones(horizons: tuple[Horizon, ...], offsets: list[int], horizon_ms: int) -> tuple[Horizon, ...]:
-    """The ledger with a horizon of their own for tombstones that arrived below the clean point.
+    """Returns the ledger with a horizon of their own for tombstones that arrived below the clean point.
 
-    Kafka starts a tombstone's clock at the first cleaning that kept it (semantics.md 1.5), and for these that is
-    the round at hand, not the one that once cleaned the offsets around them.
+    Kafka starts a tombstone's clock at the first cleaning that kept it (semantics.md 1.5). For these that is the round
+    at hand, not the one that once cleaned the offsets around them.
     """
     for offset in sorted(offsets):
         horizons = _split_at(horizons, offset, horizon_ms)
@@ -176,6 +187,11 @@ def with_late_tombstones(horizons: tuple[Horizon, ...], offsets: list[int], hori
 
 
 def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
+    """Returns the ledger with the entry around `offset` split in up to three, so that this offset alone has
+    `horizon_ms`.
+
+    A neighbour below that has the same horizon already is extended instead of a new entry being made.
+    """
     index = next((i for i, h in enumerate(horizons) if offset < h.end_offset), None)
     if index is None:
         return horizons
@@ -191,9 +207,9 @@ def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tu
 
 
 def without_swept(horizons: tuple[Horizon, ...]) -> tuple[Horizon, ...]:
-    """Entries without a live tombstone go, all but the last, so that the ledger stays short.
+    """Returns the ledger without the entries that have no live tombstone, all but the last, so that it stays short.
 
-    The offsets of a dropped entry fall to the next one. Nothing there is affected: none is alive, and one that
+    The offsets of a dropped entry fall to the next one. That affects no tombstone: none is alive there, and one that
     comes late gets a horizon of its own.
     """
     return (*(h for h in horizons[:-1] if h.tombstones), *horizons[-1:])

@@ -1,4 +1,13 @@
-"""What a round leaves in the state of a log: published, expired, or held back. Pure."""
+"""What a round leaves in the state of a log: published, expired, or held back. Pure.
+
+1. A published round moves the checkpoint to its end, in the commit that changes the data (semantics.md 1.4, 3.2).
+2. A tombstone may go when now >= its horizon (semantics.md 1.5), below the clean point, and once the slowest reader has
+   read it or the cap has passed (semantics.md 3.9). It takes two cleanings at least.
+3. An expiry removes due tombstones. It changes the ledger, and not the checkpoint.
+4. A failed check puts the log into quarantine. The pause before the next try doubles with each failure, up to an hour.
+5. A compaction lifts the quarantine of its log once its checks are green. An expiry, and a round that only moved the
+   log start, lift one of their own kind: they say nothing of the records that another check held back.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +19,21 @@ from cleantail.log.partition_state import CHECK_FAILED, Horizon, PartitionState,
 from cleantail.log.work_units import PartitionWork
 
 MAX_BACKOFF_MS = 3_600_000
+"""The longest pause before a log in quarantine is tried again."""
 COMPACT = "compact"
 EXPIRE = "expire"
-"""The two kinds of round."""
+"""The second kind of round: COMPACT and EXPIRE are the two."""
 RETAIN = "retain"
-"""The kind of a quarantine that a round left which only moved the log start."""
+"""The kind of a quarantine that was left by a round which only moved the log start."""
 
 
 def after_round(
     state: PartitionState, work: PartitionWork, measure: LogMeasure, sequence_number: int, now_ms: int
 ) -> PartitionState:
-    """The state that a published round leaves: the checkpoint follows the data (semantics.md 1.4.4, 3.2).
+    """Returns the state that a published round leaves: the checkpoint follows the data (semantics.md 1.4, 3.2).
 
     Where the round removed records for `retention`, the log start was moved for good. `sequence_number` is that of the
-    snapshot which the round read. A round that only drops what is past retention says nothing about the records that a
-    check held back: it does not lift their quarantine.
+    snapshot which the round read.
     """
     return PartitionState(
         checkpoint=work.end_offset,
@@ -42,38 +51,44 @@ def after_round(
 
 
 def _outlasting(quarantine: Quarantine | None) -> Quarantine | None:
+    """Returns the quarantine that a round which only moves the log start leaves in force."""
     return None if quarantine is None or quarantine.kind == RETAIN else quarantine
 
 
 def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
-    """Whether the keys of a log are to be proven unique from nothing, and not only those that the round touches."""
+    """Returns whether all keys of a log are to be proven unique from nothing, and not only the keys that the round
+    touches."""
     return proven_ms is None or now_ms - proven_ms >= interval_ms
 
 
 def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, int, int]]:
-    """(from, to, sequence number): a tombstone of this round in such a span, in a file above the sequence number, has
-    no horizon yet, though the ledger reaches beyond it (semantics.md 3.5).
+    """Returns spans (from, to, sequence number) in which a round looks for tombstones that came late (semantics.md
+    3.5).
 
-    The number is that of the last round that has passed over the span. Where the checkpoint was lost, the ledger still
-    says what was cleaned before.
+    A tombstone in such a span has no horizon yet where its file is above the sequence number, though the ledger reaches
+    beyond its offset: the round that the number is of passed over the span last, and did not see that file.
     """
     low, spans = work.first_dirty_offset, []
-    for round_end, known in _rounds_before(state):
+    for round_end, sequence_number in _rounds_before(state):
         high = min(round_end, work.end_offset)
         if low < high:
-            spans.append((low, high, known))
+            spans.append((low, high, sequence_number))
             low = high
     return spans
 
 
 def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
-    """(end offset, sequence number) of the rounds that passed over some offset below the ledger's end last; ends
-    ascend. Where the checkpoint was lost, the last known number holds up to the ledger's end."""
+    """Returns (end offset, sequence number) of the rounds that were the last to pass over some offset below the
+    ledger's end; ends ascend.
+
+    Where the checkpoint was lost, the last known sequence number holds up to the ledger's end: the ledger still says
+    what was cleaned.
+    """
     last = [] if state.checkpoint is None else [(state.checkpoint, state.known_sequence_number)]
     low, rounds = 0, []
-    for end, known in [*last, *state.earlier_rounds, (state.ledger_end_offset, state.known_sequence_number)]:
+    for end, sequence_number in [*last, *state.earlier_rounds, (state.ledger_end_offset, state.known_sequence_number)]:
         if (end := min(end, state.ledger_end_offset)) > low:
-            rounds.append((end, known))
+            rounds.append((end, sequence_number))
             low = end
     return rounds
 
@@ -86,14 +101,14 @@ def due_spans(
     hold_cap_ms: int = 0,
     fresh_from: int | None = None,
 ) -> list[tuple[int, int]]:
-    """Offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5), below `end_offset`.
+    """Returns the offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5).
 
-    That is the clean point, which late records move back into an entry (3.5): what lies above one of them may still
-    have to beat it.
-
-    What the slowest reader has not read (from `hold_offset` on) waits until the cap has passed as well (3.9). A
-    tombstone takes two cleanings at least (1.5): with delete.retention.ms 0 a horizon is due when it is set, so
-    `fresh_from` says from where on this very run has set them.
+    1. They end at `end_offset`, the clean point. Late records move it back into an entry (semantics.md 3.5), and a
+       tombstone above one of them may still have to beat it.
+    2. What the slowest reader has not read, from `hold_offset` on, waits until the cap has passed as well (semantics.md
+       3.9).
+    3. A tombstone takes two cleanings at least. With delete.retention.ms 0 a horizon is due when it is set, so horizons
+       that this very run has set, those from `fresh_from` on, are left for a later run.
     """
     starts = [0, *(h.end_offset for h in horizons)]
     spans = [
@@ -105,12 +120,13 @@ def due_spans(
 
 
 def _end(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
-    """To where readers let an entry's tombstones go."""
+    """Returns the offset up to which readers let an entry's tombstones go."""
     return horizon.end_offset if passed(horizon, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0
 
 
 def as_due(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
-    """The ledger with the times from which tombstones may go: those that this run has set are not due in it."""
+    """Returns the ledger with the times from which tombstones may go: an entry that this run has set is not due in
+    it."""
     return tuple(replace(h, horizon_ms=now_ms + 1) if _is_fresh(h, now_ms, work.fresh_from) else h for h in horizons)
 
 
@@ -119,17 +135,17 @@ def _is_fresh(horizon: Horizon, now_ms: int, fresh_from: int | None) -> bool:
 
 
 def passed(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> bool:
-    """Whether no reader holds back any tombstone of an entry whose horizon has come."""
+    """Returns whether readers hold back no tombstone of an entry whose horizon has come."""
     return hold_offset is None or horizon.end_offset <= hold_offset or now_ms >= horizon.horizon_ms + hold_cap_ms
 
 
 def spans_of(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> list[tuple[int, int]]:
-    """The due spans of one log's share of an expiry."""
+    """Returns the due spans of one log's share of an expiry."""
     return due_spans(horizons, work.end_offset, now_ms, work.hold_offset, work.hold_cap_ms, work.fresh_from)
 
 
 def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
-    """The ledger once the due spans are swept; the counts of tombstones are still those of before."""
+    """Returns the ledger once the due spans are swept; its counts of tombstones are still those of before."""
     ends = [end for _, end in spans_of(work, horizons, now_ms)]
     starts = [0, *(h.end_offset for h in horizons)]
     return tuple(
@@ -139,8 +155,8 @@ def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tupl
 
 
 def after_expiry(state: PartitionState, work: PartitionWork, measure: LogMeasure, now_ms: int) -> PartitionState:
-    """Only the ledger changes, and how many due tombstones are still needed; the checkpoint stays the last round's. A
-    quarantine that a red round left is not an expiry's to lift."""
+    """Returns the state after an expiry: the ledger and the number of guards change, the checkpoint stays the last
+    round's. An expiry lifts the quarantine of a failed expiry, and no other."""
     lifted = state.quarantine is not None and state.quarantine.kind == EXPIRE
     return replace(
         state,
@@ -175,13 +191,18 @@ def _held_by_check(state: PartitionState) -> Quarantine | None:
 
 
 def _pause_ms(attempts: int, backoff_ms: int) -> int:
+    """Returns how long a log rests after that many failures in a row: `backoff_ms`, doubled with each after the
+    first."""
     doubled: int = backoff_ms * 2 ** min(attempts - 1, 30)
     return min(doubled, MAX_BACKOFF_MS)
 
 
 def red_since_and_retry(state: PartitionState, now_ms: int, backoff_ms: int) -> tuple[int, int]:
-    """Since when (Unix ms) a log is in quarantine whose check is red in the run of `now_ms`, and until when: as publish
-    will write it (after_failure), or has written it already."""
+    """Returns (since when a log is in quarantine, when it is tried again), in Unix ms, for a log whose check is red in
+    the run of `now_ms`.
+
+    The answer is the same before publish writes the quarantine (after_failure) and after it has.
+    """
     held = _held_by_check(state)
     if held is None:
         return now_ms, now_ms + _pause_ms(1, backoff_ms)

@@ -1,4 +1,8 @@
-"""What every round must have kept, by the measure that counts violations (semantics.md 1.4 to 1.6)."""
+"""What every round must have kept, by the measure that counts violations (semantics.md 1.4 to 1.6).
+
+Each measure of RULES is 0 in a log whose round is right; one that is not holds that log back alone. Each measure of
+WARNINGS is about the records that came in: a violation is reported and holds nothing back.
+"""
 
 RULES = {
     "duplicate_keys": "keys are unique below the clean point",
@@ -13,20 +17,20 @@ RULES = {
     "contradicting_offsets": "no offset has two different records: a copy is equal in key, value, timestamp, headers",
     "imbalance": "row balance = in - superseded - expired - invalid - past retention",
 }
-"""Measure -> the rule that it counts violations of; each must be 0 in every log."""
+"""Measure -> the rule whose violations it counts."""
 
 WARNINGS = {
     "malformed_versions": "version headers have 8 bytes; others count as missing",
     "future_timestamps": "no timestamp is beyond message.timestamp.after.max.ms; others count as no version",
 }
-"""Measure -> what new records should keep to; a violation is reported and holds nothing back (semantics.md 2)."""
+"""Measure -> what new records should keep to (semantics.md 2)."""
 
 
 def rule_text(measure: str) -> str:
-    """The rule that a measure counts violations of."""
+    """Returns the rule whose violations a measure counts."""
     return RULES.get(measure) or WARNINGS[measure]
 
 
 def severity_of(measure: str) -> str:
-    """Great Expectations' word: `critical` holds the log back, `warning` is only reported."""
+    """Returns Great Expectations' word: `critical` holds the log back, `warning` is only reported."""
     return "critical" if measure in RULES else "warning"

@@ -1,4 +1,9 @@
-"""Work units: a large partition is one, small partitions are packed (docs/architecture.md, decision 7)."""
+"""Work units: how the logs of a round are shared out to Spark applications (docs/architecture.md, decision 7).
+
+1. A large partition is a unit of its own: it fills an application.
+2. Small partitions are packed together in their order, since the start of a JVM costs more than their work.
+3. A unit holds numbers and identifiers that Cleantail made, and nothing of a record: it travels through XCom.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,20 @@ from dataclasses import dataclass, replace
 from cleantail.codec import Codec
 
 UNIT_BYTES = 8 << 30
-"""A partition of this many live bytes fills a Spark application of its own: below it, since no value is read, a JVM's
-start costs more than the work."""
+"""A partition of this many live bytes fills a Spark application of its own. Below it the start of a JVM costs more than
+the work, since no value is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """What a round does to one log. Records below `end_offset` are looked at; those below `log_start_offset` go.
+    """Says what a round does to one log. It looks at records below `end_offset` and drops those below
+    `log_start_offset`.
 
-    `first_dirty_offset == end_offset` where only retention is due. Offsets are exclusive ends or inclusive starts.
-    `hold_offset`: tombstones from there on wait for a reader, `hold_cap_ms` beyond their horizon at most.
-    `dirty_records`: how many records its files may have in [first dirty, end), an upper limit.
-    `dirty_bytes`, `read_bytes`: live bytes in [first dirty, end) and in [log start, end), by the files' metadata.
-    `fresh_from`: horizons set in this very run are those from there on; their tombstones go in a later one.
+    `first_dirty_offset == end_offset` where only retention is due. Ends are exclusive, starts inclusive. Tombstones
+    from `hold_offset` on wait for a reader, at most `hold_cap_ms` beyond their horizon. `dirty_records` is an upper
+    limit of the records that the files may have in [first dirty, end). `dirty_bytes` and `read_bytes` are live bytes in
+    [first dirty, end) and in [log start, end), by the files' metadata. This very run has set the horizons from
+    `fresh_from` on, so their tombstones go in a later one.
     """
 
     partition: int
@@ -38,11 +44,12 @@ class PartitionWork:
 
     @property
     def only_retention(self) -> bool:
-        """Whether nothing is compacted: the log start moves, and no record is newly published."""
+        """Returns whether nothing is compacted: the log start moves, and no record is newly published."""
         return self.first_dirty_offset == self.end_offset
 
     def ending_at(self, end_offset: int) -> PartitionWork:
-        """The same up to an earlier end. Its dirty bytes are by the share of the offsets that are left."""
+        """Returns the same work up to an earlier end. Its dirty bytes are reckoned by the share of the offsets that are
+        left."""
         offsets = max(self.end_offset - self.first_dirty_offset, 1)
         dirty_bytes = self.dirty_bytes * (end_offset - self.first_dirty_offset) // offsets
         read_bytes = self.read_bytes - (self.dirty_bytes - dirty_bytes)
@@ -51,7 +58,7 @@ class PartitionWork:
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """One Spark application's share of a round. Numbers and identifiers made by us only: it travels through XCom."""
+    """Describes one Spark application's share of a round."""
 
     round: str
     unit: int
@@ -67,7 +74,8 @@ WORK_UNIT_JSON: Codec[WorkUnit] = Codec(WorkUnit)
 def pack(
     round_id: str, now_ms: int, base_snapshot_id: int, works: Iterable[PartitionWork], unit_bytes: int = UNIT_BYTES
 ) -> tuple[WorkUnit, ...]:
-    """The works, in their order, as units of at most `unit_bytes`; one larger than that is a unit of its own."""
+    """Returns the works, in their order, as units of at most `unit_bytes` live bytes; one that is larger is a unit of
+    its own."""
     groups: list[list[PartitionWork]] = []
     for work in works:
         if groups and sum(w.bytes for w in groups[-1]) + work.bytes <= unit_bytes:
@@ -81,5 +89,5 @@ def pack(
 
 
 def branch_stem(round_id: str, unit: int) -> str:
-    """The name of a unit's branch, before each try of its task gives it a time."""
+    """Returns the beginning of the name of a unit's branch; each try of its task adds a time to it."""
     return f"ct_{round_id}_u{unit}"

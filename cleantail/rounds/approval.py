@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.human import counted

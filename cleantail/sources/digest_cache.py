@@ -1,7 +1,8 @@
 """The digests of source files that were read before, so that a run does not read all of its landing folder again.
 
-A SQLite file, CLEANTAIL_HOME/digests.db, for its owner only; several processes may use it. A file is known by its
-resolved path, device, inode, size and its times of change, to the nanosecond. Without it everything works, only slower.
+They are in a SQLite file, CLEANTAIL_HOME/digests.db, for its owner only; several processes may use it. A file is
+recognized by its resolved path, device, inode, size and its times of change, to the nanosecond. Without the cache
+everything works, only slower.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ logger = logging.getLogger("cleantail.digest_cache")
 
 FILE_NAME = "digests.db"
 SETTLED_MS = 10_000
-"""A file that changed less than so long ago may change again within one tick of its file system's clock, which no time
-of change would tell: it is not remembered."""
+"""A file that changed less than so many ms ago is not remembered. It may change again within one tick of its file
+system's clock, which no time of change would show."""
 MOST_FILES = 100_000
-"""Of so many the digests are kept, about 25 MB. When it is full, files that are gone make room; without any of those
-new ones are read every time."""
+"""The number of digests that are kept, about 25 MB. When the cache is full, deleted files make room; where there are
+none, new files are read every time."""
 _BUSY_SECONDS = 5
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (path BLOB PRIMARY KEY, state TEXT NOT NULL, sha256 TEXT NOT NULL)"
 
 
 class DigestCache:
-    """Opened for one look at a number of files, as a context manager."""
+    """Keeps digests by file. It is opened as a context manager, for one look at a number of files."""
 
     def __init__(self, home: Path, limits: InputLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
@@ -45,17 +46,17 @@ class DigestCache:
             self._database.close()
 
     def digest(self, file: Path, clock_ms: int) -> str:
-        """What content_digest says of the file, with its errors; `clock_ms` is the real clock (Unix ms)."""
+        """Returns what content_digest says of the file, with its errors. `clock_ms` is the real clock (Unix ms)."""
         before = file_state(file)
         path = os.fsencode(os.path.realpath(file))
-        if before is not None and (known := self._known(path, before)):
-            return known
+        if before is not None and (remembered := self._remembered(path, before)):
+            return remembered
         digest = content_digest(file, self._limits)
         if before is not None and before == file_state(file) and _changed_ms(file) + SETTLED_MS <= clock_ms:
             self._remember(path, before, digest)
         return digest
 
-    def _known(self, path: bytes, state: str) -> str | None:
+    def _remembered(self, path: bytes, state: str) -> str | None:
         rows = self._execute("SELECT sha256 FROM digests WHERE path = ? AND state = ?", (path, state))
         return str(rows[0][0]) if rows else None
 
@@ -67,12 +68,12 @@ class DigestCache:
             self._execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (path, state, digest))
 
     def _make_room(self) -> int:
-        """How many more may be remembered."""
+        """Returns how many more digests may be kept, after those of deleted files were dropped."""
         count = self._count()
         if count >= MOST_FILES:
             paths = [row[0] for row in self._execute("SELECT path FROM digests")]
-            gone = [path for path in paths if isinstance(path, bytes) and not os.path.exists(path)]
-            for path in gone:
+            deleted_paths = [path for path in paths if isinstance(path, bytes) and not os.path.exists(path)]
+            for path in deleted_paths:
                 self._execute("DELETE FROM digests WHERE path = ?", (path,))
             count = self._count()
         return MOST_FILES - count
@@ -81,7 +82,7 @@ class DigestCache:
         return int((self._execute("SELECT count(*) FROM digests") or [(MOST_FILES,)])[0][0])
 
     def _execute(self, statement: str, values: tuple[bytes | str, ...] = ()) -> list[tuple[bytes | str | int, ...]]:
-        """Its rows; none where the cache does not work, which ends its use and nothing else."""
+        """Returns the rows of a statement; none where the cache does not work, which ends its use and nothing else."""
         if self._database is None:
             return []
         try:
@@ -94,7 +95,8 @@ class DigestCache:
 
 
 def _opened(file: Path) -> sqlite3.Connection | None:
-    """Made for its owner only. One that is damaged is made anew at the next time."""
+    """Returns the database, made for its owner only, or None. A damaged one is deleted, and made anew at the next
+    time."""
     try:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         database = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -111,5 +113,5 @@ def _opened(file: Path) -> sqlite3.Connection | None:
 
 
 def _changed_ms(file: Path) -> int:
-    found = file.stat()
-    return max(found.st_mtime_ns, found.st_ctime_ns) // 1_000_000
+    status = file.stat()
+    return max(status.st_mtime_ns, status.st_ctime_ns) // 1_000_000

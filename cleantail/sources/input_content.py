@@ -1,4 +1,4 @@
-"""The unpacked content of a source's file, in blocks or lines, of which no more is held or read than is allowed."""
+"""The unpacked content of a source's file, in blocks or lines: no more of it is held or read than the limits allow."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ BLOCK_BYTES = 1 << 20
 
 
 class Content:
-    """The bytes of a file, decompressed where its name ends in .gz. Both readers raise ValueError where a limit is
-    passed: in a .gz file that is before the rest is unpacked."""
+    """Reads the bytes of a file, decompressed where its name ends in .gz.
+
+    Both readers raise ValueError where a limit is passed: in a .gz file that is before the rest is unpacked.
+    """
 
     def __init__(self, file: Path, limits: InputLimits) -> None:
         self._stream = _opened(file)
@@ -35,7 +37,7 @@ class Content:
         self._stream.close()
 
     def blocks(self) -> Iterator[bytes]:
-        """All of it, in pieces of up to BLOCK_BYTES."""
+        """Yields the whole content in pieces of up to BLOCK_BYTES."""
         left = self._most
         while block := self._stream.read(BLOCK_BYTES):
             if (left := left - len(block)) < 0:
@@ -43,7 +45,7 @@ class Content:
             yield block
 
     def lines(self) -> Iterator[bytes]:
-        """Each with its end. Only \\n ends one, as kcat writes them."""
+        """Yields each line with its end. Only \\n ends one, as kcat writes them."""
         left, most, readline = self._most, self._limits.line_bytes, self._stream.readline
         while line := readline(most + 1):
             size = len(line)
@@ -63,7 +65,8 @@ class Content:
 
 
 def _opened(file: Path) -> BinaryIO:
-    """No link on the way is followed: what was checked may have been replaced by one since. Raises OSError."""
+    """Returns the file's stream. No link on the way is followed: one may have replaced what was checked. Raises
+    OSError."""
     try:
         stream = os.fdopen(open_resolved(file), "rb")
     except OSError as e:

@@ -34,15 +34,16 @@ LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 TIMESTAMP_TYPES = {"create": 0, "logappend": 1, "unknown": -1}
 TIMESTAMP_MAX_MS = LONG_MAX // 1000
-"""Iceberg keeps microseconds in a long."""
+"""The last timestamp that Iceberg can keep: it has microseconds in a long."""
 FIELDS = frozenset(
     ("topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload")
     + ("key_encoding", "payload_encoding", "headers_encoding")
 )
-"""Names of a line that are ours, and not data."""
+"""The names in a line that are the envelope's, and not data."""
 BLANK_LINES = 100_000
 BLANK_LINES_A_RECORD = 10
-"""So many of a file are passed over. Each costs a task a look, and millions of them pack to nothing."""
+"""The blank lines of a file that are passed over, beside BLANK_LINES, for each of its records. Each costs a task a
+look, and millions of them pack to nothing."""
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """What Kafka lets a topic be called (org.apache.kafka.common.internals.Topic)."""
 
@@ -51,7 +52,8 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a log. `timestamp_ms` is None where it carries none; `value` None makes it a tombstone."""
+    """Describes one record of a log. `timestamp_ms` is None where it carries none; `value` None makes it a
+    tombstone."""
 
     partition: int
     offset: int
@@ -65,8 +67,10 @@ class Record:
 def read_records(
     file: Path, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
 ) -> Iterator[Record]:
-    """The records of a `.jsonl` or `.jsonl.gz` file. Raises BadLineError with the line's number, also where a limit is
-    passed; a few blank lines pass. `topic`: as parse_line has it."""
+    """Yields the records of a `.jsonl` or `.jsonl.gz` file; a few blank lines pass. `topic` is as in parse_line.
+
+    Raises BadLineError with the line's number, also where a limit is passed.
+    """
     number, blank = 1, 0
     try:
         with Content(file, limits) as content:
@@ -90,13 +94,14 @@ def read_records(
 def parse_line(
     line: bytes, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
 ) -> Record:
-    """One line as a record. Raises ValueError saying which field is wrong, of what kind it is, and what is allowed.
+    """Returns the record of one line.
 
-    `topic`: what the line's own `topic` has to be where it has one; None lets it be any.
+    `topic` is what the line's own `topic` has to be where it has one; None lets it be any. Raises ValueError saying
+    which field is wrong, of what kind it is, and what is allowed.
     """
     if problem := line_problem(line, limits):
         raise ValueError(problem)
-    fields = _object(line)
+    fields = _json_object(line)
     _require_topic(fields, topic)
     timestamp_ms = _integer(fields, "ts", -1, TIMESTAMP_MAX_MS, default=-1)
     return Record(
@@ -110,9 +115,9 @@ def parse_line(
     )
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _json_object(line: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_once)
+        fields = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_without_repeated_names)
     except RecursionError:
         raise ValueError("nested too deeply: a record is an object, of which only the headers are a list") from None
     except json.JSONDecodeError as e:
@@ -129,8 +134,11 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
-    """Another topic's record at an offset of this one's would take the place of a record of its own. What is no name
-    of a topic may be anything, also data, and is not shown."""
+    """Raises ValueError for a line of another topic: at an offset of this topic it would take the place of a record of
+    its own.
+
+    What is no name of a topic may be anything, data included, and is not shown.
+    """
     if "topic" not in fields:
         return
     name = fields["topic"]
@@ -147,8 +155,9 @@ def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
     )
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names occur once: of two offsets nobody knows which is meant."""
+def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object whose names occur once. Raises ValueError otherwise: of two offsets nobody knows which is
+    meant."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         times = Counter(name for name, _ in pairs)
@@ -163,12 +172,13 @@ def _integer(fields: dict[str, Any], name: str, low: int, high: int, default: in
     if value is None:
         raise ValueError(f'"{name}" is missing: an integer from {low} to {high}')
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f'"{name}" is {_place(value)}: an integer from {low} to {high} is allowed')
+        raise ValueError(f'"{name}" is {_number_or_kind(value)}: an integer from {low} to {high} is allowed')
     return value
 
 
-def _place(value: object) -> str:
-    """An offset, a partition or a time that is out of bounds says by how much; what is none of them is not shown."""
+def _number_or_kind(value: object) -> str:
+    """Returns an offset, a partition or a time that is out of bounds, so that the reason says by how much; of anything
+    else only the kind."""
     return str(value) if type(value) is int and abs(value) <= 10 * LONG_MAX else _kind(value)
 
 
@@ -224,7 +234,7 @@ def _header(name: object, value: object, encoding: str) -> Header:
 
 
 def _is_utf8(name: str) -> bool:
-    """Kafka's header keys are strings; bytes that are not UTF-8 came in as lone surrogates."""
+    """Returns whether a header key is a string, as Kafka's are: bytes that are not UTF-8 came in as lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -233,7 +243,7 @@ def _is_utf8(name: str) -> bool:
 
 
 def _kind(value: object, string: str = "a string") -> str:
-    """What a value is, in JSON's words."""
+    """Returns what a value is, in JSON's words."""
     if value is None:
         return "null"
     kinds = ((bool, "true or false"), ((int, float), "a number"), (str, string), (list, "a list"))

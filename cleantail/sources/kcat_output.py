@@ -10,7 +10,7 @@ from cleantail.sources.kcat import TIMESTAMP_TYPES, Header, Record
 
 
 def format_record(topic: str, record: Record) -> str:
-    """A record as a line of `kcat -J`, fields in kcat's order; parse_line gives the same record back."""
+    """Returns a record as a line of `kcat -J`, fields in kcat's order; parse_line gives the same record back."""
     names = {number: name for name, number in TIMESTAMP_TYPES.items()}
     fields: dict[str, Any] = {
         "topic": topic,

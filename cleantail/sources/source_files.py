@@ -1,4 +1,4 @@
-"""Which files a source has, and how one is known: by its content, whatever its name and compression."""
+"""Which files a source has, and how a file is recognized: by its content, whatever its name and compression."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def require_readable(files: Iterable[Path]) -> None:
 
 
 def file_state(file: Path) -> str | None:
-    """What a change of the file changes: the time of the last change of its inode (ctime) cannot be set by anybody.
-    None where there is no such file."""
+    """Returns a text that changes whenever the file does, None where there is no such file.
+
+    Nobody can set the time at which its inode last changed (ctime), which is part of the text.
+    """
     try:
         status = file.stat()
     except OSError:
@@ -37,8 +39,10 @@ def file_state(file: Path) -> str | None:
 
 
 def require_unchanged(states: Mapping[Path, str | None]) -> None:
-    """Raises OutsideError for a file that is no longer in the state that it was in before its digest was taken: its
-    records may be others than those that the digest stands for, which would never be read again."""
+    """Raises OutsideError for a file that has changed since its digest was taken.
+
+    Its records may be others than those that the digest stands for, and these would never be read again.
+    """
     for file, state in states.items():
         if file_state(file) != state:
             raise OutsideError(
@@ -48,7 +52,7 @@ def require_unchanged(states: Mapping[Path, str | None]) -> None:
 
 
 def content_digest(file: Path, limits: InputLimits = DEFAULT_LIMITS) -> str:
-    """SHA-256 of the decompressed content, so that a file and its .gz are the same.
+    """Returns SHA-256 of the decompressed content, so that a file and its .gz are the same.
 
     Raises CleantailError where there is no such file, BadLineError where it is damaged or passes a limit.
     """

@@ -1,7 +1,7 @@
 """What a person is asked who is to approve a round: counts by log, which records would go, and where to see them.
 
-Airflow keeps the question, so it holds offsets and not what is in the records. The topic's page reads those when it is
-opened, and the command line when it asks (`cleantail.lake.records.shown_records`).
+Airflow keeps the question, so it holds offsets and nothing of what is in the records. The topic's page reads the
+records when it is opened, and the command line when it asks (`cleantail.lake.records.shown_records`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.sample import RemovedRecord
 
 LINE_CHARS = 72
-"""So wide is a line of the sample at most."""
+"""The width of the longest line of the sample."""
 FENCE = "```"
 
 
@@ -30,8 +30,11 @@ def subject(checked: CheckedRound) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Around what is asked: until when (Unix ms) an answer is awaited, where to look at more, and the digest that says
-    what exactly an answer is for (cleantail.rounds.answers). `records`: the page that shows the sample."""
+    """Describes what stands around a question: until when (Unix ms) an answer is awaited, and where to see more.
+
+    `records` is the page that shows the sample. `shown` is the digest that says what exactly an answer is for
+    (cleantail.rounds.answers).
+    """
 
     until_ms: int
     page: str
@@ -41,7 +44,7 @@ class Question:
 
 
 def body(checked: CheckedRound, question: Question | None = None) -> str:
-    """Markdown: why the round waits, counts, sample, until when, and what each answer does."""
+    """Returns Markdown: why the round waits, counts, sample, until when, and what each answer does."""
     red = ", ".join(map(str, checked.red))
     held_back = [f"Held back whatever is answered, since a check is red: partition {red}."] if red else []
     return "\n\n".join(
@@ -71,13 +74,14 @@ def _deadline(question: Question) -> str:
 
 
 def _links(question: Question) -> str:
-    """Our own addresses, of names that a configured topic may have: nothing in them is data."""
-    places = f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
-    return f"{places} · `{question.shown}`" if question.shown else places
+    """Returns links to pages of ours, made of names that a configured topic may have: nothing in them is data."""
+    links = f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
+    return f"{links} · `{question.shown}`" if question.shown else links
 
 
 def _fenced(lines: Sequence[str]) -> str:
-    """No line can close the block: none begins with the fence, and none has a line break."""
+    """Returns the lines as a block of code. No line can close it: none begins with the fence, and none has a line
+    break."""
     return "\n".join([f"{FENCE}text", *lines, FENCE])
 
 
@@ -86,7 +90,8 @@ def _green(checked: CheckedRound) -> list[LogMeasure]:
 
 
 def count_lines(checked: CheckedRound) -> list[str]:
-    """A table, one line a log that would be published: records in, dropped by reason, share, tombstones kept."""
+    """Returns a table with a line for each log that would be published: records in, dropped by reason, share,
+    tombstones kept."""
     logs = _green(checked)
     reasons = sorted({reason for m in logs for reason, n in m.deleted.items() if n} | {"superseded", "expired"})
     head = ["partition", "records in", *reasons, "share", "tombstones kept"]
@@ -109,8 +114,11 @@ NO_RECORDS: Records = {}
 
 
 def sample_lines(sample: Sequence[RemovedRecord], records: Records = NO_RECORDS) -> list[str]:
-    """Of each record its place and what stays instead; where `records` (by partition and offset) has it, its key and
-    value too, in short lines, which no narrow box cuts."""
+    """Returns, for each record of the sample, its offset and what stays in its place.
+
+    Where `records` (by partition and offset) has the record, its key and value follow, in short lines, which no narrow
+    box cuts.
+    """
     return [line for removed in sample for line in _record_lines(removed, records)]
 
 
@@ -124,7 +132,8 @@ def _record_lines(removed: RemovedRecord, records: Records) -> list[str]:
 
 
 def _wrapped(text: str) -> Iterator[tuple[str, str]]:
-    """In lines of at most LINE_CHARS; further ones stand under the first one's value."""
+    """Yields (indent, line) of a text, in lines of at most LINE_CHARS; further ones stand under the first one's
+    value."""
     yield "  ", text[: LINE_CHARS - 2]
     for start in range(LINE_CHARS - 2, len(text), LINE_CHARS - 8):
         yield "        ", text[start : start + LINE_CHARS - 8]

@@ -1,7 +1,7 @@
 """Adapter: counters over the whole evidence table, read once and then only what rounds have added since.
 
 Rows of the evidence are never changed, so the counters are the same after a restart: they only rise, as Prometheus
-wants. What is kept here is a copy of what the table says, by data file; files never change under one path.
+asks. What is kept here is a copy of what the table says, by data file; files never change under one path.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 READERS = 8
 COLUMNS = ["topic", "partition", "kind", "outcome", "passed", "deleted", "freed_bytes", "checks", "saved_bytes"]
 UNLISTED_LIVE_S = 10.0
-"""How long an answer is right for a catalog that does not list where its tables' metadata is."""
+"""How many seconds an answer is right for a catalog that does not list where its tables' metadata is."""
 
 
 class EvidenceTotals:
-    """The counters of one evidence table. Safe to use from many threads; one read at a time."""
+    """Keeps the counters of one evidence table. It is safe to use from many threads, and does one read at a time."""
 
     def __init__(self, load: Callable[[], Table | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._load = load
@@ -42,8 +42,11 @@ class EvidenceTotals:
         self._totals: Totals | None = None
 
     def current(self, location: str, within_s: float) -> Totals | None:
-        """The totals of the table whose metadata is at `location`. After `within_s` those of before, None if none were
-        read yet: half a read would look like counters that fall."""
+        """Returns the totals of the table whose metadata is at `location`.
+
+        Where the read takes longer than `within_s`, these are the totals of before, None if none were read yet: half a
+        read would look like counters that fall.
+        """
         with self._lock:
             if self._read is None or self._is_stale(location, *self._read):
                 self._read = (location, self._clock(), self._pool.submit(self._refresh))
@@ -51,32 +54,32 @@ class EvidenceTotals:
         wait([read], timeout=within_s)
         return self._totals
 
-    def _is_stale(self, location: str, kept: str, began_s: float, read: Future[None]) -> bool:
+    def _is_stale(self, location: str, read_location: str, began_s: float, read: Future[None]) -> bool:
         if not read.done():
             return False
-        return location != kept or (not location and self._clock() - began_s >= UNLISTED_LIVE_S)
+        return location != read_location or (not location and self._clock() - began_s >= UNLISTED_LIVE_S)
 
     def _refresh(self) -> None:
         try:
             table = self._load()
-            found = _data_files(table, self._manifests) if table is not None else {}
-            files = frozenset(path for paths in found.values() for path in paths)
+            manifests = _data_files(table, self._manifests) if table is not None else {}
+            files = frozenset(path for paths in manifests.values() for path in paths)
             rewritten = bool(self._files - files)
             before: Totals = Counter() if rewritten or self._totals is None else self._totals
             new = files if rewritten else files - self._files
             self._totals = before + _totals(table, sorted(new)) if table is not None else Counter()
-            self._manifests, self._files = found, files
+            self._manifests, self._files = manifests, files
         except Exception as error:  # the last totals stay; the next call tries again
             logger.warning("evidence was not read: %s: %s", type(error).__name__, error)
             with self._lock:
                 self._read = None
 
 
-def _data_files(table: Table, known: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Manifest -> its live data files. A manifest never changes, so a known one is not opened again."""
+def _data_files(table: Table, earlier: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Returns manifest -> its live data files. A manifest never changes, so one of `earlier` is not opened again."""
     snapshot = table.current_snapshot()
     manifests = snapshot.manifests(table.io) if snapshot else []
-    return {m.manifest_path: known.get(m.manifest_path) or _entries(table, m) for m in manifests}
+    return {m.manifest_path: earlier.get(m.manifest_path) or _entries(table, m) for m in manifests}
 
 
 def _entries(table: Table, manifest: ManifestFile) -> tuple[str, ...]:
@@ -94,6 +97,6 @@ def _totals(table: Table, paths: Iterable[str]) -> Totals:
 
     totals: Totals = Counter()
     with ThreadPoolExecutor(READERS) as pool:
-        for found in pool.map(read, paths):
-            totals.update(found)
+        for file_totals in pool.map(read, paths):
+            totals.update(file_totals)
     return totals

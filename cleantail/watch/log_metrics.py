@@ -29,12 +29,13 @@ Totals = Counter[tuple[Metric, tuple[str, ...]]]
 
 
 def log_samples(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> list[Sample]:
-    """The gauges of a topic and of each of its logs. Of one that does not compact, none that says how dirty it is."""
-    found = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
+    """Returns the gauges of a topic and of each of its logs. A topic that does not compact has no gauge that says how
+    dirty it is."""
+    samples = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
     held = [log for log in logs if log.state.quarantine]
-    found.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
-    found.append(Sample(m.UNCLEANABLE_BYTES, (topic,), sum(log.cleanable_bytes for log in held)))
-    return [*found, *_dirtiness(topic, logs, configs, now_ms)] if configs.compacts else found
+    samples.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
+    samples.append(Sample(m.UNCLEANABLE_BYTES, (topic,), sum(log.cleanable_bytes for log in held)))
+    return [*samples, *_dirtiness(topic, logs, configs, now_ms)] if configs.compacts else samples
 
 
 def _of_log(topic: str, log: LogState, now_ms: int) -> Iterator[Sample]:
@@ -68,7 +69,7 @@ def _delay_secs(log: LogState, configs: KafkaConfigs, now_ms: int) -> float:
 
 
 def saved_samples(topic: str, saved: Saved) -> list[Sample]:
-    """What compaction has saved, as far as the kept history knows."""
+    """Returns what compaction has saved, as far as the kept history knows."""
     return [
         Sample(m.HIDDEN_BYTES, (topic,), saved.hidden_bytes),
         Sample(m.RECLAIMED_KEPT, (topic,), saved.reclaimed_bytes),
@@ -76,7 +77,7 @@ def saved_samples(topic: str, saved: Saved) -> list[Sample]:
 
 
 def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
-    """What the last compaction cost; nothing before the first."""
+    """Returns what the last compaction cost; nothing before the first."""
     if last is None:
         return []
     return [
@@ -94,7 +95,7 @@ def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
 
 
 def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
-    """Counters over rows of the evidence table (past_rounds)."""
+    """Returns the counters over rows of the evidence table (past_rounds)."""
     totals: Totals = Counter()
     for row in rows:
         topic, partition, outcome = row["topic"], row["partition"], outcome_of(row)
@@ -109,7 +110,7 @@ def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
 
 
 def _saved(topic: str, row: Mapping[str, Any], outcome: str) -> Totals:
-    """Bytes that a published round hid, or that a rollback put back."""
+    """Returns the bytes that a published round hid, or that a rollback put back."""
     if outcome != PUBLISHED or not row.get("saved_bytes"):
         return Counter()
     return Counter({(m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)): row["saved_bytes"]})
@@ -130,18 +131,18 @@ def _dropped(topic: str, partition: int, deleted: Mapping[str, int]) -> Totals:
 
 
 def total_samples(totals: Totals) -> list[Sample]:
-    """Counters as samples, in the order of their labels."""
+    """Returns counters as samples, in the order of their labels."""
     ordered = sorted(totals.items(), key=lambda item: (item[0][0].name, item[0][1]))
     return [Sample(metric, labels, count) for (metric, labels), count in ordered]
 
 
 def job_samples(job: str, topic: str, result: Mapping[str, Any]) -> list[Sample]:
-    """What the end of a Spark job says: increments for counters, values for gauges.
+    """Returns what the end of a Spark job says: increments for counters, values for gauges.
 
-    `result` is the job's; one that failed before it had anything to tell is empty.
+    `result` is the job's; it is empty for a job that failed before it had one.
     """
-    found = _AFTER.get(job, _nothing)(topic, result)
-    return found if isinstance(found, list) else total_samples(found)
+    samples = _AFTER.get(job, _nothing)(topic, result)
+    return samples if isinstance(samples, list) else total_samples(samples)
 
 
 def _nothing(topic: str, result: Mapping[str, Any]) -> list[Sample]:
@@ -184,7 +185,8 @@ def _after_reclaim(topic: str, result: Mapping[str, Any]) -> list[Sample]:
 
 
 def _held_back(topic: str, kind: str, verdicts: Iterable[Verdict]) -> Totals:
-    """Of a check: the logs that failed, and every expectation that was not met. What passed counts when published."""
+    """Returns the counters of a check: the logs that failed, and every expectation that was not met. What passed counts
+    when it is published."""
     totals: Totals = Counter()
     for verdict in verdicts:
         totals += _failed(topic, verdict.partition, (*verdict.failures, *verdict.warnings))

@@ -11,7 +11,7 @@ Kind = Literal["gauge", "counter"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `labels` in the order of a sample's; `sent_by`: what task sends it."""
+    """Describes one metric. `labels` are in the order of a sample's; `sent_by` names the tasks that send it."""
 
     name: str
     kind: Kind
@@ -22,18 +22,18 @@ class Metric:
 
     @property
     def exposed(self) -> str:
-        """Its name in a query: Prometheus asks for `_total` at the end of counters."""
+        """Returns its name in a query: Prometheus asks for `_total` at the end of counters."""
         return f"cleantail_{hyphened(self.name).replace('-', '_')}{'_total' if self.kind == 'counter' else ''}"
 
 
 def hyphened(name: str) -> str:
-    """Kafka writes some names as bytesRead, or DeadThreadCount: bytes-read, dead-thread-count."""
+    """Returns a name with hyphens where Kafka writes bytesRead or DeadThreadCount: bytes-read, dead-thread-count."""
     return re.sub("(?<=[a-z])[A-Z]", lambda capital: f"-{capital[0]}", name).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a metric; `labels` are the values of the metric's labels."""
+    """Describes one value of a metric; `labels` are the values of the metric's labels."""
 
     metric: Metric
     labels: tuple[str, ...]

@@ -21,16 +21,17 @@ def _metric(
     kafka: bool = False,
     sent_by: str = "",
 ) -> Metric:
-    made = Metric(name, kind, tuple(labels), meaning, kafka, sent_by)
-    _ALL.append(made)
-    return made
+    metric = Metric(name, kind, tuple(labels), meaning, kafka, sent_by)
+    _ALL.append(metric)
+    return metric
 
 
 _TOPIC, _LOG = ("topic",), ("topic", "partition")
 
 
 def _round_stat(stat: str, meaning: str) -> Metric:
-    """One of Kafka's CleanerStats, of the last compaction: Kafka writes them to its log and exports none."""
+    """Returns the metric of one of Kafka's CleanerStats, of the last compaction. Kafka writes these to its log and
+    exports none."""
     text = f"CleanerStats.{stat} of the last compaction. {meaning}"
     return _metric(f"round-{hyphened(stat)}", "gauge", _TOPIC, text, sent_by="check_quality")
 
@@ -206,7 +207,7 @@ METRICS: tuple[Metric, ...] = tuple(_ALL)
 
 
 def metrics_markdown() -> str:
-    """The table of docs/metrics.md."""
+    """Returns the table of docs/metrics.md."""
     head = ["| metric | kind | labels | sent by the task | meaning |", "|---|---|---|---|---|"]
     return "\n".join([*head, *(_row(metric) for metric in METRICS)]) + "\n"
 
@@ -219,8 +220,9 @@ def _row(metric: Metric) -> str:
 
 
 def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
-    """The samples in the order of the table, those of one metric together; metrics without any are left out."""
-    found: dict[str, list[Sample]] = {}
+    """Returns the samples in the order of the table, those of one metric together; metrics without samples are left
+    out."""
+    by_name: dict[str, list[Sample]] = {}
     for sample in samples:
-        found.setdefault(sample.metric.name, []).append(sample)
-    return ((metric, found[metric.name]) for metric in METRICS if metric.name in found)
+        by_name.setdefault(sample.metric.name, []).append(sample)
+    return ((metric, by_name[metric.name]) for metric in METRICS if metric.name in by_name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import duration
 from cleantail.log.log_state import LogState
@@ -18,8 +18,11 @@ from cleantail.watch.topic_states import State, state_of
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """What the page of all topics shows of one. The ratio and the lag are those of its worst log. The last round by its
-    own clock, and by the wall's, which is None where its snapshot is not kept."""
+    """Describes what the page of all topics shows of one topic.
+
+    The ratio and the lag are those of its worst log. `last_round_ms` is by the round's own clock, `last_round_at_ms` by
+    the wall clock: None where the round's snapshot is not kept.
+    """
 
     name: str
     state: State
@@ -43,22 +46,23 @@ class TopicRow:
     dag: DagState | None = None
 
     @property
-    def known(self) -> bool:
-        """Whether there is a table that was read: without one the numbers say nothing."""
+    def was_read(self) -> bool:
+        """Returns whether there is a table that was read: without one the numbers say nothing."""
         return self.logs > 0
 
     @property
     def also(self) -> list[str]:
-        """What else is so, beside the state: a word each."""
+        """Returns what else is so, beside the state: a word each."""
         dag = self.dag or DagState()
-        found = {
+        notes = {
             "no DAG": not dag.exists and self.state not in (State.NO_DAG, State.BROKEN),
             "paused": dag.exists and dag.paused and self.state is not State.PAUSED,
             "failed": dag.failed and self.state is not State.FAILED,
-            "quarantined": bool(self.quarantined) and self.state in (State.FAILED, State.ASKING, State.NO_DAG),
+            "quarantined": bool(self.quarantined)
+            and self.state in (State.FAILED, State.AWAITING_APPROVAL, State.NO_DAG),
             dag.active.state if dag.active else "": dag.active is not None,
         }
-        return [word for word, so in found.items() if so]
+        return [word for word, holds in notes.items() if holds]
 
 
 def topic_row(
@@ -66,16 +70,19 @@ def topic_row(
     logs: Sequence[LogState],
     saved: Saved,
     now_ms: int,
-    asking: str = "",
+    approval_task: str = "",
     readers: Sequence[Reader] = (),
     dag: DagState | None = None,
     last_round_at_ms: int | None = None,
 ) -> TopicRow:
-    """The row of a topic whose table was read. `asking`: the task that waits for a person's answer, if any; `dag`: what
-    Airflow says of its DAG, None where nobody has asked."""
+    """Returns the row of a topic whose table was read.
+
+    `approval_task` is the task that waits for a person's answer, if any. `dag` is what Airflow says of its DAG, None
+    where nobody has asked.
+    """
     configs = topic.config
     work = resolve_due_work(logs, readers, configs, now_ms)
-    state, note = state_of(topic, logs, work, now_ms, asking, dag)
+    state, note = state_of(topic, logs, work, now_ms, approval_task, dag)
     earliest = [log.earliest_dirty_timestamp_ms for log in logs if log.earliest_dirty_timestamp_ms is not None]
     horizons = [log.next_horizon_ms for log in logs if log.next_horizon_ms is not None]
     rounds = [log.state.last_round_ms for log in logs if log.state.last_round_ms is not None]
@@ -104,20 +111,23 @@ def topic_row(
 
 
 def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:
-    """Partitions that are held back."""
+    """Returns the partitions that are held back."""
     return tuple(log.partition for log in logs if log.state.quarantine)
 
 
 def lag_limits(topic: Topic) -> str:
-    """The bounds of the compaction lag in words; empty where there are none."""
+    """Returns the bounds of the compaction lag in words; empty where there are none."""
     low, high = topic.config.min_compaction_lag_ms, topic.config.max_compaction_lag_ms
     texts = [f"min {duration(low)}"] if low else []
     return ", ".join([*texts, f"max {duration(high)}"] if high < LONG_MAX else texts)
 
 
 def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
-    """What a person has to do something about first, by state, the most overdue and the dirtiest of each; then the
-    rest, the dirtiest first. Of equal ones by name."""
+    """Returns the rows in their order on the page.
+
+    First come topics that a person has to do something about, by state, the most overdue and the dirtiest of each; then
+    the rest, the dirtiest first. Equal ones are ordered by name.
+    """
     order = list(State)
     rest = len(order)
     return sorted(
@@ -127,6 +137,6 @@ def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
 
 
 def counts(rows: Iterable[TopicRow]) -> list[tuple[State, int]]:
-    """How many topics are in each state, states that none is in left out."""
+    """Returns how many topics are in each state, without states that no topic is in."""
     states = [row.state for row in rows]
     return [(state, states.count(state)) for state in State if state in states]

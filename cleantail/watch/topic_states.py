@@ -1,4 +1,4 @@
-"""In which state a topic is, of all that are so the one that a person should know first, and the reason. Pure."""
+"""In which state a topic is: of all that hold, the one that a person should know first, with its reason. Pure."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from cleantail.config.topic import Topic
-from cleantail.human import in_words
+from cleantail.human import readable_reason
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.due_work import DueWork
-from cleantail.log.policy.holds import slowest, waiting_words
-from cleantail.watch.dag_state import DagState, failed_words, still_words
+from cleantail.log.policy.holds import slowest, waiting_text
+from cleantail.watch.dag_state import DagState, failure_text, standstill_text
 
 
 class State(StrEnum):
-    """A topic at a glance, in the order of the chips and rows: first what a person has to do something about."""
+    """Lists the states of a topic, in the order of the chips and rows: first what a person has to do something
+    about."""
 
     BROKEN = "broken"
     UNREADABLE = "unreadable"
     NO_DAG = "no DAG"
     FAILED = "failed"
     QUARANTINED = "quarantined"
-    ASKING = "waits for approval"
+    AWAITING_APPROVAL = "waits for approval"
     REJECTED = "rejected"
     OVERDUE = "overdue"
     PAUSED = "paused"
@@ -34,7 +35,7 @@ class State(StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Whether it is one of those that come first in the list, whatever the ratio."""
+        """Returns whether it is one of those that come first in the list, whatever the ratio."""
         return list(State).index(self) <= list(State).index(State.DUE)
 
 
@@ -44,7 +45,7 @@ MEANING = {
     State.NO_DAG: "Airflow has no DAG of it, or cannot import its file: what is due is not done",
     State.FAILED: "the last run of its DAG failed",
     State.QUARANTINED: "a check failed: partitions are held back until their next try",
-    State.ASKING: "a round that was checked is published when a person says so",
+    State.AWAITING_APPROVAL: "a round that was checked is published when a person says so",
     State.REJECTED: "a person said no to a round, or nobody said yes: its partitions rest until their next try",
     State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
     State.PAUSED: "something is due, and its DAG is paused in Airflow: no run does it",
@@ -55,47 +56,57 @@ MEANING = {
     State.EMPTY: "nothing was ingested yet",
     State.READING: "its metadata is being read",
 }
-"""What each state means, in words."""
+"""State -> what it means."""
 
 
 def state_of(
-    topic: Topic, logs: Sequence[LogState], work: DueWork, now_ms: int, asking: str, dag: DagState | None
+    topic: Topic, logs: Sequence[LogState], work: DueWork, now_ms: int, approval_task: str, dag: DagState | None
 ) -> tuple[State, str]:
-    """The state that a person should know first, and its reason in words: of the DAG, or of the log that is in it."""
+    """Returns the state that a person should know first, and its reason in words: of the DAG, or of the log that is in
+    it."""
     dag = dag or DagState()
+    # 1. what stops every run
     if dag.import_error:
         return State.NO_DAG, "Airflow cannot import the file of its DAG (Import Errors): no run begins"
-    if asking:
-        return State.ASKING, asking_words(asking)
+    if approval_task:
+        return State.AWAITING_APPROVAL, approval_question(approval_task)
+    # 2. what the logs say, and whether a run will see to it
     state, note = _of_logs(topic, logs, work)
     if dag.failed:
-        told = state in (State.QUARANTINED, State.REJECTED, State.OVERDUE)
-        return State.FAILED, "; ".join([failed_words(dag, now_ms), *([note] if told else [])])
+        adds_reason = state in (State.QUARANTINED, State.REJECTED, State.OVERDUE)
+        return State.FAILED, "; ".join([failure_text(dag, now_ms), *([note] if adds_reason else [])])
     if state is State.OVERDUE and dag.stands_still:
-        return state, f"{note}; {still_words(dag)}"
+        return state, f"{note}; {standstill_text(dag)}"
     if state is State.DUE and dag.stands_still:
-        return State.PAUSED if dag.exists else State.NO_DAG, f"{still_words(dag)}, so no run does what is due: {note}"
+        return (
+            State.PAUSED if dag.exists else State.NO_DAG,
+            f"{standstill_text(dag)}, so no run does what is due: {note}",
+        )
     return state, note
 
 
 def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[State, str]:
-    """The most pressing state of the logs, and the reason in words of the log that is in it."""
+    """Returns the most pressing state of the logs, and the reason in words of the log that is in it."""
     held = [(log.partition, log.state.quarantine) for log in logs if log.state.quarantine]
     late = [d for d in work.decisions if d.compact and d.overdue_ms > 0]
+    # 1. a person or a check holds a log back
     if held:
-        partition, why = min(held, key=lambda each: not each[1].check_failed)
+        partition, why = min(held, key=lambda held_log: not held_log[1].check_failed)
         return State.QUARANTINED if why.check_failed else State.REJECTED, _of(partition, why.reason)
+    # 2. there is nothing
     if not logs:
-        return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_words(topic)}"
+        return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_text(topic)}"
+    # 3. what a run would do
     if late:
         worst = max(late, key=lambda d: d.overdue_ms)
         return State.OVERDUE, _of(worst.partition, worst.reason)
     if work.any:
-        return State.DUE, _due_words(work)
+        return State.DUE, _due_text(work)
+    # 4. what waits, and why
     if not topic.config.compacts:
         return State.RETAINED, MEANING[State.RETAINED]
     if waiting := slowest(work.holds):
-        return State.WAITING, waiting_words(waiting)
+        return State.WAITING, waiting_text(waiting)
     dirty = [d for d, log in zip(work.decisions, logs, strict=True) if log.first_dirty_offset < log.log_end_offset]
     if dirty:
         worst = max(dirty, key=lambda d: d.dirty_ratio)
@@ -103,8 +114,8 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
     return State.CLEAN, MEANING[State.CLEAN]
 
 
-def _due_words(work: DueWork) -> str:
-    """Of what is due the first that a run would do: the dirtiest log, retention, tombstones."""
+def _due_text(work: DueWork) -> str:
+    """Returns the first of what a run would do: the dirtiest log, retention, tombstones."""
     if work.compact:
         worst = max((d for d in work.decisions if d.compact), key=lambda d: d.dirty_ratio)
         return _of(worst.partition, worst.reason)
@@ -117,8 +128,8 @@ def _due_words(work: DueWork) -> str:
     return work.sweep_reason
 
 
-def ingestion_words(topic: Topic) -> str:
-    """How the first records get into the topic's table."""
+def ingestion_text(topic: Topic) -> str:
+    """Returns how the first records get into the topic's table."""
     if topic.columns is not None:
         return f"its table {topic.table} has no records; another writer brings them"
     command = f"cleantail ingest {topic.topic} --file FILE"
@@ -128,9 +139,9 @@ def ingestion_words(topic: Topic) -> str:
 
 
 def _of(partition: int, reason: str) -> str:
-    return f"partition {partition}: {in_words(reason)}"
+    return f"partition {partition}: {readable_reason(reason)}"
 
 
-def asking_words(task: str) -> str:
-    """`task approve asks whether a checked round may be published`."""
+def approval_question(task: str) -> str:
+    """Returns `task approve asks whether a checked round may be published`."""
     return f"task {task} asks whether a checked round may be published"

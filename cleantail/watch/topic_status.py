@@ -1,4 +1,4 @@
-"""What `status` shows of a topic, and of all: there one that is broken hides none of the others."""
+"""What `status` shows of a topic, and of all: there a broken topic hides none of the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cleantail.log.policy.holds import Hold, resolve_holds
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic's logs, and its registered readers with what each holds back."""
+    """Describes a topic's logs, and its registered readers with what each holds back."""
 
     topic: Topic
     logs: Sequence[LogState]
@@ -26,23 +26,25 @@ class TopicStatus:
 
 
 def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
-    """Reads metadata. Raises TableError and CatalogError."""
+    """Returns the status of a topic, from metadata. Raises TableError, and OutsideError where the catalog cannot be
+    reached."""
     facts = read_facts(topic, platform)
     logs = log_states(topic, facts, now_ms)
     return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms) if facts else ())
 
 
 def status_of_all(config_dir: Path, platform: Platform, now_ms: int) -> tuple[list[TopicStatus], list[str]]:
-    """Each topic's status, and in words what is wrong with the others: with their files, or with their tables."""
-    known: list[TopicStatus] = []
+    """Returns each topic's status, and in words what is wrong with the others: with their files, or with their
+    tables."""
+    statuses: list[TopicStatus] = []
     broken: list[str] = []
     for _, topic in scan_topics(config_dir, os.environ):
         try:
             if isinstance(topic, ConfigError):
                 raise topic
-            known.append(status_of(topic, platform, now_ms))
+            statuses.append(status_of(topic, platform, now_ms))
         except ConfigError as e:
             broken.append(str(e))
         except TableError as e:
             broken.append(f"{topic.topic}: {e}" if isinstance(topic, Topic) else str(e))
-    return known, broken
+    return statuses, broken

@@ -11,7 +11,7 @@ DAY_MS = 86_400_000
 
 
 class Basis(StrEnum):
-    """How a number is known."""
+    """Says how a number is known."""
 
     MEASURED = "measured"
     ESTIMATED = "estimated"
@@ -20,15 +20,16 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A data file and when it was committed (Unix ms); what is older than the history arrived at its start."""
+    """Describes a data file and when it was committed (Unix ms); what is older than the history arrived at its
+    start."""
 
     at_ms: int
     file: DataFile
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """A round of one log that was published: the offsets that were dirty, and how many records it dropped."""
+class ObservedRound:
+    """Describes a round of one log that was published: the offsets that were dirty, and how many records it dropped."""
 
     partition: int
     at_ms: int
@@ -39,12 +40,12 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is known of a topic from `start_ms` to `end_ms`; `rounds` may be older."""
+    """Describes what is known of a topic from `start_ms` to `end_ms`; `rounds` may be older."""
 
     start_ms: int
     end_ms: int
     arrivals: tuple[Arrival, ...]
-    rounds: tuple[Observed, ...]
+    rounds: tuple[ObservedRound, ...]
 
     @property
     def days(self) -> float:
@@ -52,7 +53,8 @@ class History:
 
     @property
     def whole_days(self) -> int:
-        """What rates a day are taken from: a part of a day would not have the schedule's share of runs."""
+        """Returns how many whole days the history has. Rates a day are taken from these: a part of a day would not have
+        the schedule's share of runs."""
         return (self.end_ms - self.start_ms) // DAY_MS
 
     @property
@@ -62,11 +64,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one policy does over a history. Rounds are compactions of one log, runs are ticks with any work; those of
-    its last whole days are counted apart, for rates a day.
+    """Says what one policy does over a history.
 
-    `superseded` and `bytes_freed` are None where no round was ever observed; `read_bytes`: live bytes of the logs that
-    rounds look at, summed.
+    Rounds are compactions of one log, runs are ticks with any work; those of its last whole days are counted apart, for
+    rates a day. `superseded` and `bytes_freed` are None where no round was ever observed. `read_bytes` sums the live
+    bytes of the logs that rounds look at.
     """
 
     runs: int

@@ -35,7 +35,7 @@ class SabotageOperator(CleantailSparkOperator):
 
 
 def corrupted_dag(topic_name: str, config: Path) -> DAG:
-    """The topic's DAG under another name, with `sabotage` between compact and check_quality."""
+    """Returns the topic's DAG under another name, with `sabotage` between compact and check_quality."""
     dag = topic_dag(find_topic(topic_name, config, os.environ), config)
     dag.dag_id = dag.dag_display_name = f"{dag.dag_id}-corrupted"
     dag.doc_md = __doc__

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import OFFSET, PARTITION
-from cleantail.log.contradictions import ASKED, HIDDEN, THERE, Contradiction
+from cleantail.log.contradictions import CANDIDATE, HIDDEN, LIVE, Contradiction
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.round_state import late_spans, spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
@@ -38,13 +38,13 @@ def contradictions_in(records: DataFrame) -> list[Contradiction]:
 
 def all_asked(records: DataFrame) -> DataFrame:
     """Records each of which is compared with the others of its offset."""
-    return records.withColumn(PART, F.lit(ASKED)).select(*COLUMNS)
+    return records.withColumn(PART, F.lit(CANDIDATE)).select(*COLUMNS)
 
 
 def with_parts(records: DataFrame, known: Column) -> DataFrame:
     """Records with `_deleted`; the living ones are asked about, but for those that are `known`."""
     # a literal for all would let Spark drop `_deleted`, and Iceberg gives deleted records only where that is read
-    part = F.when(F.col(DELETED), HIDDEN).when(known, THERE).otherwise(ASKED)
+    part = F.when(F.col(DELETED), HIDDEN).when(known, LIVE).otherwise(CANDIDATE)
     return records.withColumn(PART, part).select(*COLUMNS)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.columns import Columns
-from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.errors import TableError
 from spark_jobs.iceberg.changes import each, files_with_deletes, partition_of, require_own_deletes

@@ -20,7 +20,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import KEY, PARTITION, VALUE
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.contradictions import MEASURE, Contradiction
-from cleantail.log.keyless import KEYLESS_RULE, held_words
+from cleantail.log.keyless import KEYLESS_RULE, held_reason
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.log.rules import RULES
@@ -170,7 +170,7 @@ def for_keyless(results: Sequence[CheckResult], keyless: Mapping[int, KeylessLog
     """Of a log that is held back for records without a key the one rule that says so: from it nothing was removed, so
     the other rules have nothing to judge."""
     return [
-        replace(r, observed=held_words(keyless[r.partition].records, keyless[r.partition].first_offset))
+        replace(r, observed=held_reason(keyless[r.partition].records, keyless[r.partition].first_offset))
         if r.partition in keyless
         else r
         for r in results

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
-from cleantail.log.policy.budget import keys_in_budget, map_slots, round_end
 from cleantail.log.policy.join_plans import JoinPlan, resolve_join
+from cleantail.log.policy.offset_map import keys_in_budget, map_slots, round_end
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from spark_jobs.engine.deleted_versions import remembered

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.cleaner import STORY
 from benchmarks.dataset import Shape
+from benchmarks.kafka_cleaner import CLEANED_LINE
 
 SHAPES = [
     pytest.param(Shape(4_000, 0.2), id="steady state, 20 % dirty"),
@@ -77,4 +77,4 @@ def test_the_brokers_line_tells_log_seconds_and_messages() -> None:
         "\t6.4 MB of log processed in 1,000.2 seconds (61.4 MB/sec).\n\tIndexed 6.4 MB in 0.0 seconds\n"
         "\tStart size: 6.4 MB (25,000 messages)\n\tEnd size: 3.2 MB (12,501 messages)\n\t49.9% size reduction"
     )
-    assert STORY.findall(said) == [("sample", "3", "0", "25000", "6.4", "1,000.2", "12,501")]
+    assert CLEANED_LINE.findall(said) == [("sample", "3", "0", "25000", "6.4", "1,000.2", "12,501")]

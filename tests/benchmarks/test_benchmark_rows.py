@@ -1,4 +1,4 @@
-"""Which ratios the tables of the benchmarks have, and what the watch over a command's stations writes down."""
+"""Which ratios the tables of the benchmarks have, and what the watch over a command's steps writes down."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import watched
+from benchmarks import watched_command
 from benchmarks.__main__ import NAMES, main
 from benchmarks.compare import COLUMNS, Measured, _rows
 from benchmarks.dataset import Shape
 from benchmarks.growth import shapes
 from benchmarks.report import Times
-from benchmarks.watched import Finder, Watch
+from benchmarks.watched_command import Finder, Watch
 
 
 def test_every_system_is_compared_with_the_whole_round_the_unchecked_one_and_the_scan() -> None:
@@ -42,19 +42,19 @@ def test_growth_has_four_sizes_at_one_share_and_other_shares_at_one_size() -> No
     assert Shape(30_000_000, 0.001) in found
 
 
-def test_a_station_is_watched_once_its_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "station_sample.py").write_text("def work(x):\n    return x + 1\n")
+def test_a_step_is_watched_once_its_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "step_sample.py").write_text("def work(x):\n    return x + 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(watched, "STATIONS", {"station_sample": "work"})
-    monkeypatch.setattr(watched, "IMPORTS", ("station_sample",))
+    monkeypatch.setattr(watched_command, "STEPS", {"step_sample": "work"})
+    monkeypatch.setattr(watched_command, "IMPORTS", ("step_sample",))
     watch = Watch(time.time())
     monkeypatch.setattr(sys, "meta_path", [Finder(watch), *sys.meta_path])
-    import station_sample  # type: ignore[import-not-found]
+    import step_sample  # type: ignore[import-not-found]
 
-    assert station_sample.work(1) == 2
-    assert list(watch.spans) == ["import station_sample", "work"]
+    assert step_sample.work(1) == 2
+    assert list(watch.spans) == ["import step_sample", "work"]
     assert all(0 <= begin <= end for begin, end in watch.spans.values())
-    del sys.modules["station_sample"]
+    del sys.modules["step_sample"]
 
 
 def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.adopt.adoption import ForeignTable, FoundLog, advice, changes, describe, problems
+from cleantail.adopt.adoption import ForeignLog, ForeignTable, advice, changes, describe, problems
 from cleantail.adopt.layouts import guess_layout
 from cleantail.config.columns import Columns, columns_of_properties, quoted
 from cleantail.log.column_sql import expressions, problem_of
@@ -25,7 +25,7 @@ FOUND = ForeignTable(
     ),
     topics=("orders",),
     files=2,
-    logs=(FoundLog(0, 10, 0, 9, 0), FoundLog(1, 5, 3, 6, 1)),
+    logs=(ForeignLog(0, 10, 0, 9, 0), ForeignLog(1, 5, 3, 6, 1)),
     tombstones=2,
 )
 

@@ -15,7 +15,7 @@ topic:
   owner: team-a
   alerts: [{type: file, path: alerts/all.jsonl}]
 """
-OWN = """
+SET_ON_TOPIC = """
 topic: orders
 schedule: null
 owner: null
@@ -37,7 +37,7 @@ CONFIGS = {field.alias or name for name, field in KafkaConfigs.model_fields.item
 def found(project):
     (project / "config" / "defaults.yaml").write_text(DEFAULTS)
     file = project / "config" / "topics" / "orders.yaml"
-    file.write_text(OWN)
+    file.write_text(SET_ON_TOPIC)
     topic = load_topic(file, project / "config")
     return {s.name: s for s in settings(topic, *written(file, project / "config"))}
 
@@ -73,7 +73,7 @@ def found(project):
     ],
 )
 def test_a_setting_says_its_value_and_its_layer(found, name, value, words, origin):
-    assert (found[name].value, found[name].words, found[name].origin) == (value, words, origin)
+    assert (found[name].value, found[name].readable, found[name].origin) == (value, words, origin)
 
 
 def test_every_key_of_a_topic_is_there_but_its_name_and_description(found):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.log.contradictions import ASKED, HIDDEN, THERE, Contradiction, refusal
+from cleantail.log.contradictions import CANDIDATE, HIDDEN, LIVE, Contradiction, refusal
 
 FILES = [Path("a.jsonl"), Path("b.jsonl")]
 
@@ -35,9 +35,9 @@ def test_a_finding_says_how_many_offsets_and_where_the_first_is():
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        pytest.param(ASKED, "offset 7: two different records: key differs;", id="among the files"),
+        pytest.param(CANDIDATE, "offset 7: two different records: key differs;", id="among the files"),
         pytest.param(HIDDEN, "offset 7: the table had another record there, which is hidden", id="hidden"),
-        pytest.param(THERE, "offset 7: the table has another record there: key differs;", id="in the table"),
+        pytest.param(LIVE, "offset 7: the table has another record there: key differs;", id="in the table"),
     ],
 )
 def test_a_refusal_names_files_partition_and_offset_and_where_the_other_record_is(other, says):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.watch.dag_state import DagRun, DagState, FailedTask, failed_words, still_words
+from cleantail.watch.dag_state import DagRun, DagState, FailedTask, failure_text, standstill_text
 
 RED = DagRun("r1", "failed", 0, 60_000)
 
@@ -32,7 +32,7 @@ RED = DagRun("r1", "failed", 0, 60_000)
     ],
 )
 def test_a_failed_run_is_told_with_its_time_and_tasks(dag, text):
-    assert failed_words(dag, 180_000) == text
+    assert failure_text(dag, 180_000) == text
     assert dag.failed is bool(text)
 
 
@@ -45,7 +45,7 @@ def test_a_failed_run_is_told_with_its_time_and_tasks(dag, text):
     ],
 )
 def test_a_dag_that_stands_still_says_why(dag, text):
-    assert (still_words(dag), dag.stands_still) == (text, bool(text))
+    assert (standstill_text(dag), dag.stands_still) == (text, bool(text))
 
 
 def test_a_queued_run_does_not_run():

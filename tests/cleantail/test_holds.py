@@ -6,7 +6,7 @@ import pytest
 from kernel_builders import configs, log_state
 
 from cleantail.log.partition_state import Horizon
-from cleantail.log.policy.holds import Hold, resolve_holds, slowest, waiting_words
+from cleantail.log.policy.holds import Hold, resolve_holds, slowest, waiting_text
 from cleantail.log.reader_positions import Reader
 
 CAP_MS = 1_000
@@ -98,7 +98,7 @@ ONE = Hold("idx", 0, 3, 7, 37, 1, False, 86_400_000)
     ],
 )
 def test_what_waits_is_said_with_the_reader_its_position_and_the_end(holds, text):
-    assert waiting_words(holds) == text
+    assert waiting_text(holds) == text
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_what_waits_is_said_with_the_reader_its_position_and_the_end(holds, text
     [(ONE, "1 more waits for reader"), (replace(ONE, tombstones=2, at_most=True), "up to 2 of them wait for reader")],
 )
 def test_beside_what_goes_the_rest_is_said_shorter(hold, text):
-    assert waiting_words([hold], beside_due=True).startswith(text)
+    assert waiting_text([hold], beside_due=True).startswith(text)

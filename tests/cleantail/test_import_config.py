@@ -10,7 +10,7 @@ from cleantail.cli import main
 from cleantail.config.loading import load_topic
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import BadLineError, CleantailError
-from cleantail.kafka.broker_configs import Described, DescribedTopic, carried_over, parse_described
+from cleantail.kafka.broker_configs import DescribedConfig, DescribedTopic, carried_over, parse_described
 from cleantail.kafka.live_broker import client_settings
 
 CAPTURED = Path(__file__).with_name("kafka_configs")
@@ -199,17 +199,19 @@ def test_a_hidden_value_is_told_and_not_written():
 
 def test_what_the_broker_sets_for_its_topics_is_written_where_it_differs():
     configs = [
-        Described("segment.bytes", "1048576", "STATIC_BROKER_CONFIG"),
-        Described("delete.retention.ms", "86400000", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
-        Described("message.timestamp.after.max.ms", "3600000", "DEFAULT_CONFIG"),
-        Described("cleanup.policy", "compact", "STATIC_BROKER_CONFIG"),
+        DescribedConfig("segment.bytes", "1048576", "STATIC_BROKER_CONFIG"),
+        DescribedConfig("delete.retention.ms", "86400000", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+        DescribedConfig("message.timestamp.after.max.ms", "3600000", "DEFAULT_CONFIG"),
+        DescribedConfig("cleanup.policy", "compact", "STATIC_BROKER_CONFIG"),
     ]
     carried = carried_over(DescribedTopic("a", {c.name: c for c in configs}), KafkaConfigs())
     assert dict(carried.configs) == {"segment.bytes": 1_048_576}
 
 
 def test_a_ratio_as_java_writes_small_ones_is_a_number():
-    described = DescribedTopic("a", {"x": Described("min.cleanable.dirty.ratio", "0.001", "DYNAMIC_TOPIC_CONFIG")})
+    described = DescribedTopic(
+        "a", {"x": DescribedConfig("min.cleanable.dirty.ratio", "0.001", "DYNAMIC_TOPIC_CONFIG")}
+    )
     assert carried_over(described, KafkaConfigs()).configs["min.cleanable.dirty.ratio"] == 0.001
 
 

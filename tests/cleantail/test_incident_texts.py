@@ -6,14 +6,14 @@ import pytest
 
 from cleantail.config.events import Event
 from cleantail.watch.alerting.incident_texts import book_as_json, parse_book
-from cleantail.watch.alerting.incidents import Book, Condition, Incident, Said, Word
+from cleantail.watch.alerting.incidents import Book, Condition, Incident, IncidentState, LastWord
 
 RUN = Incident(Condition(Event.RUN_FAILED, "task compact", "compact failed", "link", run_id="r", seen_ms=3), 1)
 CHECK = Incident(
     Condition(Event.CHECK_FAILED, "partition 4", "partition 4: x", "link", 4, occurrence="since 7"),
     7,
     9,
-    {"mail": Word(Said.OPEN, "since 7"), "chat": Word(Said.UNSURE, by="me")},
+    {"mail": LastWord(IncidentState.OPEN, "since 7"), "chat": LastWord(IncidentState.UNSURE, by="me")},
 )
 
 
@@ -76,7 +76,11 @@ def version_1(*rows):
 def test_of_a_book_of_version_1_everybody_who_heard_is_unsure():
     """It told the end of a quarantine after the beginning of the next one: what was told last is not known."""
     [incident] = version_1(row("run_failed", "task x", 3, told=["mail"], partition=None)).incidents.values()
-    assert (incident.since_ms, incident.is_open, incident.words) == (3, True, {"mail": Word(Said.UNSURE)})
+    assert (incident.since_ms, incident.is_open, incident.last_words) == (
+        3,
+        True,
+        {"mail": LastWord(IncidentState.UNSURE)},
+    )
 
 
 def test_the_quarantines_of_one_partition_in_version_1_are_one_incident_the_open_one():
@@ -89,7 +93,7 @@ def test_the_quarantines_of_one_partition_in_version_1_are_one_incident_the_open
         "partition 0": ("since 50", None),
         "partition 1": ("since 10", 60),
     }
-    assert set(found.incidents[Event.CHECK_FAILED, "partition 0"].words) == {"mail", "chat"}
+    assert set(found.incidents[Event.CHECK_FAILED, "partition 0"].last_words) == {"mail", "chat"}
 
 
 def test_a_reader_of_version_1_is_the_same_incident_now():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.events import MEANING, Event
-from cleantail.watch.alerting.incidents import Book, Condition, Incident, Look, Said, Word, observed
+from cleantail.watch.alerting.incidents import Book, Condition, Incident, IncidentState, LastWord, Look, observed
 
 RUN = Condition(Event.RUN_FAILED, "task compact", "compact failed", "link")
 CHECK = Condition(Event.CHECK_FAILED, "partition 4", "partition 4: check failed: x", "link", 4, occurrence="since 7")
@@ -60,10 +60,10 @@ def test_what_is_over_stays_so_until_it_is_seen_again_and_then_begins_anew():
 
 
 def test_words_survive_the_end_and_the_next_beginning():
-    words = {"mail": Word(Said.OPEN)}
+    last_words = {"mail": LastWord(IncidentState.OPEN)}
     begun = after(look(RUN)).incidents[RUN.key]
-    book = after(look(at_ms=2), look(RUN, at_ms=3), book=Book({RUN.key: replace(begun, words=words)}))
-    assert book.incidents[RUN.key].words == words
+    book = after(look(at_ms=2), look(RUN, at_ms=3), book=Book({RUN.key: replace(begun, last_words=last_words)}))
+    assert book.incidents[RUN.key].last_words == last_words
 
 
 def test_words_and_mark_of_an_open_incident_are_the_newest_and_its_time_the_first():

@@ -3,7 +3,7 @@
 import pytest
 from kernel_builders import configs, data_file, resolved
 
-from cleantail.log.keyless import KeylessRecords, held_words, keyless_between
+from cleantail.log.keyless import KeylessRecords, held_reason, keyless_between
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_a_log_that_is_not_compacted_warns_of_none():
 
 
 def test_why_a_log_is_held_back_is_told_with_the_first_offset():
-    assert held_words(2, 17) == "2 records without a key, the first at offset 17; cleantail.keyless.policy is fail"
+    assert held_reason(2, 17) == "2 records without a key, the first at offset 17; cleantail.keyless.policy is fail"

@@ -7,7 +7,7 @@ import pytest
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.reader_registration import set_position
 from cleantail.watch import metadata_cache
-from cleantail.watch.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache, Observed
+from cleantail.watch.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache, ObservedTable
 
 WAIT_S = 20
 
@@ -69,7 +69,7 @@ def test_the_catalog_is_not_asked_at_each_look(orders_table, clock):
 
 def test_a_topic_without_a_table_has_no_facts(orders_table):
     absent = Topic(topic="absent", table="cleantail.absent")
-    assert MetadataCache(orders_table.platform).observe([absent], WAIT_S) == {"absent": Observed()}
+    assert MetadataCache(orders_table.platform).observe([absent], WAIT_S) == {"absent": ObservedTable()}
 
 
 def test_an_unreadable_table_is_its_own_problem_and_is_tried_again(orders_table, reads, clock):

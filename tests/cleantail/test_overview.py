@@ -12,7 +12,7 @@ from cleantail.log.reader_positions import Reader
 from cleantail.rounds.history import Saved
 from cleantail.watch.dag_state import DagRun, DagState, FailedTask
 from cleantail.watch.overview import TopicRow, counts, in_order, topic_row
-from cleantail.watch.topic_states import MEANING, State, ingestion_words
+from cleantail.watch.topic_states import MEANING, State, ingestion_text
 
 NOW_MS = 100 * HOUR_MS
 HELD = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, NOW_MS + 1))
@@ -65,8 +65,8 @@ def test_a_topic_shows_its_most_pressing_state_and_the_reason(log, changes, stat
 
 def test_a_question_to_a_person_comes_before_what_the_logs_say():
     topic = Topic(topic="orders", table="n.orders", config=configs())
-    row = topic_row(topic, [log_state(state=HELD)], Saved(1, 2), NOW_MS, asking="approve_expiry")
-    assert (row.state, row.quarantined) == (State.ASKING, (0,))
+    row = topic_row(topic, [log_state(state=HELD)], Saved(1, 2), NOW_MS, approval_task="approve_expiry")
+    assert (row.state, row.quarantined) == (State.AWAITING_APPROVAL, (0,))
     assert row.note == "task approve_expiry asks whether a checked round may be published"
 
 
@@ -77,7 +77,7 @@ def test_a_failed_check_is_told_before_a_persons_no():
 
 def test_a_topic_without_logs_is_empty():
     assert row_of().state is State.EMPTY
-    assert not row_of().known
+    assert not row_of().was_read
 
 
 def test_ratio_and_lag_are_those_of_the_worst_log_and_counts_are_sums():
@@ -244,7 +244,7 @@ def test_what_airflow_says_decides_with_what_the_logs_say(log, changes, dag, sta
 
 def test_a_question_of_the_run_at_work_comes_before_the_failure_of_the_one_before():
     row = row_of(log_state(), dag=replace(RED, active=DagRun("r2", "running")), asking="approve")
-    assert (row.state, row.also) == (State.ASKING, ["failed", "running"])
+    assert (row.state, row.also) == (State.AWAITING_APPROVAL, ["failed", "running"])
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_question_of_the_run_at_work_comes_before_the_failure_of_the_one_befor
 )
 def test_an_empty_topic_says_how_records_get_in(topic, words):
     empty = Topic(topic="orders", table="n.orders", **topic)
-    assert ingestion_words(empty) == words
+    assert ingestion_text(empty) == words
     row = topic_row(empty, (), Saved(0, 0), NOW_MS)
     assert (row.state, row.note) == (State.EMPTY, f"nothing was ingested yet: {words}")
 

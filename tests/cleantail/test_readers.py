@@ -149,7 +149,7 @@ def test_the_slowest_reader_of_a_log_holds(partition, expected):
 
 
 @pytest.mark.parametrize(
-    ("last_gone", "expected"),
+    ("last_removed", "expected"),
     [
         ({}, []),
         ({0: 2}, []),
@@ -159,8 +159,8 @@ def test_the_slowest_reader_of_a_log_holds(partition, expected):
         ({1: 5}, ["other"]),
     ],
 )
-def test_a_reader_is_left_behind_by_what_it_had_not_read(last_gone, expected):
-    assert [r.name for r in left_behind(READERS, last_gone)] == expected
+def test_a_reader_is_left_behind_by_what_it_had_not_read(last_removed, expected):
+    assert [r.name for r in left_behind(READERS, last_removed)] == expected
 
 
 BROKEN = {

@@ -6,7 +6,7 @@ import yaml
 
 from cleantail.config.loading import load_topic
 from cleantail.config.reference import json_schema
-from cleantail.config.run_schedule import AssetSchedule, parts_of, schedule_words, topic_asset_uri
+from cleantail.config.run_schedule import AssetSchedule, parts_of, schedule_text, topic_asset_uri
 from cleantail.errors import ConfigError
 
 
@@ -43,7 +43,7 @@ def load(tmp_path):
 def test_a_schedule_is_cron_assets_or_both_and_is_said_in_words(load, text, parts, words):
     schedule = load(text)
     assert parts_of(schedule) == parts
-    assert schedule_words(schedule) == words
+    assert schedule_text(schedule) == words
     jsonschema.validate({"topic": "a", "schedule": yaml.safe_load(text)}, json_schema())
 
 

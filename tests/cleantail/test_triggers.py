@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from kernel_builders import configs, data_file, log_state, resolved, segment
 
-from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.policy.triggers import (
     Decision,

@@ -4,7 +4,7 @@ import pytest
 from kernel_builders import HOUR_MS, configs, data_file, log_state
 
 from cleantail.log.partition_state import Horizon
-from cleantail.whatif.observed_history import Arrival, Basis, History, Observed
+from cleantail.whatif.observed_history import Arrival, Basis, History, ObservedRound
 from cleantail.whatif.replay import DropCurve, changed_values, drop_curves, next_expiry, simulate
 
 DAY = 24 * HOUR_MS
@@ -19,7 +19,7 @@ def hourly(hours, **changes):
 
 
 def round_of(first, end, dropped, at_ms=10 * DAY, partition=0):
-    return Observed(partition, at_ms, first, end, dropped)
+    return ObservedRound(partition, at_ms, first, end, dropped)
 
 
 def replayed(arrivals, ticks, rounds=(), start_ms=0, end_ms=DAY, **changes):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cleantail.sources.kcat import read_records
+from demo.generated_streams import customer_changes, file_changes, sensor_readings
 from demo.git_history import NoHistoryError, changelog, head_of, tree
 from demo.inputs import make_inputs
-from demo.made_streams import customer_changes, file_changes, sensor_readings
 from demo.proof import latest_values
 from demo.records import Change, in_logs, kcat_line, land, topic_input
 
@@ -178,8 +178,8 @@ def test_a_source_archive_gets_a_made_changelog(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setattr("demo.inputs.ROOT", tmp_path)
     files = make_inputs(None, NOW_MS)[0]
-    assert files.given.origin.startswith("made, since there is no git history here")
-    assert latest_values(files.given.records) == files.values
+    assert files.input.origin.startswith("made, since there is no git history here")
+    assert latest_values(files.input.records) == files.values
 
 
 def test_one_change_is_one_batch_and_an_empty_one() -> None:
@@ -209,19 +209,19 @@ def test_versions_are_eight_bytes_each_there_once_and_out_of_order() -> None:
 
 def test_the_offset_alone_would_name_wrong_customers_as_current() -> None:
     _, customers, sensors = make_inputs(None, NOW_MS)
-    assert latest_values(customers.given.records) != customers.values
-    assert latest_values(sensors.given.batches[1]) != sensors.values
+    assert latest_values(customers.input.records) != customers.values
+    assert latest_values(sensors.input.batches[1]) != sensors.values
 
 
 def test_both_batches_of_customers_have_tombstones_and_old_versions_come_late() -> None:
-    first, second = make_inputs(None, NOW_MS)[1].given.batches
+    first, second = make_inputs(None, NOW_MS)[1].input.batches
     assert all(any(record.value is None for record in batch) for batch in (first, second))
     newest = max(record.headers[0][1] or b"" for record in first)
     assert any((record.headers[0][1] or b"") < newest for record in second)
 
 
 def test_some_sensors_fall_silent_after_the_first_batch() -> None:
-    first, second = make_inputs(None, NOW_MS)[2].given.batches
+    first, second = make_inputs(None, NOW_MS)[2].input.batches
     assert {record.key for record in second} < {record.key for record in first}
 
 

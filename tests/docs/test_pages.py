@@ -20,7 +20,7 @@ from cleantail.cli.reference import commands, parsed
 from cleantail.config.loading import load_topic
 from cleantail.config.platform import DefaultsFile, PlatformSettings
 from cleantail.config.settings.cleaner_configs import UNKEPT_LIMIT
-from cleantail.config.settings.row import Configs
+from cleantail.config.settings.config_model import Configs
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from docs_site.generated import filled, generated_parts, pages

@@ -9,9 +9,9 @@ from cleantail.cli import main
 from cleantail.config.loading import load_topic
 from differential.archive import Archive
 from differential.broker import kafka_jars, running_broker
+from differential.broker_rounds import observe
 from differential.families import FAMILIES, random_plans
 from differential.kafka_client import KafkaClient
-from differential.observing import observe
 from differential.trial import replay
 
 JARS = kafka_jars(os.environ)

@@ -9,7 +9,7 @@ import pytest
 
 from cleantail.config.events import Event
 from cleantail.watch.alerting.incidents import Condition, Incident
-from cleantail.watch.alerting.tellings import Telling
+from cleantail.watch.alerting.notifications import Notification
 from cleantail_airflow.alerts.messages import LINES_SHOWN, Place, mail_body, message_of, slack_text
 from cleantail_airflow.alerts.red_check import failures_of
 from tests.airflow_site import failure, parsed, verdict
@@ -33,8 +33,8 @@ def over(*incidents: Incident) -> tuple[Incident, ...]:
 
 
 def said(begun: Iterable[Incident] = (), ended: Iterable[Incident] = (), still: Iterable[Incident] = (), red=()):  # type: ignore[no-untyped-def]
-    telling = Telling([*begun, *ended, *still][0].condition.event, tuple(begun), tuple(ended), tuple(still))
-    return message_of(telling, red, PLACE)
+    notification = Notification([*begun, *ended, *still][0].condition.event, tuple(begun), tuple(ended), tuple(still))
+    return message_of(notification, red, PLACE)
 
 
 def red(*partitions: int, **more: object):  # type: ignore[no-untyped-def]

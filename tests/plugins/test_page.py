@@ -344,7 +344,7 @@ def test_a_round_that_waits_for_a_person_says_so_and_where_to_answer(
     shown = shown_of(browser, orders)
     assert '<a href="/required_actions?response_received=false" target="_top">Required Actions</a>' in shown
     assert "The task <code>approve</code> asks" in shown
-    assert f'<span class="state asking">{WAITS}</span>' in shown
+    assert f'<span class="state awaiting_approval">{WAITS}</span>' in shown
     assert "would be dropped: 90 superseded" in shown
     assert "The topic's next run begins after the answer." in shown
     assert "to trigger a run" not in shown

@@ -189,7 +189,7 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     from cleantail.lake import neighbours
 
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
-    said = adoption.own_table_problems(name, table.properties)
+    said = adoption.cleantail_table_problems(name, table.properties)
     try:
         unseen = neighbours.require_own_place(table.catalog, platform, table)
     except TableError as e:

@@ -23,12 +23,12 @@ def require_one_kind(topic: str | None, settings: Sequence[str], base_dir: Path 
 def compare_one(call: Invocation, topic: Topic, settings: Sequence[str], now_ms: int) -> int:
     """One topic as a table."""
     from cleantail.cli.reports.policies import OnePolicy
-    from cleantail.whatif import policies
+    from cleantail.whatif import policy_comparison
 
     with call.output.progress() as progress:
         progress(f"replaying the history of {topic.topic}")
-        other = policies.with_settings(topic, settings)
-        compared = policies.compare(topic, other, call.platform, now_ms, progress.counting)
+        other = policy_comparison.with_settings(topic, settings)
+        compared = policy_comparison.compare(topic, other, call.platform, now_ms, progress.counting)
     call.output.show(OnePolicy(compared))
     return 0
 
@@ -36,11 +36,11 @@ def compare_one(call: Invocation, topic: Topic, settings: Sequence[str], now_ms:
 def compare_all(call: Invocation, base_dir: Path, now_ms: int) -> int:
     """All topics as Markdown: then a file that is broken makes the exit code 2."""
     from cleantail.cli.reports.policies import AllPolicies
-    from cleantail.whatif import policies
+    from cleantail.whatif import policy_comparison
 
     with call.output.progress() as progress:
         progress("replaying histories")
-        compared = policies.differences(base_dir, call.config, call.platform, now_ms, progress.counting)
+        compared = policy_comparison.differences(base_dir, call.config, call.platform, now_ms, progress.counting)
     call.output.show(AllPolicies(compared))
     for text in compared.broken:
         call.output.error(text)

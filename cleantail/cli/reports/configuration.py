@@ -11,12 +11,12 @@ from rich.markup import escape
 
 from cleantail.cli.console import folding_table
 from cleantail.cli.output import Page
-from cleantail.config.run_schedule import schedule_words
+from cleantail.config.run_schedule import schedule_text
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
 from cleantail.human import counted
 from cleantail.kafka import import_config
-from cleantail.kafka.import_config import Imported
+from cleantail.kafka.import_config import ImportedTopic
 
 _STATUS = {
     import_config.WRITTEN: "written",
@@ -63,7 +63,7 @@ class Configuration:
 
 def _row(file: Path, topic: Topic) -> tuple[str, ...]:
     policy = ",".join(sorted(topic.config.cleanup_policy))
-    when = schedule_words(topic.schedule)
+    when = schedule_text(topic.schedule)
     return (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when)
 
 
@@ -71,7 +71,7 @@ def _row(file: Path, topic: Topic) -> tuple[str, ...]:
 class ImportedTopics:
     """What became of each topic that Kafka has told of; `folder` is where the files are."""
 
-    topics: Sequence[Imported]
+    topics: Sequence[ImportedTopic]
     folder: Path
 
     def document(self) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cleantail.cli.output import Page
-from cleantail.human import counted, duration, in_words, instant, interval, size
+from cleantail.human import counted, duration, instant, interval, readable_reason, size
 from cleantail.whatif.observed_history import Basis
-from cleantail.whatif.policies import Comparison, Difference, Policy
+from cleantail.whatif.policy_comparison import Comparison, Difference, Policy
 
 ROWS = (
     "rounds",
@@ -97,7 +97,7 @@ def _cells(side: Policy, compared: Comparison) -> list[str]:
         str(o.past_retention),
         "?" if o.bytes_freed is None else size(o.bytes_freed),
         size(o.read_bytes),
-        f"{'yes' if side.due else 'no'}: {in_words(side.reason)}",
+        f"{'yes' if side.due else 'no'}: {readable_reason(side.reason)}",
         expiry,
     ]
 

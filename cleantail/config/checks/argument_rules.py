@@ -1,4 +1,5 @@
-"""What Great Expectations' own code asks of arguments beyond their schema: rules over several, and over texts."""
+"""What Great Expectations' own code asks of arguments beyond their schema: rules over several arguments, and over
+texts."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ _BROKEN_IN_EVERY_DIALECT = (
     "bad character range",
     "bad escape (end of pattern)",
 )
-"""Of Python's complaints about a regular expression those that Java, whose patterns they are, has as well."""
+"""Python's complaints about a regular expression that Java has as well: Java reads the patterns."""
 _OF_PYTHON = re.compile(r"(?<!\\)(?:\\\\)*\(\?P[<=>]")
-"""Named groups as Python writes them, which Java does not know."""
+"""Finds named groups as Python writes them, which Java does not know."""
 
 OF_SEVERAL_COLUMNS = frozenset(
     {
@@ -33,28 +34,28 @@ OF_SEVERAL_COLUMNS = frozenset(
     }
 )
 
-_SOME_TIME = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
+_SAMPLE_TIME = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
 def rule_problems(expectation: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with arguments that are right one by one."""
+    """Yields what is wrong with arguments each of which is right by itself."""
     if expectation.endswith("_to_be_between") and "quantile_ranges" not in SCHEMAS[expectation]["properties"]:
-        yield from _bounds(arguments)
+        yield from _bound_problems(arguments)
     if expectation in OF_SEVERAL_COLUMNS and len(arguments["column_list"]) < 2:
         yield Problem("kwargs.column_list", not_allowed(arguments["column_list"]), "two columns or more")
     if "quantile_ranges" in arguments:
-        yield from _quantiles(arguments["quantile_ranges"])
+        yield from _quantile_problems(arguments["quantile_ranges"])
     if "partition_object" in arguments:
-        yield from _weights(arguments["partition_object"])
+        yield from _weight_problems(arguments["partition_object"])
     if "strftime_format" in arguments:
-        yield from _time_format(arguments["strftime_format"])
+        yield from _time_format_problems(arguments["strftime_format"])
     patterns = [("kwargs.regex", arguments["regex"])] if "regex" in arguments else []
     patterns += [(f"kwargs.regex_list[{i}]", text) for i, text in enumerate(arguments.get("regex_list", ()))]
-    for place, pattern in patterns:
-        yield from _pattern(place, pattern)
+    for key, pattern in patterns:
+        yield from _pattern_problems(key, pattern)
 
 
-def _bounds(arguments: Mapping[str, Any]) -> Iterator[Problem]:
+def _bound_problems(arguments: Mapping[str, Any]) -> Iterator[Problem]:
     low, high = arguments.get("min_value"), arguments.get("max_value")
     if low is None and high is None:
         yield Problem("kwargs.min_value", "missing", "min_value, max_value or both: without them nothing is expected")
@@ -66,53 +67,55 @@ def _bounds(arguments: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _as_comparable(value: Any) -> Any:
-    """A date or time as text is a time; without a zone it is in UTC, as Spark's session is."""
+    """Returns a value that can be compared: of a date or time as text the time. Without a zone it is in UTC, as Spark's
+    session is."""
     if not isinstance(value, str):
         return value
     time = datetime.fromisoformat(value)
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _quantiles(ranges: Mapping[str, Any]) -> Iterator[Problem]:
+def _quantile_problems(ranges: Mapping[str, Any]) -> Iterator[Problem]:
     quantiles, values = ranges["quantiles"], ranges["value_ranges"]
     if len(quantiles) != len(values):
         allowed = f"one pair for each of the {len(quantiles)} quantiles"
         yield Problem("kwargs.quantile_ranges.value_ranges", not_allowed(values), allowed, values)
     for index, (low, high) in enumerate(values):
         if low is not None and high is not None and low > high:
-            place = f"kwargs.quantile_ranges.value_ranges[{index}]"
-            yield Problem(place, not_allowed([low, high]), "a pair of lower and upper bound", [low, high])
+            key = f"kwargs.quantile_ranges.value_ranges[{index}]"
+            yield Problem(key, not_allowed([low, high]), "a pair of lower and upper bound", [low, high])
 
 
-def _weights(partition: Mapping[str, Any]) -> Iterator[Problem]:
-    """The weights of values, or of the spans between bins: as many as those, and 1 in all."""
-    place, weights = "kwargs.partition_object", partition["weights"]
+def _weight_problems(partition: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yields what is wrong with the weights of values, or of the spans between bins: there are as many, and their sum
+    is 1."""
+    key, weights = "kwargs.partition_object", partition["weights"]
     parts = len(partition["values"]) if "values" in partition else len(partition.get("bins", ())) - 1
     if ("values" in partition) == ("bins" in partition):
-        yield Problem(place, "it has values and bins, or neither", "values, or bins, with their weights")
+        yield Problem(key, "it has values and bins, or neither", "values, or bins, with their weights")
     elif len(weights) != parts:
-        yield Problem(f"{place}.weights", not_allowed(weights), f"{parts} of them", weights)
+        yield Problem(f"{key}.weights", not_allowed(weights), f"{parts} of them", weights)
     elif abs(sum([*weights, *partition.get("tail_weights", ())]) - 1) > 1e-6:
-        yield Problem(f"{place}.weights", not_allowed(weights), "weights of which the sum is 1", weights)
+        yield Problem(f"{key}.weights", not_allowed(weights), "weights of which the sum is 1", weights)
 
 
-def _time_format(text: str) -> Iterator[Problem]:
+def _time_format_problems(text: str) -> Iterator[Problem]:
     try:
-        datetime.strptime(_SOME_TIME.strftime(text), text)
+        datetime.strptime(_SAMPLE_TIME.strftime(text), text)
     except (ValueError, re.error):  # strptime makes a pattern of it, where %d%d is one name twice
         yield Problem("kwargs.strftime_format", not_allowed(text), "a format of Python's strptime, as %Y-%m-%d", text)
 
 
-def _pattern(place: str, pattern: str) -> Iterator[Problem]:
+def _pattern_problems(key: str, pattern: str) -> Iterator[Problem]:
     try:
         with warnings.catch_warnings(action="ignore"):  # Java's && in a set looks to Python like a set to come
             re.compile(pattern)
     except RecursionError:
-        yield Problem(place, not_allowed(pattern), "a regular expression that is nested less deeply", pattern)
+        yield Problem(key, not_allowed(pattern), "a regular expression that is nested less deeply", pattern)
     except (re.error, OverflowError) as e:
         if str(e).startswith(_BROKEN_IN_EVERY_DIALECT):
-            yield Problem(place, not_allowed(pattern), f"a regular expression of Java ({e})", pattern)
+            yield Problem(key, not_allowed(pattern), f"a regular expression of Java ({e})", pattern)
             return
     if _OF_PYTHON.search(pattern):
         hint = "a regular expression of Java, where a named group is (?<name>…)"
-        yield Problem(place, not_allowed(pattern), hint, pattern)
+        yield Problem(key, not_allowed(pattern), hint, pattern)

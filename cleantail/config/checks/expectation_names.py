@@ -18,7 +18,8 @@ _ACRONYMS = {"kl": "KL"}  # Great Expectations writes these words in capitals
 
 
 def class_name(expectation: str) -> str:
-    """`expect_column_to_exist` -> `ExpectColumnToExist`, the class in `great_expectations.expectations`."""
+    """Returns the name of an expectation's class in `great_expectations.expectations`: `ExpectColumnToExist` for
+    `expect_column_to_exist`."""
     return "".join(_ACRONYMS.get(word, word.capitalize()) for word in expectation.split("_"))
 
 
@@ -26,5 +27,6 @@ _BY_CLASS_NAME = {class_name(name): name for name in EXPECTATION_NAMES}
 
 
 def expectation_name(name: str) -> str | None:
-    """The name in snake_case of `name`, given in snake_case or as a class; None when there is none."""
+    """Returns the name in snake_case of an expectation whose name or class is `name`; None where there is no such
+    expectation."""
     return name if name in EXPECTATION_NAMES else _BY_CLASS_NAME.get(name)

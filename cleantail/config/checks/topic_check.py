@@ -8,15 +8,15 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from cleantail.config.checks.check_arguments import argument_problems, column_problems
 from cleantail.config.checks.expectation_names import EXPECTATION_NAMES, expectation_name
-from cleantail.config.settings.row import Model, problems_error
+from cleantail.config.settings.config_model import Model, problems_error
 from cleantail.config.topic_table import COLUMNS
 
 
 def _expectation(name: str) -> str:
-    known = expectation_name(name)
-    if known is None:
+    snake_case_name = expectation_name(name)
+    if snake_case_name is None:
         raise ValueError("not an expectation")
-    return known
+    return snake_case_name
 
 
 Expectation = Annotated[

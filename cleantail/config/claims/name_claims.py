@@ -28,43 +28,50 @@ _BESIDE = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one topic file claims, also where it is broken otherwise: who waits for the mending of a file must not lose
-    its table to another meanwhile. `table` is None where the file claims none."""
+    """Describes what one topic file claims, also where the file is broken otherwise: while its owner mends it, no other
+    topic may take its table. `table` is None where the file claims none."""
 
     file: Path
     table: str | None
 
     @property
     def topic(self) -> str:
-        """The name that the file gives its topic."""
+        """Returns the name that the file gives its topic."""
         return self.file.stem
 
     def names(self) -> Mapping[str, str]:
-        """Every name in the catalog that the topic takes -> what it is for the topic."""
+        """Returns every name in the catalog that the topic takes -> what it is for the topic."""
         if self.table is None:
             return {}
         return {self.table: "its table", **{self.table + suffix: text for suffix, text in _BESIDE.items()}}
 
 
 def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
-    """What is wrong where the file is not named as its topic, or is a link to a file of another name, or where the
-    name is too long for the id of a DAG."""
-    own, real = file.stem, file.resolve()
-    if topic.topic != own:
-        allowed = f"the name of its file: write {own}, or call the file {topic.topic}.yaml"
+    """Returns what is wrong with a topic's name, or None.
+
+    1. A file has the name of its topic.
+    2. A file that is a link leads to a file of the same name.
+    3. The name is short enough for the id of a DAG.
+    """
+    file_stem, real = file.stem, file.resolve()
+    if topic.topic != file_stem:
+        allowed = f"the name of its file: write {file_stem}, or call the file {topic.topic}.yaml"
         return Problem("topic", not_allowed(topic.topic), allowed, topic.topic, line=_line(file, "topic"))
-    if real.stem != own:
+    if real.stem != file_stem:
         fact = f"a link to {real.name}"
-        return Problem("", fact, f"a file, or a link to a file that is called {own}.yaml: it decides over topic {own}")
-    if len(dag_id_of(own, dag_prefix)) > ID_CHARS:
-        most = ID_CHARS - len(dag_prefix)
-        allowed = f"at most {most} characters with platform.dag_prefix {dag_prefix}: a DAG id has {ID_CHARS} at most"
-        return Problem("topic", not_allowed(own), allowed, own, line=_line(file, "topic"))
+        return Problem(
+            "", fact, f"a file, or a link to a file that is called {file_stem}.yaml: it decides over topic {file_stem}"
+        )
+    if len(dag_id_of(file_stem, dag_prefix)) > ID_CHARS:
+        longest = ID_CHARS - len(dag_prefix)
+        allowed = f"at most {longest} characters with platform.dag_prefix {dag_prefix}: a DAG id has {ID_CHARS} at most"
+        return Problem("topic", not_allowed(file_stem), allowed, file_stem, line=_line(file, "topic"))
     return None
 
 
 def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Problem]:
-    """File -> what is wrong with what it claims: the first of several. `namespace` is where the evidence is."""
+    """Returns file -> the first thing that is wrong with what it claims. `namespace` is that of the evidence."""
+    # 1. who claims which topic and which name
     evidence = f"{namespace}.{EVIDENCE}"
     names: dict[str, list[tuple[Claim, str]]] = defaultdict(list)
     topics: dict[str, list[Claim]] = defaultdict(list)
@@ -72,38 +79,45 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
         topics[claim.topic.casefold()].append(claim)
         for name in claim.names():
             names[name.casefold()].append((claim, name))
-    found: dict[Path, Problem] = {}
-    for same in topics.values():
-        found |= {claim.file: _same_topic(claim, same) for claim in same if len(same) > 1}
+    # 2. two files of one topic
+    problems: dict[Path, Problem] = {}
+    for namesakes in topics.values():
+        problems |= {claim.file: _same_topic(claim, namesakes) for claim in namesakes if len(namesakes) > 1}
+    # 3. the name of the evidence
     for claim in claims:
         if claim.table and claim.table.casefold() == evidence.casefold():
-            found.setdefault(claim.file, _table_problem(claim, "it is the evidence of all topics: name another table"))
+            problems.setdefault(
+                claim.file, _table_problem(claim, "it is the evidence of all topics: name another table")
+            )
+    # 4. two topics of one name
     for pairs in names.values():
         for claim, name in pairs:
             others = [pair for pair in pairs if pair[0].file != claim.file]
-            if others and claim.file not in found:
-                found[claim.file] = _same_name(claim, name, others)
-    return found
+            if others and claim.file not in problems:
+                problems[claim.file] = _same_name(claim, name, others)
+    return problems
 
 
 def problem_of_new(claim: Claim, claims: Iterable[Claim], namespace: str) -> Problem | None:
-    """What would be wrong with a topic file that is not there yet, beside those that are."""
+    """Returns what would be wrong with a topic file that is not there yet, beside those that are."""
     return claim_problems([*claims, claim], namespace).get(claim.file)
 
 
-def _same_topic(claim: Claim, same: Sequence[Claim]) -> Problem:
-    others = ", ".join(sorted(other.file.name for other in same if other.file != claim.file))
+def _same_topic(claim: Claim, namesakes: Sequence[Claim]) -> Problem:
+    others = ", ".join(sorted(other.file.name for other in namesakes if other.file != claim.file))
     allowed = f"also the topic of {others}: neither has it until the other file is gone or has another name"
     return Problem("topic", not_allowed(claim.topic), allowed, claim.topic, line=_line(claim.file, "topic"))
 
 
 def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> Problem:
-    """`name` as this file has it: the table, or a name beside it."""
-    theirs = ", ".join(f"{other.names()[same].replace('its', 'the', 1)} of {other.file.name}" for other, same in others)
-    own = "" if name == claim.table else f"{claim.names()[name]} {name} would be "
+    """Returns the problem of a name that other files claim as well; `name` is written as in this file."""
+    theirs = ", ".join(
+        f"{other.names()[name_there].replace('its', 'the', 1)} of {other.file.name}" for other, name_there in others
+    )
+    subject = "" if name == claim.table else f"{claim.names()[name]} {name} would be "
     also = "also " if name == claim.table else ""
-    rest = "neither topic has it until one of the files names another table"
-    return _table_problem(claim, f"{own}{also}{theirs}: {rest}")
+    until = "neither topic has it until one of the files names another table"
+    return _table_problem(claim, f"{subject}{also}{theirs}: {until}")
 
 
 def _table_problem(claim: Claim, allowed: str) -> Problem:

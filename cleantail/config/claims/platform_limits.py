@@ -9,12 +9,13 @@ from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.claims.source_paths import path_problem, written_problem
 from cleantail.config.platform import Platform, PlatformSettings
 from cleantail.config.topic import Topic
-from cleantail.config.yaml_file import Place, key_lines, key_text, line_of
+from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of
 from cleantail.errors import ConfigError, Problem, not_allowed
 
 
 def in_its_sources(file: Path, topic: Topic | ConfigError, platform: Platform) -> Topic | ConfigError:
-    """The topic, unless a link leads its source.path out of the folders of sources: which is seen on the disk alone."""
+    """Returns the topic, or the error where a link leads its source.path out of the folders of sources. Only the disk
+    shows that."""
     if isinstance(topic, ConfigError) or not topic.source.path:
         return topic
     allowed = path_problem(topic.source.path, platform)
@@ -24,20 +25,22 @@ def in_its_sources(file: Path, topic: Topic | ConfigError, platform: Platform) -
     return ConfigError(file, [Problem("source.path", not_allowed(path), allowed, path, line=line)])
 
 
-def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> Iterator[tuple[Place, Problem]]:
-    """Each with its place in the topic's file."""
+def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> Iterator[tuple[KeyPath, Problem]]:
+    """Yields what a topic names that the platform does not allow, each with its key path in the topic's file."""
     path = topic.source.path
     if path and (allowed := written_problem(path, home, platform.sources)):
         yield ("source", "path"), Problem("source.path", not_allowed(path), allowed, path)
     for number, alert in enumerate(topic.alerts):
         if allowed := connection_problem(alert, platform):
-            place, conn_id = ("alerts", number, "conn_id"), getattr(alert, "conn_id", None)
-            yield place, Problem(key_text(place), not_allowed(conn_id), allowed, conn_id)
+            key_path, conn_id = ("alerts", number, "conn_id"), getattr(alert, "conn_id", None)
+            yield key_path, Problem(key_text(key_path), not_allowed(conn_id), allowed, conn_id)
 
 
 def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
-    """What is allowed where an alert uses a connection that is not for alerts: with the credentials of any other one a
-    topic's YAML could send what it likes to where they open."""
+    """Returns what is allowed where an alert uses a connection that is not for alerts, else None.
+
+    With the credentials of any other connection a topic's YAML could send what it likes to wherever they give access.
+    """
     conn_id = None if isinstance(alert, FileAlert) else alert.conn_id
     names = platform.alert_connections
     if conn_id is None or any(conn_id == n or (n.endswith("*") and conn_id.startswith(n[:-1])) for n in names):

@@ -1,9 +1,11 @@
 """Which files a topic's `source.path` may mean: those in the folders that the platform names (`platform.sources`).
 
-A topic's YAML speaks for its own topic. Without roots it could name any file of the machine, and another topic's
-landed records too, to whoever may see the topic. What the pattern begins with, before its first * ? or [, has to be in
-a root, and so has every file that matches, with all links followed. A file that is named on the command line is another
-matter: whoever has the shell may read it anyway.
+A topic's YAML speaks for its own topic. Without these roots it could name any file of the machine, another topic's
+landed records too, and show them to whoever may see the topic.
+
+1. What the pattern begins with, before its first * ? or [, has to be in a root.
+2. So has every file that matches, with all links followed.
+3. A file that is named on the command line may lie anywhere: who has the shell may read it anyway.
 """
 
 from __future__ import annotations
@@ -20,30 +22,30 @@ from cleantail.errors import CleantailError
 from cleantail.human import counted
 
 MOST_ENTRIES = 100_000
-"""So many files and folders are looked at in the search for one pattern."""
+"""The search for one pattern looks at no more files and folders than this."""
 _MAGIC = re.compile(r"[*?\[]")
 
 
 def roots_of(platform: Platform) -> list[Path]:
-    """The roots, absolute, with links followed."""
+    """Returns the roots, absolute, with links followed."""
     return [(platform.home / root).resolve() for root in platform.sources]
 
 
 def written_problem(pattern: str, home: Path, sources: Sequence[str]) -> str | None:
-    """What is allowed where a source.path lies in no root by its text alone; None where it lies in one. Looks at no
-    disk."""
+    """Returns what is allowed where a source.path lies in no root by its text alone; None where it lies in one. No disk
+    is looked at."""
     roots = [Path(os.path.normpath(home / root)) for root in sources]
     return None if _inside(_beginning(pattern, home), roots) else _allowed_beginning(home, sources)
 
 
 def path_problem(pattern: str, platform: Platform) -> str | None:
-    """What is allowed where a source.path lies in no root, with links followed."""
+    """Returns what is allowed where a source.path lies in no root, with links followed."""
     inside = _inside(_beginning(pattern, platform.home).resolve(), roots_of(platform))
     return None if inside else _allowed_beginning(platform.home, platform.sources)
 
 
 def _beginning(pattern: str, home: Path) -> Path:
-    """What a pattern says before its first * ? or [."""
+    """Returns the part of a pattern before its first * ? or [."""
     fixed = takewhile(lambda part: not _MAGIC.search(part), PurePosixPath(pattern).parts)
     return Path(os.path.normpath(home.joinpath(*fixed)))
 
@@ -53,7 +55,8 @@ def _allowed_beginning(home: Path, sources: Sequence[str]) -> str:
 
 
 def matching_files(platform: Platform, pattern: str) -> list[Path]:
-    """The files that a source.path means, relative to CLEANTAIL_HOME, in the order of names and with links followed.
+    """Returns the files that a source.path means, relative to CLEANTAIL_HOME, in the order of names and with links
+    followed.
 
     Raises CleantailError where one of them, or the pattern itself, lies outside the roots, and where the search would
     look at more than MOST_ENTRIES.
@@ -61,12 +64,12 @@ def matching_files(platform: Platform, pattern: str) -> list[Path]:
     if allowed := path_problem(pattern, platform):
         raise CleantailError(f"source.path {pattern} is not allowed: {allowed}; nothing was appended")
     parts = (platform.home / pattern).parts
-    found = sorted(_matches(Path(parts[0]), parts[1:], _Counted(pattern)))
-    return list(dict.fromkeys(require_inside(file, platform) for file in found if file.is_file()))
+    matches = sorted(_matches(Path(parts[0]), parts[1:], _BoundedListing(pattern)))
+    return list(dict.fromkeys(require_inside(file, platform) for file in matches if file.is_file()))
 
 
 def require_inside(file: Path, platform: Platform) -> Path:
-    """The file with links followed. Raises CleantailError where that is in no root."""
+    """Returns the file with links followed. Raises CleantailError where that is in no root."""
     real = file.resolve()
     if _inside(real, roots_of(platform)):
         return real
@@ -81,11 +84,11 @@ def _allowed(home: Path, sources: Sequence[str]) -> str:
 
 
 def _inside(path: Path, roots: Sequence[Path]) -> bool:
-    """Whether it lies below one of the roots; a root itself is a folder, and no file."""
+    """Returns whether a path lies below one of the roots; a root itself is a folder, and no file."""
     return any(root in (path, *path.parents) for root in roots)
 
 
-class _Counted:
+class _BoundedListing:
     """Lists folders, and no more than MOST_ENTRIES entries in all of them together."""
 
     def __init__(self, pattern: str) -> None:
@@ -93,10 +96,10 @@ class _Counted:
         self._seen = 0
 
     def entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
-        """Nothing of what cannot be listed. Raises CleantailError after too many."""
+        """Yields the entries of a folder, none where it cannot be listed. Raises CleantailError after too many."""
         try:
-            with os.scandir(folder) as found:
-                for entry in found:
+            with os.scandir(folder) as listing:
+                for entry in listing:
                     self._seen += 1
                     if self._seen > MOST_ENTRIES:
                         raise CleantailError(
@@ -108,30 +111,31 @@ class _Counted:
             return
 
 
-def _folders(folder: Path, listed: _Counted) -> Iterator[Path]:
-    """The folder and all below it, however deep."""
+def _folders(folder: Path, listing: _BoundedListing) -> Iterator[Path]:
+    """Yields the folder and all below it, however deep."""
     waiting = [folder]
     while waiting:
         below = waiting.pop()
         yield below
-        found = [entry for entry in listed.entries(below) if not entry.name.startswith(".")]
-        waiting += [below / entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+        entries = [entry for entry in listing.entries(below) if not entry.name.startswith(".")]
+        waiting += [below / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
-def _matches(folder: Path, parts: Sequence[str], listed: _Counted) -> Iterator[Path]:
-    """As glob does, hidden files by name alone; but ** goes through no link, which may lead anywhere or in a circle."""
+def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> Iterator[Path]:
+    """Yields the paths that glob would, hidden files by name alone. ** goes through no link, which may lead anywhere or
+    in a circle."""
     if not parts:
         yield folder
         return
     part, rest = parts[0], parts[1:]
     if part == "**":
-        for below in _folders(folder, listed):
-            yield from _matches(below, rest or ("*",), listed)
+        for below in _folders(folder, listing):
+            yield from _matches(below, rest or ("*",), listing)
     elif not _MAGIC.search(part):
         if os.path.lexists(folder / part):
-            yield from _matches(folder / part, rest, listed)
+            yield from _matches(folder / part, rest, listing)
     else:
-        names = [entry.name for entry in listed.entries(folder)]
+        names = [entry.name for entry in listing.entries(folder)]
         for name in fnmatch.filter(names, part):
             if part.startswith(".") or not name.startswith("."):
-                yield from _matches(folder / name, rest, listed)
+                yield from _matches(folder / name, rest, listing)

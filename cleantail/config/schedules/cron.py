@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _FIELDS = 5
 _OF_CRON = re.compile(r"[0-9a-z*,/ -]+", re.IGNORECASE)
-"""Letters are for names of months and days, and for `L`, the last day; `#`, `?` and `R(…)` are croniter's own."""
+"""The characters of a cron line. Letters are for names of months and days, and for `L`, the last day; `#`, `?` and
+`R(…)` are croniter's own."""
 
 
 def is_schedule(text: str) -> bool:
-    """True for `@daily` and the like, and for cron: lists, ranges, steps, and names of months and days. The next such
-    moment has to come: there is no 31 April."""
+    """Returns whether a text is a preset as `@daily`, or a cron line of lists, ranges, steps, and names of months and
+    days, of which a next moment comes: there is no 31 April."""
     from croniter import CroniterError, croniter
 
     if text in PRESETS:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from cleantail.config.settings.row import (
+from cleantail.config.settings.config_model import (
     CLEANER_CONFIG,
     CLEANTAIL,
     INT_MAX,
@@ -19,7 +19,8 @@ from cleantail.config.settings.row import (
 OverBudget = Literal["spill", "rounds"]
 
 UNKEPT_LIMIT = "log.cleaner.io.max.bytes.per.second"
-"""A config of Kafka's cleaner that has no effect here: a limit is refused, since nothing would keep it."""
+"""A config of Kafka's cleaner that Cleantail does not have. A value other than null is refused, since nothing would
+keep the limit."""
 _WHY_UNKEPT = "null: Spark and Iceberg know no limit of bytes a second; log.cleaner.threads bounds what runs at once"
 
 

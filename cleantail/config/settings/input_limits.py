@@ -15,7 +15,7 @@ HEADERS = "record.max.headers"
 YAML_BYTES = "yaml.max.bytes"
 CHECKS_MS = "checks.max.ms"
 FREE_BYTES = 64 << 20
-"""So much a file may unpack to whatever its ratio: small files of a few words repeated are common."""
+"""A file may unpack to as many bytes whatever its ratio: small files of a few repeated words are common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +34,28 @@ class InputLimits:
     headers: int = 1000
 
     def unpacked_bytes(self, packed_bytes: int) -> int:
-        """How far a .gz file of that size is read."""
+        """Returns how many unpacked bytes of a .gz file of that size are read."""
         return min(self.file_bytes, max(FREE_BYTES, packed_bytes * self.file_ratio))
 
 
 DEFAULT_LIMITS = InputLimits()
 LONG_LINE_BYTES = 1 << 20
 OTHER_STRINGS = 10_000
-"""Of a record, beside its headers: names and values of its fields, also of such as are not looked at."""
+"""The strings that a record may have beside its headers: names and values of its fields, ignored fields included."""
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""Also one that the line ends in: it is looked at once."""
+"""Finds a string of JSON, also one that the line ends in; each character is looked at once."""
 
 
 def limit_text(setting: str) -> str:
-    """Where a limit is set, for the end of an error."""
+    """Returns where a limit is set, for the end of an error."""
     return f"the limit is {setting} under `platform: limits:` in defaults.yaml"
 
 
 def line_problem(line: bytes, limits: InputLimits = DEFAULT_LIMITS) -> str | None:
-    """What is wrong with a long line before it is parsed; None where nothing is.
+    """Returns what is wrong with a long line before it is parsed; None where nothing is.
 
-    What is long in a record are its strings. Lists, objects and numbers become objects of up to 30 times their text: a
-    line of them, which packs to nothing, would take gigabytes. Of the strings each costs a look, however short.
+    What is long in a record are its strings. Lists, objects and numbers become objects of up to 30 times their text, so
+    a line of them, which packs to nothing, would take gigabytes. And every string costs a look, however short it is.
     """
     if len(line) <= LONG_LINE_BYTES:
         return None

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
-from cleantail.config.settings.row import (
+from cleantail.config.settings.config_model import (
     CLEANTAIL,
     INT_MAX,
     KIP_280,
@@ -290,15 +290,15 @@ class KafkaConfigs(Configs):
 
     @property
     def compacts(self) -> bool:
-        """Whether `compact` is in the policy."""
+        """Returns whether `compact` is in the policy."""
         return "compact" in self.cleanup_policy
 
     @property
     def deletes(self) -> bool:
-        """Whether `delete` is in the policy."""
+        """Returns whether `delete` is in the policy."""
         return "delete" in self.cleanup_policy
 
     @property
     def effective_segment_ms(self) -> int:
-        """min(segment.ms, max.compaction.lag.ms): a segment is never active beyond the longest lag."""
+        """Returns min(segment.ms, max.compaction.lag.ms): a segment is never active beyond the longest lag."""
         return min(self.segment_ms, self.max_compaction_lag_ms)

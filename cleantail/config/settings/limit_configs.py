@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cleantail.config.settings.config_model import CLEANTAIL, INT_MAX, LONG_MAX, Configs, config
 from cleantail.config.settings.input_limits import (
     CHECKS_MS,
     DEFAULT_LIMITS,
@@ -12,7 +13,6 @@ from cleantail.config.settings.input_limits import (
     YAML_BYTES,
     InputLimits,
 )
-from cleantail.config.settings.row import CLEANTAIL, INT_MAX, LONG_MAX, Configs, config
 
 
 class LimitConfigs(Configs):
@@ -71,5 +71,5 @@ class LimitConfigs(Configs):
 
     @property
     def of_input(self) -> InputLimits:
-        """Those that tasks on workers need."""
+        """Returns the limits that tasks on workers need."""
         return InputLimits(self.line_max_bytes, self.file_max_bytes, self.file_max_ratio, self.record_max_headers)

@@ -14,26 +14,27 @@ _TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
 
 
 def units_of(name: str) -> dict[str, int]:
-    """The units that a config takes, by its name; empty for one that is neither a time nor a size."""
+    """Returns the units that a config takes, by its name; empty for one that is neither a time nor a size."""
     if name.endswith(".ms"):
         return TIMES
     return SIZES if name.endswith((".bytes", ".buffer.size")) else {}
 
 
 def pattern_of(name: str) -> str:
-    """The regular expression of such texts, for editors."""
+    """Returns the regular expression of texts with a unit, for editors."""
     return f"^[0-9]+(\\.[0-9]+)? ?({'|'.join(units_of(name))})$"
 
 
 def hint(name: str) -> str:
-    """What else than a plain number is allowed, for an error."""
+    """Returns what is allowed beside a plain number, for an error."""
     units = units_of(name)
     example = "7d" if units is TIMES else "1GiB"
     return f", or a text with a unit ({', '.join(units)}) as {example}" if units else ""
 
 
 def plain_number(name: str, value: object) -> object:
-    """The number that a text with a unit stands for; anything else as it is, for the model to judge."""
+    """Returns the number that a text with a unit stands for. Anything else is returned as it is, for the model to
+    judge."""
     match = _TEXT.fullmatch(value) if isinstance(value, str) else None
     factor = units_of(name).get(match[2]) if match else None
     if match is None or factor is None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cleantail.config.platform import Platform
-from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import be, counted
 from cleantail.lake.catalogs import load_table, open_catalog

@@ -74,7 +74,7 @@ def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tup
     groups: list[list[DataFile]] = []
     for file in sorted(files, key=lambda f: (f.lower_offset, f.upper_offset, f.path)):
         fits = groups and sum(f.live_bytes for f in groups[-1]) + file.live_bytes <= configs.segment_bytes
-        if fits and groups[-1][-1].place == file.place:
+        if fits and groups[-1][-1].iceberg_partition == file.iceberg_partition:
             groups[-1].append(file)
         else:
             groups.append([file])

@@ -1,4 +1,11 @@
-"""What registered readers hold back: which tombstones wait, for whom, and until when (semantics.md 3.9). Pure."""
+"""What registered readers hold back: which tombstones wait, for whom, and until when (semantics.md 3.9). Pure.
+
+1. A tombstone past its horizon waits until the slowest registered reader of its log has read it.
+2. It waits at most cleantail.readers.hold.cap.ms beyond its horizon.
+3. Without `compact` in cleanup.policy no tombstone ever goes, so none waits.
+4. The ledger counts tombstones by entry, not by offset. Where a reader stands inside an entry, all of the entry's
+   tombstones count as an upper limit.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +21,16 @@ from cleantail.log.reader_positions import Reader
 from cleantail.log.round_state import passed
 
 NAMED = 3
-"""So many readers a sentence names; the page, `cleantail status` and `cleantail plan` list all."""
+"""The number of readers that a sentence names; the page, `cleantail status` and `cleantail plan` list all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A reader's position in one log, and the tombstones past their horizon that wait for it.
+    """Describes a reader's position in one log, and the tombstones past their horizon that wait for it.
 
-    `behind`: offsets from its position to the log end. `tombstones`: how many wait; where `at_most` is set some of
-    them may lie below its position. `until_ms`: when cleantail.readers.hold.cap.ms lets the last of them go, Unix ms;
-    None where none waits.
+    `behind` counts the offsets from its position to the log end. `tombstones` says how many wait; where `at_most` is
+    set, some of them may lie below its position. `until_ms` (Unix ms) says when cleantail.readers.hold.cap.ms lets the
+    last of them go; None where none waits.
     """
 
     name: str
@@ -36,17 +43,17 @@ class Hold:
     until_ms: int | None
 
     @property
-    def until_words(self) -> str:
-        """`2026-11-29 14:20:00 UTC`; empty where none waits, or where the cap is further than a calendar goes."""
-        known = self.until_ms is not None and self.until_ms <= LAST_MOMENT_MS
-        return f"{instant(self.until_ms)} UTC" if self.until_ms is not None and known else ""
+    def until_text(self) -> str:
+        """Returns `2026-11-29 14:20:00 UTC`; empty where none waits, or where the cap is further than a calendar
+        goes."""
+        in_calendar = self.until_ms is not None and self.until_ms <= LAST_MOMENT_MS
+        return f"{instant(self.until_ms)} UTC" if self.until_ms is not None and in_calendar else ""
 
 
 def resolve_holds(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
 ) -> tuple[Hold, ...]:
-    """Every reader's position in these logs, by partition and name. Without `compact` in cleanup.policy no tombstone
-    ever goes, so none waits."""
+    """Returns the position of every reader of these logs, by partition and name."""
     return tuple(_hold(log, r, configs, now_ms) for log in logs for r in readers if r.partition == log.partition)
 
 
@@ -66,8 +73,8 @@ def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> 
 
 
 def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Iterable[tuple[int, Horizon]]:
-    """The ledger's entries past their horizon of which a reader at `offset` holds back tombstones, each with the offset
-    from where on its tombstones are still there."""
+    """Yields each entry of the ledger that a reader at `offset` holds back, with the offset from which its tombstones
+    are still there."""
     starts = [0, *(h.end_offset for h in log.horizons)]
     for start, h in zip(starts, log.horizons, strict=False):
         if h.tombstones and now_ms >= h.horizon_ms and not passed(h, now_ms, offset, cap_ms):
@@ -75,57 +82,60 @@ def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Itera
 
 
 def slowest(holds: Iterable[Hold]) -> list[Hold]:
-    """Of each log the reader that decides, where tombstones wait for it: the slowest, of equal ones the first."""
+    """Returns, of each log in which tombstones wait, the reader that decides: the slowest, and of equal ones the
+    first."""
     by_log: dict[int, Hold] = {}
     for hold in holds:
-        kept = by_log.get(hold.partition)
-        if kept is None or hold.offset < kept.offset:
+        slowest_yet = by_log.get(hold.partition)
+        if slowest_yet is None or hold.offset < slowest_yet.offset:
             by_log[hold.partition] = hold
     return [hold for hold in by_log.values() if hold.tombstones]
 
 
-def waiting_words(holds: Sequence[Hold], beside_due: bool = False) -> str:
-    """`1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00 UTC`.
+def waiting_text(holds: Sequence[Hold], beside_due: bool = False) -> str:
+    """Returns `1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00
+    UTC`.
 
-    `holds` are those of `slowest`; empty where there are none. `beside_due`: the sentence before says how many go.
+    `holds` are those of `slowest`; the text is empty where there are none. With `beside_due` the sentence before it has
+    said how many tombstones go.
     """
     if not holds:
         return ""
     count, at_most = sum(hold.tombstones for hold in holds), any(hold.at_most for hold in holds)
-    one = "waits" if count == 1 else "wait"
+    verb = "waits" if count == 1 else "wait"
     if beside_due:
-        what = f"up to {count} of them {one}" if at_most else f"{count} more {one}"
+        subject = f"up to {count} of them {verb}" if at_most else f"{count} more {verb}"
     else:
         tombstones = "tombstone past its horizon" if count == 1 else "tombstones past their horizon"
-        what = f"{'up to ' if at_most else ''}{count} {tombstones} {one}"
-    return f"{what} for {_readers(holds)}{_until(holds)}"
+        subject = f"{'up to ' if at_most else ''}{count} {tombstones} {verb}"
+    return f"{subject} for {_readers(holds)}{_until(holds)}"
 
 
 def _readers(holds: Sequence[Hold]) -> str:
     texts = [f"{h.name} (at offset {h.offset} of partition {h.partition})" for h in holds[:NAMED]]
-    more = [f"{len(holds) - NAMED} more"] if len(holds) > NAMED else []
-    *first, last = [*texts, *more]
+    unnamed = [f"{len(holds) - NAMED} more"] if len(holds) > NAMED else []
+    *first, last = [*texts, *unnamed]
     joined = f"{', '.join(first)} and {last}" if first else last
     return f"{'reader' if len(holds) == 1 else 'readers'} {joined}"
 
 
 def _until(holds: Sequence[Hold]) -> str:
-    last = max(holds, key=lambda hold: hold.until_ms or 0).until_words
+    last = max(holds, key=lambda hold: hold.until_ms or 0).until_text
     if not last:
         return ", however long that takes (cleantail.readers.hold.cap.ms)"
     return f" until {last}{' at the latest' if len(holds) > 1 else ''}"
 
 
 def hold_lines(holds: Iterable[Hold]) -> list[str]:
-    """A line a reader and log, for people: where it is, how far behind, and what it holds back until when."""
+    """Returns a line for each reader and log: where it is, how far behind, and what it holds back until when."""
     return [
-        f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_words(h)}"
+        f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_text(h)}"
         for h in holds
     ]
 
 
-def _held_words(hold: Hold) -> str:
+def _held_text(hold: Hold) -> str:
     if not hold.tombstones:
         return "holds nothing back"
     count = f"{'up to ' if hold.at_most else ''}{hold.tombstones} tombstone{'' if hold.tombstones == 1 else 's'}"
-    return f"holds back {count}{f' until {hold.until_words}' if hold.until_words else ''}"
+    return f"holds back {count}{f' until {hold.until_text}' if hold.until_text else ''}"

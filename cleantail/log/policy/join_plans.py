@@ -1,4 +1,13 @@
-"""How a round matches the records with its offset map: decided from metadata, so that `plan` can show it."""
+"""How a round matches the records with its offset map: decided from metadata, so that `plan` can show it.
+
+The same records win by every plan (semantics.md 3.8). Plans differ in what moves and in what must fit into memory:
+
+1. With as many logs as cores, one task reads a log as a whole, and its map is in that task: nothing is shuffled.
+2. With fewer logs than cores, one map of all logs is broadcast, so that no core is idle.
+3. Where the maps would not fit into the budget, both sides are sorted and spill to disk.
+4. A task that reads a log as a whole, or a broadcast map, may be replaced by DuckDB over columns. That needs the
+   strategy `offset`, a table of Cleantail's own, and workers that have this Python.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +19,25 @@ from dataclasses import dataclass, replace
 from cleantail.config.platform import Platform
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import counted
-from cleantail.log.policy.budget import keys_in_budget
+from cleantail.log.policy.offset_map import keys_in_budget
 from cleantail.log.work_units import WorkUnit
 
 HASH = "SHUFFLE_HASH"
+"""Spark's name of the join whose hint puts each log's map into the task that reads the log."""
 BROADCAST = "BROADCAST"
 MERGE = "MERGE"
-"""Spark's names of the joins, as its hints have them."""
+"""Spark's name of the join that sorts both sides and spills to disk; HASH, BROADCAST and MERGE are Spark's hints."""
 DEFAULT_CORES = 2
+"""Cores of an executor where no setting says how many it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """`grouped`: the files of a log are read by one task, so that its keys meet without a shuffle. `columnar`: that
-    task matches the keys itself, column by column (spark_jobs.engine); `hint` is for where it cannot."""
+    """Says how the records of a work unit meet the offset map, and why.
+
+    With `grouped` one task reads the files of a log, so that its keys meet without a shuffle. With `columnar` that task
+    matches the keys itself, column by column (spark_jobs.engine); `hint` is for where it cannot.
+    """
 
     hint: str
     grouped: bool
@@ -32,21 +46,22 @@ class JoinPlan:
 
 
 def resolve_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, adopted: bool) -> JoinPlan:
-    """The same records win by every plan; they differ in what moves and in what must fit into memory.
+    """Returns the plan by which a work unit's records are matched, by the rules of the module docstring.
 
-    The number of dirty records, known from the files' bounds, is an upper limit of the number of keys. `adopted`: a
-    file of the table may hold several logs.
+    The number of dirty records, known from the files' bounds, is an upper limit of the number of keys. `adopted` says
+    that a file of the table may hold several logs.
     """
     plan = _spark_join(unit, platform, configs)
-    wanted = columnar_wanted(platform) and configs.compaction_strategy == "offset" and not adopted
-    if plan.hint == MERGE or not wanted:
+    by_columns = columnar_enabled(platform) and configs.compaction_strategy == "offset" and not adopted
+    if plan.hint == MERGE or not by_columns:
         return plan
-    where = plan.reason.rpartition(":")[0]
-    return replace(plan, columnar=True, reason=f"{where}: each log's keys matched by columns in one task")
+    sizes = plan.reason.rpartition(":")[0]
+    return replace(plan, columnar=True, reason=f"{sizes}: each log's keys matched by columns in one task")
 
 
-def columnar_wanted(platform: Platform) -> bool:
-    """Workers elsewhere need this Python and its packages, which only their owner knows."""
+def columnar_enabled(platform: Platform) -> bool:
+    """Returns whether tasks may match by columns. Workers elsewhere need this Python and its packages, which only their
+    owner knows."""
     chosen = platform.spark.columnar
     return chosen == "always" or (chosen == "auto" and platform.spark.master.startswith("local"))
 
@@ -69,7 +84,7 @@ def _spark_join(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> Jo
 
 
 def parallelism(master: str, conf: Mapping[str, object]) -> int:
-    """How many tasks run at a time, as far as the settings tell."""
+    """Returns how many tasks run at a time, as far as the settings tell."""
     if "spark.default.parallelism" in conf:
         return int(str(conf["spark.default.parallelism"]))
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)

@@ -1,21 +1,31 @@
-"""The `delete` half of a policy: whole virtual segments past retention.ms or retention.bytes (semantics.md 1.1)."""
+"""The `delete` half of a policy: whole virtual segments past retention.ms or retention.bytes (semantics.md 1.1).
+
+1. Only whole segments go, from the oldest on, and never the active one (semantics.md 1.2).
+2. First by size: the oldest segments go while the log stays at or above retention.bytes without them.
+3. Then by age, of what that leaves: segments go as long as the youngest record of each is older than retention.ms. The
+   comparison is strict, as in Kafka. A segment without timestamps has no age, and ends the search.
+4. The log start moves to the base of the first segment that stays, or to the log end where none does. It never moves
+   back.
+5. -1 switches a limit off.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.human import be, counted, setting, size, until
 from cleantail.log.log_state import LogState
 from cleantail.log.segments import NO_TIMESTAMP_MS, Segment
 
 NO_DELETE = "cleanup.policy has no delete"
+"""The reason where retention is no part of the policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Where the log start moves to, and why. `log_start_offset` equals today's when nothing is past retention."""
+    """Says where the log start moves to, and why. `log_start_offset` equals today's where nothing is past retention."""
 
     log_start_offset: int
     due: bool
@@ -23,8 +33,8 @@ class Retention:
 
 
 def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Retention:
-    """UnifiedLog.deleteOldSegments: by size first, then by age of what that uncovers, oldest first, never the active
-    segment."""
+    """Returns UnifiedLog.deleteOldSegments' new log start for one log at `now_ms`, by the rules of the module
+    docstring."""
     if not configs.deletes:
         return Retention(log.log_start_offset, False, NO_DELETE)
     deletable = [s for s in log.segments if log.active_base_offset is None or s.base_offset < log.active_base_offset]
@@ -34,12 +44,12 @@ def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Rete
     start = _next_base(log, deletable, count)
     if start <= log.log_start_offset:
         return Retention(log.log_start_offset, False, f"no segment is past {_limits(deletable, configs)}")
-    which = " and ".join(name for name, n in (("retention.bytes", sized), ("retention.ms", aged)) if n)
-    return Retention(start, True, f"{counted(count, 'segment')} below offset {start} {be(count)} past {which}")
+    limits = " and ".join(name for name, n in (("retention.bytes", sized), ("retention.ms", aged)) if n)
+    return Retention(start, True, f"{counted(count, 'segment')} below offset {start} {be(count)} past {limits}")
 
 
 def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
-    """Both limits, and when the oldest segment passes that of age."""
+    """Returns both limits in words, and when the oldest segment passes that of age."""
     text = f"{_by_age(configs)} or {_by_size(configs)}"
     unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
     if unknown or configs.retention_ms in (-1, LONG_MAX):
@@ -56,7 +66,8 @@ def _by_size(configs: KafkaConfigs) -> str:
 
 
 def _prefix_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
-    """How many segments from the oldest on have a youngest record older than retention.ms (strict, as in Kafka)."""
+    """Returns how many segments, from the oldest on, have a youngest record older than retention.ms (strict, as in
+    Kafka)."""
     if retention_ms < 0:
         return 0
     count = 0
@@ -67,11 +78,11 @@ def _prefix_past_age(segments: list[Segment], retention_ms: int, now_ms: int) ->
     return count
 
 
-def _prefix_past_size(every: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
-    """How many of the oldest can go while the log stays at or above retention.bytes."""
+def _prefix_past_size(all_segments: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
+    """Returns how many of the oldest segments can go while the log stays at or above retention.bytes."""
     if retention_bytes < 0:
         return 0
-    excess, count = sum(s.bytes for s in every) - retention_bytes, 0
+    excess, count = sum(s.bytes for s in all_segments) - retention_bytes, 0
     for segment in segments:
         if excess - segment.bytes < 0:
             break
@@ -80,6 +91,7 @@ def _prefix_past_size(every: tuple[Segment, ...], segments: list[Segment], reten
 
 
 def _next_base(log: LogState, deletable: list[Segment], count: int) -> int:
+    """Returns the log start once `count` of the oldest segments have gone."""
     if count == 0:
         return log.log_start_offset
     return log.segments[count].base_offset if count < len(log.segments) else log.log_end_offset

@@ -1,5 +1,16 @@
 """When a log is compacted, and which first: LogToClean and grabFilthiestCompactedLog as pure functions.
 
+A log is compacted by Kafka's reasons, asked in Kafka's order (semantics.md 1.3):
+
+1. `compact` is in cleanup.policy.
+2. The log is not in quarantine, or its pause is over. `force` and `retry_quarantined` pass over the pause.
+3. It has cleanable bytes: whole segments between first dirty and first uncleanable.
+4. Its oldest dirty record has passed max.compaction.lag.ms, or its dirty ratio is above min.cleanable.dirty.ratio. The
+   comparison is strict, so that 1.0 switches the ratio off. `force` passes over the ratio, never over the bounds.
+
+Overdue logs come first, by deadline; then the dirtiest (semantics.md 3.6). Kafka takes the highest ratio alone, and an
+overdue log with a low ratio may starve.
+
 Every decision comes back with its reason and its numbers, for the log of a task, the UI and `cleantail plan`.
 """
 
@@ -8,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.human import duration, instant, interval, setting
 from cleantail.log.log_state import LogState, overdue_ms
-from cleantail.log.policy.waiting import nothing_cleanable, pause
+from cleantail.log.policy.waiting_reasons import nothing_cleanable, pause
 from cleantail.log.round_state import due_spans, passed
 
 RATIO = "min.cleanable.dirty.ratio"
@@ -20,7 +31,7 @@ RATIO = "min.cleanable.dirty.ratio"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a log is compacted now, why, and with which numbers (bytes, Unix ms, offsets)."""
+    """Says whether a log is compacted now, why, and with which numbers (bytes, Unix ms, offsets)."""
 
     partition: int
     compact: bool
@@ -37,7 +48,7 @@ class Decision:
 def decide(
     log: LogState, configs: KafkaConfigs, now_ms: int, *, force: bool = False, retry_quarantined: bool = False
 ) -> Decision:
-    """Kafka's trigger for one log (semantics.md 1.3). `force` passes over the ratio, never over the bounds."""
+    """Returns Kafka's decision for one log (semantics.md 1.3), by the rules of the module docstring."""
     late_ms = overdue_ms(log.earliest_dirty_timestamp_ms, configs.max_compaction_lag_ms, now_ms)
     compact, reason = _verdict(log, configs, now_ms, late_ms, force, retry_quarantined)
     return Decision(
@@ -57,15 +68,19 @@ def decide(
 def _verdict(
     log: LogState, configs: KafkaConfigs, now_ms: int, late_ms: int, force: bool, retry_quarantined: bool
 ) -> tuple[bool, str]:
-    """Kafka's reasons in Kafka's order: policy, quarantine, something to clean, then overdue or dirty enough."""
+    """Returns whether the log is compacted, and the first of the rules that decides it."""
     ratio, limit = log.dirty_ratio, configs.min_cleanable_dirty_ratio
     paused = None if force or retry_quarantined else quarantine_pause(log, now_ms)
+    # 1. the policy
     if not configs.compacts:
         return False, "cleanup.policy has no compact"
+    # 2. the quarantine
     if paused:
         return False, paused
+    # 3. something to clean
     if log.cleanable_bytes <= 0:
         return False, nothing_cleanable(log, configs)
+    # 4. overdue or dirty enough
     if late_ms > 0:
         lag = interval(configs.max_compaction_lag_ms)
         return True, f"overdue by {duration(late_ms)}: max.compaction.lag.ms is {lag}"
@@ -77,7 +92,7 @@ def _verdict(
 
 
 def quarantine_pause(log: LogState, now_ms: int) -> str | None:
-    """Why a quarantined log is neither compacted nor swept before its next try, or None.
+    """Returns why a quarantined log is neither compacted nor swept before its next try, or None.
 
     Kafka leaves an uncleanable partition (LogCleanerManager.isUncleanablePartition) out of retention too, and its disk
     fills; here retention goes on.
@@ -89,7 +104,7 @@ def quarantine_pause(log: LogState, now_ms: int) -> str | None:
 
 
 def _not_overdue(log: LogState, configs: KafkaConfigs) -> str:
-    """When the age of the records will have them compacted, whatever the ratio."""
+    """Returns when the age of the records will have them compacted, whatever the ratio."""
     deadline_ms = _deadline_ms(log, configs)
     if configs.max_compaction_lag_ms == LONG_MAX or deadline_ms is None:
         return "no record is overdue"
@@ -98,6 +113,7 @@ def _not_overdue(log: LogState, configs: KafkaConfigs) -> str:
 
 
 def _deadline_ms(log: LogState, configs: KafkaConfigs) -> int | None:
+    """Returns when (Unix ms) the oldest dirty record passes max.compaction.lag.ms; None where that is never."""
     if log.earliest_dirty_timestamp_ms is None:
         return None
     deadline_ms = log.earliest_dirty_timestamp_ms + configs.max_compaction_lag_ms
@@ -105,7 +121,8 @@ def _deadline_ms(log: LogState, configs: KafkaConfigs) -> int | None:
 
 
 def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
-    """Overdue logs first, the earliest deadline first of all; then the dirtiest (semantics.md 3.6)."""
+    """Returns the logs to compact: overdue ones first, the earliest deadline first of all; then the dirtiest
+    (semantics.md 3.6)."""
 
     def rank(d: Decision) -> tuple[bool, float, float, int]:
         overdue = d.overdue_ms > 0 and d.deadline_ms is not None
@@ -117,11 +134,13 @@ def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
 def due_tombstones(
     log: LogState, now_ms: int, hold_offset: int | None = None, hold_cap_ms: int = 0, clean_to: int | None = None
 ) -> int:
-    """Live tombstones below the clean point whose horizon has come; of an entry that a reader holds in part, all.
+    """Returns how many live tombstones below the clean point have reached their horizon; of an entry that a reader
+    holds in part, all count.
 
-    Where records arrived late, only up to them: a tombstone above may still have to beat one of them first. A round
-    of the same run makes the log clean to `clean_to` before. What the last sweep left, since it beats records that no
-    round has cleaned yet, is not due before one has.
+    1. Where records arrived late, only tombstones below the lowest of them count: one above may still have to beat one
+       of them. A round of the same run makes the log clean up to `clean_to` before.
+    2. Tombstones that the last sweep left, since they beat records that no round has cleaned yet, are due only after
+       such a round.
     """
     end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)
     spans = due_spans(log.horizons, end_offset, now_ms, hold_offset, hold_cap_ms)
@@ -135,7 +154,8 @@ def due_tombstones(
 
 
 def held_tombstones(log: LogState, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
-    """Live tombstones past their horizon that wait for a reader; of an entry that is held in part, all."""
+    """Returns how many live tombstones past their horizon wait for a reader; of an entry that is held in part, all
+    count."""
     return sum(
         h.tombstones for h in log.horizons if now_ms >= h.horizon_ms and not passed(h, now_ms, hold_offset, hold_cap_ms)
     )

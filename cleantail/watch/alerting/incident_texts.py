@@ -1,4 +1,4 @@
-"""A book of incidents as one text, as it is kept between tasks and runs. Pure."""
+"""A book of incidents as one text of JSON, as it is kept between tasks and runs. Pure."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from cleantail.config.events import Event
-from cleantail.watch.alerting.incidents import Book, Condition, Incident, Said, Word
+from cleantail.watch.alerting.incidents import Book, Condition, Incident, IncidentState, LastWord
 
 BOOK_VERSION = 2
+"""The version that this code writes; it reads version 1 as well."""
 _SINCE = re.compile(r"(partition \d+) (since \d+)")
-"""The subject of a quarantine in version 1."""
+"""Finds partition and begin in the subject of a quarantine in version 1."""
 
 
 def book_as_json(book: Book) -> str:
-    """One text, keys sorted, so that equal books are equal texts."""
-    rows = [asdict(incident) for _, incident in sorted(book.incidents.items())]
+    """Returns the book as one text with sorted keys, so that equal books are equal texts."""
+    rows = [_row(incident) for _, incident in sorted(book.incidents.items())]
     return json.dumps({"version": BOOK_VERSION, "looked_ms": book.looked_ms, "incidents": rows}, sort_keys=True)
 
 
 def parse_book(text: str) -> Book:
-    """Raises ValueError for a text that is no book of this version or the one before: a person may have edited it."""
+    """Returns the book of a text. Raises ValueError where it is no book of this version or the one before: a person may
+    have edited it."""
     try:
         document = json.loads(text)
         if document["version"] == 1:
@@ -36,12 +38,20 @@ def parse_book(text: str) -> Book:
         raise ValueError(f"not a book of incidents: {type(e).__name__}: {e}") from None
 
 
+def _row(incident: Incident) -> dict[str, Any]:
+    fields = asdict(incident)
+    fields["words"] = fields.pop("last_words")  # books that running installations have kept say `words`
+    return fields
+
+
 def _incident(row: Mapping[str, Any]) -> Incident:
-    words = {
-        name: Word(Said(word["said"]), str(word["occurrence"]), str(word["by"]), bool(word.get("beside")))
-        for name, word in row["words"].items()
+    last_words = {
+        name: LastWord(
+            IncidentState(fields["said"]), str(fields["occurrence"]), str(fields["by"]), bool(fields.get("beside"))
+        )
+        for name, fields in row["words"].items()
     }
-    return Incident(_condition(row["condition"]), int(row["since_ms"]), row["over_ms"], words)
+    return Incident(_condition(row["condition"]), int(row["since_ms"]), row["over_ms"], last_words)
 
 
 def _condition(fields: Mapping[str, Any]) -> Condition:
@@ -49,15 +59,19 @@ def _condition(fields: Mapping[str, Any]) -> Condition:
 
 
 def _of_version_1(rows: Iterable[Mapping[str, Any]]) -> Book:
-    """Version 1 knew who was told, but not in which order: it told the end of a quarantine after the beginning of the
-    next one. So every channel that has heard of an incident is unsure of it, and is told once more what is true."""
-    found: dict[tuple[Event, str], Incident] = {}
+    """Returns the incidents of a book of version 1, in which every channel that has heard of an incident is unsure of
+    it.
+
+    Version 1 knew who was told, but not in which order: it reported the end of a quarantine after the beginning of the
+    next one. So each channel is told once more what is true.
+    """
+    incidents: dict[tuple[Event, str], Incident] = {}
     for row in sorted(rows, key=lambda r: (r["over_ms"] is None, int(r["since_ms"]))):
         old = _condition(row["condition"])
         match = _SINCE.fullmatch(old.subject)
         condition = replace(old, subject=match[1], occurrence=match[2]) if match else old
-        heard = {name: Word(Said.UNSURE) for name in [*row["told"], *row["heard_over"]]}
-        before = found.get(condition.key)
-        words = {**before.words, **heard} if before else heard
-        found[condition.key] = Incident(condition, int(row["since_ms"]), row["over_ms"], words)
-    return Book(found)
+        heard = {name: LastWord(IncidentState.UNSURE) for name in [*row["told"], *row["heard_over"]]}
+        before = incidents.get(condition.key)
+        last_words = {**before.last_words, **heard} if before else heard
+        incidents[condition.key] = Incident(condition, int(row["since_ms"]), row["over_ms"], last_words)
+    return Book(incidents)

@@ -1,14 +1,15 @@
 """Incidents: what is wrong with a topic, since when, and what each channel was told of it last. Pure.
 
-Nothing is sent when something happens. Looks keep the book true (here); what is true is compared with the last word
-that each channel has, as a controller compares what is with what should be, and the difference is told (`tellings`).
-
-An incident is an event about a subject: a partition, a task, a reader, a round that waits. A quarantine that begins
-anew after a release is the same incident, with another `occurrence`.
-
-Only a look that could have seen it ends an incident (`Look.is_known`): neither one that could not read the table, nor
-one of an earlier run than the one that saw the incident last (a task of it may be cleared at any time). What an earlier
-run saw opens nothing either, once a later run has looked at everything.
+1. Nothing is sent when something happens. A task looks at the topic, and its look brings the book up to date
+   (`observed`). Then the book is compared with the last word that each channel has, and what differs is sent
+   (`notifications`). A Kubernetes controller reconciles what is with what should be in the same way.
+2. An incident is an event about a subject: a partition, a task, a reader, a round that waits. A quarantine that begins
+   anew after a release is the same incident, with another `occurrence`.
+3. Only a look that could have seen it ends an incident (`Look.is_known`). A look that could not read the table does not
+   end it.
+4. Nor does a look of an earlier run than the one that saw the incident last: a task of an earlier run may be cleared at
+   any time.
+5. What an earlier run saw opens no incident either, once a later run has looked at everything.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from enum import StrEnum
 from cleantail.config.events import Event
 
 Key = tuple[Event, str]
-"""Event and subject: which incident."""
+"""Event and subject: which incident it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that is wrong now. `event` and `subject` together say which; `text` says it in words, `link` where.
+    """Describes something that is wrong now. `event` and `subject` together say which incident it is.
 
-    `partition` is None where a task is meant. `mark`: the offset that a reader must have passed (HOLD_CAP only).
-    `occurrence`: what changes when it begins anew without having been over for anybody. `seen_ms`: when it was seen, by
-    the wall clock (Unix ms), 0 where it is seen by the look itself; `run_id`: by a task of which run.
+    `text` says it in words, `link` leads to it. `partition` is None where a task is meant. `mark` is the offset that a
+    reader must have passed (HOLD_CAP only). `occurrence` changes where the incident begins anew without having been
+    over for anybody. `seen_ms` says when it was seen, by the wall clock (Unix ms), 0 where the look itself sees it;
+    `run_id` says by a task of which run.
     """
 
     event: Event
@@ -47,8 +49,8 @@ class Condition:
         return self.event, self.subject
 
 
-class Said(StrEnum):
-    """The last word that a channel has of an incident."""
+class IncidentState(StrEnum):
+    """Names what a channel was told of an incident last, or that nobody knows what."""
 
     OPEN = "open"
     OVER = "over"
@@ -56,11 +58,14 @@ class Said(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What a channel was told last. `by`: who is telling it at this moment, and `beside`: whether that one began while
-    another one was telling it, whose message may come later (UNSURE only)."""
+class LastWord:
+    """Describes what a channel was told last.
 
-    said: Said
+    UNSURE only: `by` says who is sending to the channel at this moment, and `beside` whether that sender began while
+    another one was sending, whose message may arrive later.
+    """
+
+    said: IncidentState
     occurrence: str = ""
     by: str = ""
     beside: bool = False
@@ -68,12 +73,13 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A condition with its time (Unix ms, by the clock of runs), and the last word of each channel that has one."""
+    """Describes a condition with its times (Unix ms, by the clock of runs), and the last word of each channel that has
+    one."""
 
     condition: Condition
     since_ms: int
     over_ms: int | None = None
-    words: Mapping[str, Word] = field(default_factory=dict)
+    last_words: Mapping[str, LastWord] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
@@ -82,7 +88,8 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The incidents of one topic. `looked_ms`: when the last run began (wall clock) that has looked at everything."""
+    """Holds the incidents of one topic. `looked_ms` says when the last run that has looked at everything began (wall
+    clock)."""
 
     incidents: Mapping[Key, Incident] = field(default_factory=dict)
     looked_ms: int = 0
@@ -90,9 +97,10 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a task of a run has seen. `is_known`: whether it could have seen that something is over.
+    """Describes what a task of a run has seen.
 
-    `now_ms` is the run's clock, `began_ms` when the run began by the wall clock. `whole`: at everything, at the end.
+    `is_known` says of a condition whether the look could have seen that it is over. `now_ms` is the run's clock;
+    `began_ms` says when the run began, by the wall clock. `whole` marks a look at everything, at the end of a run.
     """
 
     conditions: tuple[Condition, ...]
@@ -104,7 +112,7 @@ class Look:
 
 
 def observed(book: Book, look: Look) -> Book:
-    """The book after a look. Where it could not see, everything stays as it is."""
+    """Returns the book after a look. What the look could not see stays as it is."""
     not_before_ms = max(look.began_ms, book.looked_ms)
     seen = [replace(c, seen_ms=c.seen_ms or not_before_ms, run_id=look.run_id) for c in look.conditions]
     after = dict(book.incidents)
@@ -119,18 +127,22 @@ def observed(book: Book, look: Look) -> Book:
 
 
 def _with(old: Incident | None, condition: Condition, now_ms: int) -> Incident:
+    """Returns the incident after its condition was seen: begun, begun anew, or lasting."""
     if old is None:
         return Incident(condition, now_ms)
     if not old.is_open:
-        return Incident(condition, now_ms, words=old.words)
-    known = old.condition
-    if condition.seen_ms < known.seen_ms:
+        return Incident(condition, now_ms, last_words=old.last_words)
+    condition_before = old.condition
+    if condition.seen_ms < condition_before.seen_ms:
         return old
-    link = condition.link or (known.link if condition.occurrence == known.occurrence else "")
-    newest = replace(condition, mark=max(known.mark, condition.mark), link=link)
-    return replace(old, condition=newest, since_ms=old.since_ms if newest.occurrence == known.occurrence else now_ms)
+    link = condition.link or (condition_before.link if condition.occurrence == condition_before.occurrence else "")
+    newest = replace(condition, mark=max(condition_before.mark, condition.mark), link=link)
+    return replace(
+        old, condition=newest, since_ms=old.since_ms if newest.occurrence == condition_before.occurrence else now_ms
+    )
 
 
 def _may_end(condition: Condition, look: Look) -> bool:
+    """Returns whether a look may end an incident that it did not see (rules 3 and 4 of the module docstring)."""
     is_later = condition.run_id == look.run_id or look.began_ms >= condition.seen_ms
     return is_later and look.is_known(condition)

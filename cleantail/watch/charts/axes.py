@@ -23,7 +23,7 @@ _TIME_STEPS_MS = (
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A mark on an axis, at `at` of the drawing, and what is written there."""
+    """Describes a mark on an axis: `at` is its coordinate, `label` what is written there."""
 
     at: float
     label: str
@@ -39,12 +39,12 @@ class Scale:
     ticks: tuple[Tick, ...]
 
     def y(self, value: float) -> float:
-        """Where the value is."""
+        """Returns the coordinate of a value."""
         return self.top + self.height * (1 - value / self.most)
 
 
 def scale(most: float, top: float, height: float, label: Callable[[int], str]) -> Scale:
-    """An axis from 0 to a round number at or above `most`. `label` is size, count or duration."""
+    """Returns an axis from 0 to a round number at or above `most`. `label` is size, count or duration."""
     step = _step(most, label)
     count = max(-(-int(most) // step), 1)
     end = step * count
@@ -53,7 +53,8 @@ def scale(most: float, top: float, height: float, label: Callable[[int], str]) -
 
 
 def _step(most: float, label: Callable[[int], str]) -> int:
-    """1, 2 or 5 times a power of ten, of the unit in which `label` writes `most`: the first of which few are enough."""
+    """Returns the distance of two ticks: 1, 2 or 5 times a power of ten, of the unit in which `label` writes `most`;
+    the first that needs few ticks."""
     unit = _unit(most, label)
     step = 1
     while True:
@@ -73,7 +74,8 @@ def _unit(most: float, label: Callable[[int], str]) -> int:
 
 
 def moments(first_ms: int, last_ms: int, left: float, width: float) -> tuple[Tick, ...]:
-    """Round moments (UTC) from `first_ms` to `last_ms`, which are `left` and `left + width` of the drawing."""
+    """Returns ticks at round moments (UTC) from `first_ms` to `last_ms`, which are `left` and `left + width` of the
+    drawing."""
     span = last_ms - first_ms
     if span <= 0:
         return ()
@@ -85,7 +87,7 @@ def moments(first_ms: int, last_ms: int, left: float, width: float) -> tuple[Tic
 
 
 def moment(at_ms: int, step_ms: int = _MINUTE) -> str:
-    """A moment in UTC, as finely as the steps between two of them ask for."""
+    """Returns a moment in UTC, as finely as the steps between two of them ask for."""
     form = "%H:%M:%S" if step_ms < _MINUTE else "%b %d %H:%M" if step_ms < _DAY else "%Y-%m-%d"
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)

@@ -1,6 +1,6 @@
 """Charts of a topic: its size over time, what rounds dropped, how long they took, and each partition by itself. Pure.
 
-Coordinates in a drawing of FRAME's width and height; the markup is elsewhere.
+They are coordinates in a drawing of a Frame's width and height; the markup is elsewhere.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from cleantail.watch.charts.axes import Scale, Tick, moment, moments, scale
 
 WIDEST_COLUMN = 60.0
 LABEL_WIDTH = 110.0
-"""A moment as it is written takes less than this."""
+"""The room for a moment as it is written, with the distance to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The drawing and, within it, the place of the chart: around it is room for what is written at its axes."""
+    """Describes the drawing and the margins around the chart in it, where labels of the axes are written."""
 
     width: float
     height: float
@@ -39,12 +39,12 @@ class Frame:
 
     @property
     def base(self) -> float:
-        """The y of the axis of time."""
+        """Returns the y of the axis of time."""
         return self.height - self.bottom
 
     @property
     def end(self) -> float:
-        """The x where the chart ends."""
+        """Returns the x where the chart ends."""
         return self.width - self.right
 
 
@@ -54,7 +54,8 @@ SMALL = Frame(440, 150, 66, 20, 44, 26)
 
 @dataclass(frozen=True, slots=True)
 class SizeChart:
-    """Two step lines, oldest left. With one point there is no line, and `dots` has its place all the same."""
+    """Describes two step lines, oldest left: bytes of files, and live bytes. A single point makes no line, and is still
+    one of `dots`."""
 
     frame: Frame
     files: str
@@ -65,7 +66,7 @@ class SizeChart:
 
 
 def size_chart(points: Sequence[SizePoint], frame: Frame = WIDE) -> SizeChart | None:
-    """The table's size over its kept snapshots; None for a table without any."""
+    """Returns the table's size over its kept snapshots; None for a table without any."""
     if not points:
         return None
     ordered = sorted(points, key=lambda p: p.at_ms)
@@ -80,16 +81,16 @@ def size_chart(points: Sequence[SizePoint], frame: Frame = WIDE) -> SizeChart | 
 
 
 def _steps(xs: Sequence[float], ys: Sequence[float]) -> str:
-    """A size holds until the next commit: each point is reached horizontally."""
-    places = [(xs[0], ys[0])]
+    """Returns the points of a step line. A size holds until the next commit, so each point is reached horizontally."""
+    corners = [(xs[0], ys[0])]
     for x, y in zip(xs[1:], ys[1:], strict=True):
-        places += [(x, places[-1][1]), (x, y)]
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        corners += [(x, corners[-1][1]), (x, y)]
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a column: `kind` says what of, `number` how many."""
+    """Describes a piece of a column: `kind` says of what, `number` how many."""
 
     kind: str
     number: int
@@ -99,7 +100,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A round as a column, stacked from the bottom; `label` is written above it where there is room."""
+    """Describes a round as a column, stacked from the bottom; `label` is written above it where there is room."""
 
     round: Round
     x: float
@@ -113,13 +114,13 @@ class Column:
 
     @property
     def top(self) -> float | None:
-        """The y where the column ends; None of an empty one."""
+        """Returns the y where the column ends; None for an empty column."""
         return min((part.y for part in self.parts), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChart:
-    """Rounds as columns, oldest left; the moments are those of some of the rounds."""
+    """Describes rounds as columns, oldest left; the moments are those of some of the rounds."""
 
     frame: Frame
     columns: tuple[Column, ...]
@@ -128,13 +129,13 @@ class ColumnChart:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What the columns are made of."""
+        """Returns the kinds of parts that the columns have."""
         return tuple(dict.fromkeys(part.kind for column in self.columns for part in column.parts))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionChart:
-    """One partition over the rounds that were published: what was kept of it, and what went."""
+    """Describes one partition over the rounds that were published: what was kept of it, and what went."""
 
     partition: int
     records: int
@@ -142,23 +143,25 @@ class PartitionChart:
 
 
 def count(number: int) -> str:
-    """1,234,567: as the page writes counts."""
+    """Returns a count as the page writes it: 1,234,567."""
     return f"{number:,}"
 
 
 def dropped_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart | None:
-    """Records that each round dropped, by reason; None without rounds."""
+    """Returns how many records each round dropped, by reason; None without rounds."""
     return _columns([(r, dict(r.deleted)) for r in rounds], frame, count)
 
 
 def duration_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart | None:
-    """How long each round took from its begin to the end of its check, in ms; None where nobody wrote it down."""
-    known = [(r, {"duration": r.duration_ms}) for r in rounds if r.duration_ms is not None]
-    return _columns(known, frame, duration)
+    """Returns how many ms each round took from its begin to the end of its check; None where no round has its begin
+    written down."""
+    timed = [(r, {"duration": r.duration_ms}) for r in rounds if r.duration_ms is not None]
+    return _columns(timed, frame, duration)
 
 
 def partition_charts(rounds: Sequence[Round], frame: Frame = SMALL) -> list[PartitionChart]:
-    """A chart for each partition of which a round was published: its records before the round, kept and dropped."""
+    """Returns a chart for each partition of which a round was published: its records before the round, kept and
+    dropped."""
     stacks: dict[int, list[tuple[Round, dict[str, int]]]] = {}
     for round_ in sorted(rounds, key=_time):
         for log in round_.published_logs:
@@ -198,7 +201,7 @@ def _stacked(stack: dict[str, int], values: Scale) -> tuple[Part, ...]:
 
 
 def _some_moments(columns: Sequence[Column], frame: Frame) -> tuple[Tick, ...]:
-    """The times of so many rounds that what is written does not touch."""
+    """Returns the times of as many rounds as fit without their labels touching."""
     pitch = columns[1].x - columns[0].x if len(columns) > 1 else frame.inner_width
     every = -(-int(LABEL_WIDTH) // max(int(pitch), 1))
     return tuple(Tick(column.middle, moment(_time(column.round))) for column in columns[::every])

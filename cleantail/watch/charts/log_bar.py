@@ -9,13 +9,13 @@ from cleantail.log.log_state import LogState
 
 SECTIONS = ("clean", "cleanable", "uncleanable", "active")
 SLIVER = 3.0
-"""A section with records is never drawn thinner than this, or nobody could point at it."""
+"""The least width of a section with records: nobody could point at a thinner one."""
 MOST_MARKS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part `[start, end)` of a log, by offset, with its live bytes and its place on the bar."""
+    """Describes a part `[start, end)` of a log, by offset, with its live bytes and its coordinates on the bar."""
 
     kind: str
     start: int
@@ -27,14 +27,14 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A log drawn from left to right; `marks` are the x of segment boundaries."""
+    """Describes a log drawn from left to right; `marks` are the x of segment boundaries."""
 
     sections: tuple[Section, ...]
     marks: tuple[float, ...]
 
 
 def log_bar(log: LogState, width: float) -> Bar:
-    """The log's sections over `width`; one too thin to be seen is widened at the cost of the widest."""
+    """Returns the log's sections over `width`; one too thin to be seen is widened at the cost of the widest."""
     spans = _spans(log)
     widths = _widths([end - start for _, start, end, _ in spans], width)
     starts = [sum(widths[:i]) for i in range(len(widths))]
@@ -44,7 +44,8 @@ def log_bar(log: LogState, width: float) -> Bar:
 
 
 def _spans(log: LogState) -> list[tuple[str, int, int, int]]:
-    """(kind, start, end, bytes) of the sections that have offsets. The active segment is cut off the uncleanable."""
+    """Returns (kind, start, end, bytes) of the sections that have offsets. The active segment is cut off the
+    uncleanable section."""
     end = log.log_end_offset
     active = (
         end if log.active_base_offset is None else min(max(log.active_base_offset, log.first_uncleanable_offset), end)
@@ -65,6 +66,7 @@ def _widths(lengths: Sequence[int], width: float) -> list[float]:
 
 
 def _x_of(offset: int, sections: Sequence[Section]) -> float:
+    """Returns the coordinate of an offset on the bar."""
     for section in sections:
         if section.start <= offset < section.end:
             return section.x + (offset - section.start) / (section.end - section.start) * section.width

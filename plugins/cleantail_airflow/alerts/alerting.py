@@ -1,4 +1,4 @@
-"""Telling the channels of a topic. All who tell do it here, by one rule (`tellings`) and one book: the task
+"""Telling the channels of a topic. All who tell do it here, by one rule (`notifications`) and one book: the task
 that sees a red check, `evaluate` a missed deadline, `approve` that it asks and that it was answered, and at the end of
 a run the task `alert` everything.
 """
@@ -27,12 +27,12 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.log.reader_positions import Reader
 from cleantail.watch.alerting.alarms import check_failed, deadline_run_ms, missed_deadlines
 from cleantail.watch.alerting.incidents import Condition, Incident, Look, observed
-from cleantail.watch.alerting.tellings import (
+from cleantail.watch.alerting.notifications import (
     Listener,
-    Telling,
-    after_telling,
-    tellings,
-    while_telling,
+    Notification,
+    after_sending,
+    before_sending,
+    due_notifications,
     without_answer,
     without_settled,
 )
@@ -166,17 +166,17 @@ def tell(topic: Topic, platform: Platform, shelf: Shelf, failures: Iterable[Fail
     place, unreached, seen = place_of(topic.topic, platform, context), [], list(failures)
     channels = _channels(topic)
     for alert, listener in channels:
-        for telling in tellings(shelf.load(), listener):
+        for notification in due_notifications(shelf.load(), listener):
             by = uuid.uuid4().hex
-            shelf.save(while_telling(shelf.load(), listener, telling, by))
-            message = message_of(_with_links(telling, place), seen, place)
-            if asks_for_values(topic, alert, telling.event):
+            shelf.save(before_sending(shelf.load(), listener, notification, by))
+            message = message_of(_with_links(notification, place), seen, place)
+            if asks_for_values(topic, alert, notification.event):
                 message = with_values(message, topic, platform)
             if not _delivered(alert, message, context, platform):
                 unreached.append(channel(alert))
-                shelf.save(without_answer(shelf.load(), listener, telling, by))
+                shelf.save(without_answer(shelf.load(), listener, notification, by))
                 break
-            shelf.save(after_telling(shelf.load(), listener, telling, by))
+            shelf.save(after_sending(shelf.load(), listener, notification, by))
     shelf.save(without_settled(shelf.load(), [listener for _, listener in channels]))
     return list(dict.fromkeys(unreached))
 
@@ -198,7 +198,7 @@ def _delivered(alert: Alert, message: Message, context: Context, platform: Platf
     return True
 
 
-def _with_links(telling: Telling, place: Place) -> Telling:
+def _with_links(notification: Notification, place: Place) -> Notification:
     """What was seen in the table leads to the log on the topic's page."""
 
     def linked(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
@@ -208,4 +208,9 @@ def _with_links(telling: Telling, place: Place) -> Telling:
             for c in [i.condition]
         )
 
-    return replace(telling, begun=linked(telling.begun), ended=linked(telling.ended), still=linked(telling.still))
+    return replace(
+        notification,
+        begun=linked(notification.begun),
+        ended=linked(notification.ended),
+        still=linked(notification.still),
+    )

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from cleantail.config.events import Event
 from cleantail.human import counted, instant
 from cleantail.watch.alerting.incidents import Incident
-from cleantail.watch.alerting.tellings import Telling
+from cleantail.watch.alerting.notifications import Notification
 
 NAMES_SHOWN = 20
 """A subject line names so many partitions, tasks or readers."""
 
 
-def headline(telling: Telling) -> str:
+def headline(notification: Notification) -> str:
     """`check failed, partitions 2, 4 held back`; `over: …` only where nothing of the event is left."""
-    if not (telling.begun or telling.still):
-        return f"over: {_what(telling.event, telling.ended, ('no longer held back', 'waited'))}"
-    left = _what(telling.event, [*telling.begun, *telling.still], ("held back", "waits"))
-    if not telling.ended:
+    if not (notification.begun or notification.still):
+        return f"over: {_what(notification.event, notification.ended, ('no longer held back', 'waited'))}"
+    left = _what(notification.event, [*notification.begun, *notification.still], ("held back", "waits"))
+    if not notification.ended:
         return left
-    over = f"over for {_names(telling.event, telling.ended)}"
-    return f"{left}; {over}" if telling.begun else f"{over}, still open: {left}"
+    over = f"over for {_names(notification.event, notification.ended)}"
+    return f"{left}; {over}" if notification.begun else f"{over}, still open: {left}"
 
 
 def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -> str:

@@ -7,7 +7,7 @@ disk. The variable lives with Airflow's connections and survives restarts; who d
 Who changes the book holds the lock `alerts-TOPIC` below CLEANTAIL_HOME while it looks, tells and writes: two tasks of
 one topic (the check of a run, and the alert of an earlier one that was cleared) tell one after the other. Where workers
 share no CLEANTAIL_HOME the lock holds on each machine alone; then what two tasks told a channel at once is marked as
-unsure (`cleantail.watch.alerting.tellings`) and told again by the next one.
+unsure (`cleantail.watch.alerting.notifications`) and told again by the next one.
 """
 
 from __future__ import annotations

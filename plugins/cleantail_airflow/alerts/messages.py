@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from cleantail.config.events import Event
 from cleantail.watch.alerting.incidents import Incident
-from cleantail.watch.alerting.tellings import Telling
+from cleantail.watch.alerting.notifications import Notification
 from cleantail_airflow.alerts.headlines import headline, line, subjects_of
 from cleantail_airflow.alerts.red_check import Failure
 
@@ -93,38 +93,42 @@ class Message:
         return {"text": plain_text(self.text), **asdict(self)}
 
 
-def message_of(telling: Telling, failures: Iterable[Failure], place: Place) -> Message:
+def message_of(notification: Notification, failures: Iterable[Failure], place: Place) -> Message:
     """The message that tells it; it leads to what is news."""
-    first = telling.incidents[0].condition
+    first = notification.incidents[0].condition
     link = first.link or place.page(first.partition)
     return Message(
         topic=place.topic,
-        event=telling.event.value,
-        state=telling.said.value,
-        headline=headline(telling),
-        reason=_reason(telling),
+        event=notification.event.value,
+        state=notification.said.value,
+        headline=headline(notification),
+        reason=_reason(notification),
         task=link.partition("/tasks/")[2].partition("/")[0].partition("?")[0],
         link=link,
         page=place.page(first.partition),
         run_id=place.run_id,
         at=place.at,
-        incident=f"cleantail/{place.topic}/{telling.event.value}",
-        open=subjects_of([*telling.begun, *telling.still]),
-        over=subjects_of(telling.ended),
-        failures=_seen(telling, failures),
+        incident=f"cleantail/{place.topic}/{notification.event.value}",
+        open=subjects_of([*notification.begun, *notification.still]),
+        over=subjects_of(notification.ended),
+        failures=_seen(notification, failures),
     )
 
 
-def _seen(telling: Telling, failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    if telling.event is not Event.CHECK_FAILED:
+def _seen(notification: Notification, failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    if notification.event is not Event.CHECK_FAILED:
         return ()
-    partitions = {i.condition.partition for i in telling.begun}
+    partitions = {i.condition.partition for i in notification.begun}
     return tuple(f for f in failures if f.partition in partitions)[:FAILURES_SHOWN]
 
 
-def _reason(telling: Telling) -> str:
+def _reason(notification: Notification) -> str:
     """News first; what lasts is said again where something is over."""
-    incidents: list[Incident] = [*telling.begun, *telling.ended, *(telling.still if telling.ended else ())]
+    incidents: list[Incident] = [
+        *notification.begun,
+        *notification.ended,
+        *(notification.still if notification.ended else ()),
+    ]
     more = len(incidents) - LINES_SHOWN
     lines = [line(incident) for incident in incidents[:LINES_SHOWN]]
     return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])

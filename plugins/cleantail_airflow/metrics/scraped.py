@@ -11,7 +11,7 @@ from cleantail.lake.runs.evaluate import log_states
 from cleantail.rounds.history import saved
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
-from cleantail.watch.metadata_cache import Observed
+from cleantail.watch.metadata_cache import ObservedTable
 from cleantail.watch.metric import Sample
 from cleantail.watch.metrics import LAST_RUN_FAILED, TOPICS, UP
 from cleantail.watch.topic_states import State
@@ -39,7 +39,7 @@ def samples_of(
     }
     read = [name for name in topics if states[name] not in (*DOWN, State.READING)]
     totals = content.cache.totals(EVIDENCE_WITHIN_S) if topics else None
-    gauges = chain.from_iterable(_of_topic(topics[name], seen[name] or Observed(), now_ms) for name in read)
+    gauges = chain.from_iterable(_of_topic(topics[name], seen[name] or ObservedTable(), now_ms) for name in read)
     return [*gauges, *_of_states(states), *_of_runs(dags, found), *_counted(totals, read)]
 
 
@@ -50,7 +50,7 @@ def _of_runs(dags: Mapping[str, DagState], names: Iterable[str]) -> Iterator[Sam
     )
 
 
-def _of_topic(topic: Topic, observed: Observed, now_ms: int) -> Iterator[Sample]:
+def _of_topic(topic: Topic, observed: ObservedTable, now_ms: int) -> Iterator[Sample]:
     yield from log_samples(topic.topic, log_states(topic, observed.facts, now_ms), topic.config, now_ms)
     if observed.facts is not None:
         yield from saved_samples(topic.topic, saved(observed.facts.files, observed.sizes))

@@ -17,9 +17,9 @@ from cleantail.errors import CleantailError, ConfigError
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.rounds.past_rounds import Round, with_undone
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.metadata_cache import MetadataCache, Observed
+from cleantail.watch.metadata_cache import MetadataCache, ObservedTable
 from cleantail.watch.overview import counts, in_order, lag_limits
-from cleantail.watch.topic_states import MEANING, State, ingestion_words
+from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.page.data_docs import pages_of, site_of
 from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, Counted, counted_bytes
 from cleantail_airflow.page.page_rows import log_views, row_of
@@ -115,7 +115,7 @@ class Content:
         self._found = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
         self._seen = seen
 
-    def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, Observed | None]:
+    def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, ObservedTable | None]:
         """As the cache's, with the readers' positions of now. Raises TableError where the catalog cannot be reached."""
         return self.cache.with_namespaces(topics, self.cache.observe(topics, within_s)) if topics else {}
 
@@ -155,7 +155,7 @@ class Content:
         return {
             "topic": topic,
             "row": row_of(name, topic, observed, now_ms, asking, self._counted().get(name), dag),
-            "ingestion": ingestion_words(topic),
+            "ingestion": ingestion_text(topic),
             "dag": dag or DagState(),
             "asking": asking,
             "asked_for": next((r for r in rounds if r.open), None) if asking else None,

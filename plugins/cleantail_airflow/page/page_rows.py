@@ -15,7 +15,7 @@ from cleantail.rounds.failed_branches import KeptBranch, kept_branch
 from cleantail.rounds.history import last_round_at_ms, saved
 from cleantail.watch.charts.log_bar import Bar, log_bar
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.metadata_cache import Observed
+from cleantail.watch.metadata_cache import ObservedTable
 from cleantail.watch.overview import TopicRow, topic_row
 from cleantail.watch.topic_states import MEANING, State
 from cleantail_airflow.page.page_charts import Counted
@@ -48,7 +48,7 @@ class LogView:
 def row_of(
     name: str,
     topic: Topic | ConfigError,
-    observed: Observed | None,
+    observed: ObservedTable | None,
     now_ms: int,
     asking: str = "",
     counted: Counted | None = None,

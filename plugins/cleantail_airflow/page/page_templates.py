@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cleantail import human
-from cleantail.config.run_schedule import schedule_words
+from cleantail.config.run_schedule import schedule_text
 from cleantail.rounds.round_work import clocks_differ
 
 HERE = Path(__file__).parent
@@ -27,8 +27,8 @@ def _templates() -> Environment:
         "instant": human.instant,
         "duration": human.duration,
         "ago": human.ago,
-        "in_words": human.in_words,
-        "schedule_words": schedule_words,
+        "readable_reason": human.readable_reason,
+        "schedule_text": schedule_text,
         "count": "{:,}".format,
         "ratio": "{:.2f}".format,
         "px": "{:.1f}".format,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cleantail.config.run_schedule import schedule_words, topic_asset_uri
-from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.run_schedule import schedule_text, topic_asset_uri
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import one_line
 
@@ -13,7 +13,7 @@ def settings_table(topic: Topic) -> str:
     rows = [
         ("topic", topic.topic),
         ("table", topic.table),
-        ("schedule", schedule_words(topic.schedule)),
+        ("schedule", schedule_text(topic.schedule)),
         ("asset", topic_asset_uri(topic.topic)),
         ("publish", topic.publish),
         ("source.path", topic.source.path or "none"),

@@ -11,9 +11,9 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
-from cleantail.config.run_schedule import schedule_words
+from cleantail.config.run_schedule import schedule_text
 from cleantail.config.topic import Topic
-from cleantail.human import be, in_words
+from cleantail.human import be, readable_reason
 from cleantail.log.log_state import LogState
 
 NOTE = "run_note"
@@ -37,10 +37,10 @@ def not_due(plan: Mapping[str, Any]) -> dict[str, str]:
 def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
     """Of a run in which nothing was due: what is held back all the same, why nothing was due, and when somebody looks
     again. The UI shows the beginning alone, and the rest by a click."""
-    why = in_words(reason.removeprefix("nothing is due: "))
+    why = readable_reason(reason.removeprefix("nothing is due: "))
     return (
         f"Nothing was due, {_standing(logs)}: {why}. "
-        f"Skipped tasks are work that was not needed. Looks again: {schedule_words(topic.schedule)}."
+        f"Skipped tasks are work that was not needed. Looks again: {schedule_text(topic.schedule)}."
     )
 
 

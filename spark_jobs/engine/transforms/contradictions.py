@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
-from cleantail.log.contradictions import ASKED, COMPARED
+from cleantail.log.contradictions import CANDIDATE, COMPARED
 
 PART = "part"
 """The column of a record's part."""
@@ -26,13 +26,13 @@ def spans_twice(records: DataFrame) -> DataFrame:
     words = records.groupBy(PARTITION, F.shiftright(OFFSET, 6).alias("word")).agg(
         F.count("*").alias("records"), bits, F.min(PART).alias(PART)
     )
-    twice = words.where(f"records > bit_count(bits) AND {PART} = {ASKED}").groupBy(PARTITION)
+    twice = words.where(f"records > bit_count(bits) AND {PART} = {CANDIDATE}").groupBy(PARTITION)
     return twice.agg((F.min("word") * 64).alias("low"), (F.max("word") * 64 + 63).alias("high"))
 
 
 def _twice(records: DataFrame) -> DataFrame:
     by_offset = records.groupBy(PARTITION, OFFSET).agg(F.count("*").alias("records"), F.min(PART).alias(PART))
-    return by_offset.where(f"records > 1 AND {PART} = {ASKED}").select(PARTITION, OFFSET)
+    return by_offset.where(f"records > 1 AND {PART} = {CANDIDATE}").select(PARTITION, OFFSET)
 
 
 def contradicting(records: DataFrame) -> DataFrame:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.config.topic_table import KEY, PARTITION
 from cleantail.log.work_units import PartitionWork
 from spark_jobs.engine.transforms.winners import columns_of, rank, span_condition

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP
 from cleantail.log.ranking import latest_timestamp_ms, rank_sql
 from cleantail.log.work_units import PartitionWork

@@ -16,21 +16,24 @@ R = TypeVar("R")
 
 
 class BenchmarkError(Exception):
-    """Something that was measured did not do the work that it was measured for."""
+    """Is raised where something that was measured did not do the work that it was measured for."""
 
 
-def alone(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What `work` returns, run in a fresh Python. Raises BenchmarkError with the text of what it raised."""
+def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Returns what `work` returns, run in a fresh Python. Raises BenchmarkError with the text of what it raised."""
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=fresh) as pool:
-        result, error = pool.submit(_told, work, args, kwargs).result()
+        result, error = pool.submit(_result_or_error, work, args, kwargs).result()
     if error:
         raise BenchmarkError(error)
     return cast(R, result)
 
 
-def _told(work: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, str]:
-    """Errors of the JVM cannot be pickled, so they travel as text."""
+def _result_or_error(
+    work: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[object, str]:
+    """Returns (result, "") or (None, text of the error): errors of the JVM cannot be pickled, so they travel as
+    text."""
     try:
         return work(*args, **kwargs), ""
     except Exception:
@@ -38,7 +41,7 @@ def _told(work: Callable[..., object], args: tuple[object, ...], kwargs: dict[st
 
 
 class Stopwatch:
-    """Seconds of each block, by name, in the order of running."""
+    """Keeps the seconds of each block, by name, in the order of running."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
@@ -51,11 +54,12 @@ class Stopwatch:
 
 
 def say(text: str) -> None:
-    """Where a long run is, on stderr."""
+    """Prints to stderr where a long run is."""
     print(f"  {time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
-def require_records(found: int, expected: int, what: str) -> None:
-    """Raises BenchmarkError: work that is not done right has no time."""
-    if found != expected:
-        raise BenchmarkError(f"{what} left {found:,} records, and should have left {expected:,}")
+def require_records(count: int, expected: int, what: str) -> None:
+    """Raises BenchmarkError where there are not as many records as expected: work that is not done right has no
+    time."""
+    if count != expected:
+        raise BenchmarkError(f"{what} left {count:,} records, and should have left {expected:,}")

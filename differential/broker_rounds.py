@@ -1,4 +1,4 @@
-"""The broker's half: a plan's rounds under Kafka's cleaner, and what was seen after each."""
+"""The broker's half: a plan's rounds under Kafka's cleaner, and what each of them left."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from differential.kafka_client import HELD_BACK, LET_GO, KafkaClient
 
 CLEANED_WITHIN_S = 120
 SETTLED_S = 3 * BACKOFF_MS / 1000
-"""The cleaner has looked at every log twice more."""
+"""After so many seconds the cleaner has looked at every log twice more."""
 
 Logs = dict[int, list[Record]]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """One round of one topic at the broker; everything by partition.
+class BrokerRound:
+    """Describes one round of one topic at the broker, everything by partition.
 
     `bounds` are the bases of the segments at which the cleaner may have to stop: the first young one, the active one.
     `checkpoints` are the first dirty offsets after the cleaning, 0 for a log that was never cleaned.
@@ -35,20 +35,20 @@ class Observed:
     cleaned: frozenset[int]
 
 
-def observe(broker: Broker, client: KafkaClient, plan: Plan) -> list[Observed]:
-    """All rounds of a plan on a new topic. Raises BrokerError where the broker did not do what is compared."""
+def observe(broker: Broker, client: KafkaClient, plan: Plan) -> list[BrokerRound]:
+    """Returns all rounds of a plan on a new topic. Raises BrokerError where the broker did not do what is compared."""
     fixed = {
         "cleanup.policy": "compact",
         "segment.ms": plan.segment_ms,
         "message.timestamp.after.max.ms": (1 << 63) - 1,
     }
     client.create(plan.topic, len(plan.histories), fixed | HELD_BACK)
-    observer = Observer(broker, client, plan)
-    return [observer.round(number) for number in range(len(plan.family.configs))]
+    broker_topic = BrokerTopic(broker, client, plan)
+    return [broker_topic.round(number) for number in range(len(plan.family.configs))]
 
 
-class Observer:
-    """What is known of a topic between its rounds."""
+class BrokerTopic:
+    """Keeps what is known of a topic between its rounds."""
 
     def __init__(self, broker: Broker, client: KafkaClient, plan: Plan) -> None:
         self._broker, self._client, self._plan = broker, client, plan
@@ -57,8 +57,9 @@ class Observer:
         self._young: dict[int, int] = {}
         self._cleanings = 0
 
-    def round(self, number: int) -> Observed:
-        """Held back: produce, read what is new. Let go: clean, read what is left."""
+    def round(self, number: int) -> BrokerRound:
+        """Does one round: with the cleaner held back it produces and reads what is new; then the cleaner is let go, and
+        what is left is read."""
         topic, family = self._plan.topic, self._plan.family
         configs = family.configs[number]
         self._client.alter(topic, HELD_BACK | dict(configs))
@@ -73,7 +74,7 @@ class Observer:
             time.sleep(configs[RETENTION] / 1000)  # so that the next round comes after the horizon
         left = self._client.read(topic, self._ends, committed=family.transactional)
         bounds = {p: tuple(sorted({self._young.get(p, 0), self._active(p)})) for p in self._ends}
-        return Observed(configs, appended, bounds, left, expected, cleaned)
+        return BrokerRound(configs, appended, bounds, left, expected, cleaned)
 
     def _append(self, segments: Mapping[int, tuple[Segment, ...]]) -> Logs:
         topic, family = self._plan.topic, self._plan.family
@@ -91,14 +92,14 @@ class Observer:
         return appended
 
     def _require_as_sent(self, partition: int, drafts: list[Draft], records: list[Record]) -> None:
-        """The input of the comparison is what was meant, and nothing of it was cleaned yet."""
+        """Raises BrokerError where what was read is not what was sent: nothing may be cleaned before the round."""
         if [(d.key, d.value, d.timestamp_ms, d.headers) for d in drafts] != [
             (r.key, r.value, r.timestamp_ms, r.headers) for r in records
         ]:
             raise BrokerError(f"{self._plan.topic}-{partition}: what was read is not what was sent")
 
     def _note_young(self, partition: int, segments: tuple[Segment, ...], records: list[Record]) -> None:
-        """The offset of the first record in a young segment."""
+        """Remembers the offset of the first record in a young segment."""
         before = 0
         for segment in segments:
             if segment.young and partition not in self._young:
@@ -109,36 +110,38 @@ class Observer:
         return self._broker.segment_bases(self._plan.topic, partition)[-1]
 
     def _first_uncleanable(self, partition: int, configs: Configs) -> int:
-        """Where the cleaner has to stop: the active segment, or the first young one under a lag; never lower again."""
+        """Returns where the cleaner has to stop: at the active segment, or under a lag at the first young one; never
+        lower than before."""
         active = self._active(partition)
         young = self._young.get(partition, active) if configs.get(LAG) else active
         return max(self._checkpoints[partition], min(active, young))
 
     def _wait_for(self, expected: Mapping[int, int]) -> None:
-        """Until the checkpoints cover the dirty parts, and the cleaner has found nothing more to do after that."""
+        """Waits until the checkpoints cover the dirty parts, and the cleaner has nothing more to do after that."""
         topic, until = self._plan.topic, time.monotonic() + CLEANED_WITHIN_S
-        while (found := self._found()) != expected:
-            beyond = any(found[p] > expected[p] for p in expected)
+        while (checkpoints := self._current_checkpoints()) != expected:
+            beyond = any(checkpoints[p] > expected[p] for p in expected)
             if beyond or time.monotonic() > until:
-                wrong = {p: (found[p], expected[p]) for p in expected if found[p] != expected[p]}
-                raise BrokerError(f"{topic}: checkpoints (found, expected) by partition: {wrong}")
+                differing = {p: (checkpoints[p], expected[p]) for p in expected if checkpoints[p] != expected[p]}
+                raise BrokerError(f"{topic}: checkpoints (found, expected) by partition: {differing}")
             time.sleep(0.1)
         time.sleep(SETTLED_S)
-        if self._found() != expected:
-            raise BrokerError(f"{topic}: the cleaner went on beyond the bounds: {self._found()}")
+        if self._current_checkpoints() != expected:
+            raise BrokerError(f"{topic}: the cleaner went on beyond the bounds: {self._current_checkpoints()}")
 
-    def _found(self) -> dict[int, int]:
+    def _current_checkpoints(self) -> dict[int, int]:
         return dict.fromkeys(self._ends, 0) | self._broker.checkpoints(self._plan.topic)
 
     def _cleaned_once(self, expected: Mapping[int, int]) -> frozenset[int]:
-        """Which logs were cleaned in this round: each from its old checkpoint to the new one, in one go.
+        """Returns which logs were cleaned in this round, each from its old checkpoint to the new one, in one go.
 
-        One cleaning more would let tombstones go a round earlier, and the comparison would not be of equals.
+        Raises BrokerError for one cleaning more: it would let tombstones go a round earlier, and the comparison would
+        not be of equals.
         """
         every = self._broker.cleanings(self._plan.topic)
-        done, self._cleanings = every[self._cleanings :], len(every)
-        spans = sorted((c.partition, c.first_dirty_offset, c.end_offset) for c in done)
-        wanted = [(p, start, expected[p]) for p, start in self._checkpoints.items() if expected[p] > start]
-        if spans != wanted:
-            raise BrokerError(f"{self._plan.topic}: cleaned (partition, from, to) {spans}, expected {wanted}")
-        return frozenset(p for p, _, _ in wanted)
+        cleanings, self._cleanings = every[self._cleanings :], len(every)
+        spans = sorted((c.partition, c.first_dirty_offset, c.end_offset) for c in cleanings)
+        expected_spans = [(p, start, expected[p]) for p, start in self._checkpoints.items() if expected[p] > start]
+        if spans != expected_spans:
+            raise BrokerError(f"{self._plan.topic}: cleaned (partition, from, to) {spans}, expected {expected_spans}")
+        return frozenset(p for p, _, _ in expected_spans)

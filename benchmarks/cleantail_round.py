@@ -1,4 +1,4 @@
-"""Cleantail's own round, station by station, beside a plain scan of the key columns: the floor."""
+"""Cleantail's own round, step by step, beside a plain scan of the key columns: the floor."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.alone import BenchmarkError, Stopwatch, require_records, say
 from benchmarks.dataset import NOW_MS, Built, Shape, build, reset
+from benchmarks.fresh_process import BenchmarkError, Stopwatch, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
 from benchmarks.spark_costs import Costs, Meter, NewFiles
@@ -19,8 +19,8 @@ SCAN, EVALUATE, ROUND, CHECK, PUBLISH = "scan", "evaluate", "round", "check", "p
 
 
 @dataclass(frozen=True, slots=True)
-class OurRound:
-    """Seconds by station, and what the last repetition cost in bytes."""
+class CleantailRound:
+    """Describes seconds by step, and what the last repetition cost in bytes."""
 
     seconds: dict[str, Times]
     round_costs: Costs
@@ -30,8 +30,9 @@ class OurRound:
     peak_memory_bytes: int
 
 
-def measure_round(lake: Lake, shape: Shape, repetitions: int) -> OurRound:
-    """Scan, evaluate, round, check and publish, once cold and `repetitions` times warm; makes the data set if need be.
+def measure_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
+    """Measures scan, evaluate, round, check and publish, once cold and `repetitions` times warm; makes the data set
+    where it is missing.
 
     Great Expectations is imported before: what starting costs is measured by the benchmark `startup`.
     """
@@ -47,7 +48,7 @@ def measure_round(lake: Lake, shape: Shape, repetitions: int) -> OurRound:
         written = files.now(table)
         require_records(live_records(lake, shape.topic), shape.survivors, "our round")
     reset(table, shape, built)
-    return OurRound(
+    return CleantailRound(
         {name: Times.of(seconds) for name, seconds in watch.seconds.items()},
         costs[0],
         costs[1],
@@ -58,14 +59,14 @@ def measure_round(lake: Lake, shape: Shape, repetitions: int) -> OurRound:
 
 
 def compact_once(lake: Lake, table: TopicTable, shape: Shape, built: Built) -> None:
-    """The table after one published round."""
+    """Takes the table through one published round."""
     reset(table, shape, built)
     _repetition(lake, table, shape, Stopwatch(), Meter(table.spark))
     require_records(live_records(lake, shape.topic), shape.survivors, "our round")
 
 
 def live_records(lake: Lake, topic: str) -> int:
-    """Records that a reader sees, from metadata."""
+    """Returns how many records a reader sees, from metadata."""
     from cleantail.lake.runs.evaluate import read_facts
 
     facts = read_facts(lake.topic(topic), lake.platform)
@@ -78,33 +79,39 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
     from spark_jobs.round.make import compact_unit
     from spark_jobs.round.publish import publish_round
 
+    # 1. the floor: a scan of the keys
     platform = lake.platform
     with watch(SCAN):
         scan_keys(table)
+    # 2. the plan, which has to be of what the shape says
     with watch(EVALUATE):
         plan = evaluate_topic(table.topic, platform, now_ms=NOW_MS, force=True)
     _require_span(shape, plan)
+    # 3. the round
     meter.start()
     with watch(ROUND):
-        done = [compact_unit(table, platform, unit) for unit in plan.units]
+        compacted = [compact_unit(table, platform, unit) for unit in plan.units]
     round_costs = meter.start()
+    # 4. its check
     with watch(CHECK):
-        checked = check_round(table, platform, plan.round, done)
+        checked = check_round(table, platform, plan.round, compacted)
     check_costs = meter.start()
     if not checked.ok:
         raise BenchmarkError(f"the check of {shape.text} is red: {checked.verdicts}")
+    # 5. its commit
     with watch(PUBLISH):
         publish_round(table, platform, checked)
     return round_costs, check_costs
 
 
 def scan_keys(table: TopicTable) -> None:
-    """The least that has to be read to know which records are superseded."""
+    """Reads the least that has to be read to know which records are superseded."""
     table.spark.table(table.name).selectExpr("sum(length(`key`))", "sum(`offset`)").collect()
 
 
 def _require_span(shape: Shape, plan: Any) -> None:
-    """The plan is of what the shape says: all logs, from the first dirty offset to the end."""
+    """Raises BenchmarkError unless the plan is of what the shape says: all logs, from the first dirty offset to the
+    end."""
     spans = sorted((w.partition, w.first_dirty_offset, w.end_offset) for u in plan.units for w in u.partitions)
     expected = [(p, shape.first_dirty_offset, shape.per_log) for p in range(shape.partitions)]
     if spans != expected:

@@ -17,7 +17,7 @@ STEP_MS = 1000
 
 
 def customer_changes(now_ms: int, count: int = 12_000, customers: int = 1500, late_by: int = 400) -> list[Change]:
-    """Change data capture: the version is the source database's log position, 8 bytes big-endian, in a header.
+    """Returns change data capture: the version is the source database's log position, 8 bytes big-endian, in a header.
 
     One change in six is delayed by up to `late_by` others: the offset is then no measure of which is newer. One in
     twenty-five deletes its customer (and a later one may bring the customer back).
@@ -26,11 +26,11 @@ def customer_changes(now_ms: int, count: int = 12_000, customers: int = 1500, la
     arrival = [
         (version + (rng.randint(1, late_by) if rng.random() < 1 / 6 else 0), version) for version in range(count)
     ]
-    made = [
+    changes = [
         _customer_change(rng, rng.randrange(customers), version, now_ms - (count - version) * STEP_MS)
         for version in range(count)
     ]
-    return [made[version] for _, version in sorted(arrival)]
+    return [changes[version] for _, version in sorted(arrival)]
 
 
 def _customer_change(rng: random.Random, customer: int, version: int, at_ms: int) -> Change:
@@ -45,7 +45,8 @@ def _customer_change(rng: random.Random, customer: int, version: int, at_ms: int
 
 
 def sensor_readings(now_ms: int, first: int = 12_000, second: int = 8_000, sensors: int = 300) -> list[Change]:
-    """Readings whose timestamp decides. Each third sensor sends some late; every tenth falls silent after `first`."""
+    """Returns readings whose timestamp decides. Each third sensor sends some late; every tenth falls silent after
+    `first`."""
     rng = random.Random(SEED + 1)
     count = first + second
     alive = [sensor for sensor in range(sensors) if sensor % 10]
@@ -62,18 +63,18 @@ def _reading(rng: random.Random, sensor: int, at_ms: int) -> Change:
 
 
 def file_changes(now_ms: int, count: int = 3000, files: int = 400) -> list[Change]:
-    """What a file history looks like, for a source archive that has none."""
+    """Returns changes as a file history has them, for a source archive that has none."""
     rng = random.Random(SEED + 2)
     return list(_file_changes(rng, now_ms, count, files))
 
 
 def _file_changes(rng: random.Random, now_ms: int, count: int, files: int) -> Iterator[Change]:
-    there: set[int] = set()
+    existing: set[int] = set()
     for i in range(count):
         file = rng.randrange(files)
-        gone = file in there and rng.random() < 0.1
-        (there.discard if gone else there.add)(file)
+        deletes = file in existing and rng.random() < 0.1
+        (existing.discard if deletes else existing.add)(file)
         at_ms = now_ms - (count - i) * STEP_MS
         blob = hashlib.sha1(b"%d %d" % (file, i)).hexdigest()
-        value = None if gone else f"100644 {blob}".encode()
+        value = None if deletes else f"100644 {blob}".encode()
         yield Change(b"src/module_%03d.py" % file, value, at_ms, (("author_ts", b"%d" % at_ms),))

@@ -1,9 +1,15 @@
-"""Why a log waits, in words: which setting holds it, with its value, and until when (UTC). Pure."""
+"""Why a log waits, in words: which setting holds it, with its value, and until when (UTC). Pure.
+
+1. A log in quarantine waits for its next try: after a failed check by log.cleaner.backoff.ms, doubled with every try,
+   and after a person's no by cleantail.approval.pause.ms.
+2. A log without cleanable bytes is empty, or clean up to its end, or its dirty records are in the active segment, or
+   they are younger than min.compaction.lag.ms (semantics.md 1.2).
+"""
 
 from __future__ import annotations
 
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.settings.row import LONG_MAX
 from cleantail.human import setting, size, until
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Quarantine
@@ -11,15 +17,15 @@ from cleantail.log.segments import NO_TIMESTAMP_MS
 
 
 def pause(quarantine: Quarantine) -> str:
-    """Until when a log in quarantine, or one whose round a person rejected, is left alone, and why."""
-    when = until(quarantine.retry_at_ms)
+    """Returns until when, and why, a log in quarantine, or one whose round a person rejected, is left alone."""
+    until_text = until(quarantine.retry_at_ms)
     if not quarantine.check_failed:
-        return f"paused {when} (cleantail.approval.pause.ms): {quarantine.reason}"
-    return f"quarantined {when} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
+        return f"paused {until_text} (cleantail.approval.pause.ms): {quarantine.reason}"
+    return f"quarantined {until_text} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
 
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
-    """Why no whole segment of a log can be cleaned (semantics.md 1.2), and when one can."""
+    """Returns why no whole segment of a log can be cleaned (semantics.md 1.2), and when one can."""
     if not log.segments:
         return "the log is empty"
     if log.first_dirty_offset >= log.log_end_offset:
@@ -35,12 +41,13 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
 
 
 def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
-    """The active segment ends by its age, min(segment.ms, max.compaction.lag.ms); without timestamps by its size."""
-    where = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
+    """Returns when the active segment ends: by its age, min(segment.ms, max.compaction.lag.ms), or without timestamps
+    by its size."""
+    fact = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
     first_ms = log.segments[-1].first_timestamp_ms
     if first_ms == NO_TIMESTAMP_MS:
         limit = f"segment.bytes {size(configs.segment_bytes)}"
-        return f"{where}, which has no timestamps: it ends where more records would make it larger than {limit}"
+        return f"{fact}, which has no timestamps: it ends where more records would make it larger than {limit}"
     name = "segment.ms" if configs.segment_ms <= configs.max_compaction_lag_ms else "max.compaction.lag.ms"
     ends_at_ms = min(first_ms + configs.effective_segment_ms, LONG_MAX)
-    return f"{where}, {until(ends_at_ms)} ({setting(name, configs.effective_segment_ms)})"
+    return f"{fact}, {until(ends_at_ms)} ({setting(name, configs.effective_segment_ms)})"

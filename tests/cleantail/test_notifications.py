@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cleantail.config.events import Event
-from cleantail.watch.alerting import tellings as rule
+from cleantail.watch.alerting import notifications as rule
 from cleantail.watch.alerting.incident_texts import book_as_json, parse_book
-from cleantail.watch.alerting.incidents import Book, Condition, Incident, Look, Said, Word, observed
-from cleantail.watch.alerting.tellings import (
+from cleantail.watch.alerting.incidents import Book, Condition, Incident, IncidentState, LastWord, Look, observed
+from cleantail.watch.alerting.notifications import (
     Listener,
-    after_telling,
-    tellings,
-    while_telling,
+    after_sending,
+    before_sending,
+    due_notifications,
     without_answer,
     without_settled,
 )
@@ -54,20 +54,20 @@ class Play:
     def tell(self, *listeners, answers=True):
         heard = []
         for listener in listeners or self.listeners:
-            for telling in tellings(self.book, listener):
-                self.book = while_telling(self.book, listener, telling, "me")
-                heard.append(words_of(telling))
-                step = after_telling if answers else without_answer
-                self.book = step(self.book, listener, telling, "me")
+            for notification in due_notifications(self.book, listener):
+                self.book = before_sending(self.book, listener, notification, "me")
+                heard.append(words_of(notification))
+                step = after_sending if answers else without_answer
+                self.book = step(self.book, listener, notification, "me")
         self.book = without_settled(self.book, self.listeners)
         return heard
 
 
-def words_of(telling):
+def words_of(notification):
     begun, ended, still = (
-        [i.condition.subject for i in part] for part in (telling.begun, telling.ended, telling.still)
+        [i.condition.subject for i in part] for part in (notification.begun, notification.ended, notification.still)
     )
-    return telling.event.value, telling.said.value, begun + still, ended
+    return notification.event.value, notification.said.value, begun + still, ended
 
 
 # ---- the table of the module's docstring
@@ -87,17 +87,19 @@ def cells():
 
 def last_word(listener, book):
     incident = book.incidents.get((Event.CHECK_FAILED, "partition 0"))
-    word = incident.words.get(listener.name) if incident else None
+    word = incident.last_words.get(listener.name) if incident else None
     return word.said.value if word else "none"
 
 
 @pytest.mark.parametrize(("state", "column", "message", "after"), [c for c in cells() if c[1] in COLUMNS])
 def test_the_table_of_states_is_what_the_rule_does(state, column, message, after):
-    words = {} if state == "none" else {"mail": Word(Said(state), "since 7" if state == "open" else "")}
+    last_words = (
+        {} if state == "none" else {"mail": LastWord(IncidentState(state), "since 7" if state == "open" else "")}
+    )
     known = replace(check(0, 7), seen_ms=1)
     play = Play()
     over_ms = 1 if state == "over" else None
-    play.book = Book({known.key: Incident(known, 1, over_ms, words)})
+    play.book = Book({known.key: Incident(known, 1, over_ms, last_words)})
     play.look(*([COLUMNS[column]] if COLUMNS[column] else []))
     [heard] = [said for _, said, *_ in play.tell()] or ["-"]
     word = last_word(MAIL, play.book)
@@ -110,9 +112,9 @@ def test_the_table_of_states_is_what_the_rule_does(state, column, message, after
 def test_without_an_answer_every_state_is_unsure(state):
     assert [c[2:] for c in cells() if c[0] == state and c[1] not in COLUMNS] == [("-", "unsure")]
     occurrence = "since 6" if state == "open" else ""  # so that there is something to tell
-    words = {} if state == "none" else {"mail": Word(Said(state), occurrence)}
+    last_words = {} if state == "none" else {"mail": LastWord(IncidentState(state), occurrence)}
     play = Play()
-    play.book = Book({check(0, 7).key: Incident(check(0, 7), 1, None, words)})
+    play.book = Book({check(0, 7).key: Incident(check(0, 7), 1, None, last_words)})
     assert [said for _, said, *_ in play.tell(answers=False)] == ["open"]
     assert last_word(MAIL, play.book) == "unsure"
 
@@ -202,8 +204,8 @@ def test_a_channel_that_is_new_hears_of_what_is_open_and_not_of_what_is_over():
 def test_a_channel_that_is_gone_keeps_nothing_open():
     play = Play(CHAT)
     play.look(RUN).tell()
-    assert without_settled(play.book, [MAIL]).incidents[RUN.key].words == {}
-    assert without_settled(play.book, [Listener("chat", (Event.ERASURE,))]).incidents[RUN.key].words == {}
+    assert without_settled(play.book, [MAIL]).incidents[RUN.key].last_words == {}
+    assert without_settled(play.book, [Listener("chat", (Event.ERASURE,))]).incidents[RUN.key].last_words == {}
     assert without_settled(play.look().book, [MAIL]).incidents == {}
     assert set(without_settled(play.book, [CHAT]).incidents) == {RUN.key}
 
@@ -216,26 +218,28 @@ def test_a_channel_hears_only_of_its_events():
 def test_two_tasks_that_tell_a_channel_at_once_leave_it_unsure():
     """Nobody knows whose message came last; also where one of them has forgotten what is over for all meanwhile."""
     book = Play().look(RUN).book
-    [telling] = tellings(book, MAIL)
-    book = while_telling(while_telling(book, MAIL, telling, "me"), MAIL, telling, "other")
-    book_after_one = after_telling(book, MAIL, telling, "me")
-    assert book_after_one.incidents[RUN.key].words == {"mail": Word(Said.UNSURE, by="other", beside=True)}
-    book_after_both = after_telling(book_after_one, MAIL, telling, "other")
-    assert book_after_both.incidents[RUN.key].words == {"mail": Word(Said.UNSURE)}
-    forgotten = after_telling(replace(book, incidents={}), MAIL, telling, "me")
-    assert forgotten.incidents[RUN.key].words == {"mail": Word(Said.UNSURE)}
+    [notification] = due_notifications(book, MAIL)
+    book = before_sending(before_sending(book, MAIL, notification, "me"), MAIL, notification, "other")
+    book_after_one = after_sending(book, MAIL, notification, "me")
+    assert book_after_one.incidents[RUN.key].last_words == {
+        "mail": LastWord(IncidentState.UNSURE, by="other", beside=True)
+    }
+    book_after_both = after_sending(book_after_one, MAIL, notification, "other")
+    assert book_after_both.incidents[RUN.key].last_words == {"mail": LastWord(IncidentState.UNSURE)}
+    forgotten = after_sending(replace(book, incidents={}), MAIL, notification, "me")
+    assert forgotten.incidents[RUN.key].last_words == {"mail": LastWord(IncidentState.UNSURE)}
 
 
 def test_a_message_without_an_answer_between_anothers_message_and_its_answer_leaves_nobody_sure():
     """Two tasks: the second one's message is sent first, the first one's arrives after it, and only the second hears
     an answer."""
     play = Play().look(check(0, 7))
-    [telling] = tellings(play.book, MAIL)
-    book = while_telling(play.book, MAIL, telling, "first")
-    book = while_telling(book, MAIL, telling, "second")
-    book = after_telling(book, MAIL, telling, "second")
-    book = without_answer(book, MAIL, telling, "first")
-    assert book.incidents[check(0, 7).key].words == {"mail": Word(Said.UNSURE)}
+    [notification] = due_notifications(play.book, MAIL)
+    book = before_sending(play.book, MAIL, notification, "first")
+    book = before_sending(book, MAIL, notification, "second")
+    book = after_sending(book, MAIL, notification, "second")
+    book = without_answer(book, MAIL, notification, "first")
+    assert book.incidents[check(0, 7).key].last_words == {"mail": LastWord(IncidentState.UNSURE)}
     play.book = book
     assert [said for _, said, *_ in play.tell()] == ["open"]
     assert play.tell() == []
@@ -386,26 +390,26 @@ class Walk:
         listeners = [pager.listener for pager in self.pagers]
         for pager in list(self.pagers):
             yield
-            for telling in tellings(self.book, pager.listener):
+            for notification in due_notifications(self.book, pager.listener):
                 by = str(self.tick())
-                self.change(lambda book, p=pager, t=telling, by=by: while_telling(book, p.listener, t, by))
+                self.change(lambda book, p=pager, t=notification, by=by: before_sending(book, p.listener, t, by))
                 yield
-                if not self.delivered(pager, telling, answers):
+                if not self.delivered(pager, notification, answers):
                     yield
-                    self.change(lambda book, p=pager, t=telling, by=by: without_answer(book, p.listener, t, by))
+                    self.change(lambda book, p=pager, t=notification, by=by: without_answer(book, p.listener, t, by))
                     break
                 yield
-                self.change(lambda book, p=pager, t=telling, by=by: after_telling(book, p.listener, t, by))
+                self.change(lambda book, p=pager, t=notification, by=by: after_sending(book, p.listener, t, by))
                 yield
         self.change(lambda book: parse_book(book_as_json(without_settled(book, listeners))))
 
-    def delivered(self, pager, telling, answers):
+    def delivered(self, pager, notification, answers):
         """A message may arrive though it was not answered."""
         arrives, is_answered = (True, True) if answers else self.random.choice([(1, 1), (1, 0), (0, 0)])
         if arrives:
             self.messages += 1
-            subjects = {i.condition.subject: i.condition.occurrence for i in (*telling.begun, *telling.still)}
-            pager.last[telling.event] = (telling.said, subjects)
+            subjects = {i.condition.subject: i.condition.occurrence for i in (*notification.begun, *notification.still)}
+            pager.last[notification.event] = (notification.said, subjects)
         return is_answered
 
     def run_to_the_end(self, task):
@@ -418,12 +422,12 @@ class Walk:
         for pager in self.pagers:
             for event, (said, subjects) in pager.last.items():
                 seen = {s for e, s in self.seen if e is event and not self.stands_as_check(pager, e, s)}
-                assert said is Said.OPEN or not seen, (pager.listener.name, event, seen)
+                assert said is IncidentState.OPEN or not seen, (pager.listener.name, event, seen)
                 assert seen <= set(subjects) or not self.is_settled(pager, event)
 
     def is_settled(self, pager, event):
         """Whether the book says that the channel knows everything about the event."""
-        return event not in {telling.event for telling in tellings(self.book, pager.listener)}
+        return event not in {notification.event for notification in due_notifications(self.book, pager.listener)}
 
     def is_told_as_check(self, pager, event, subject):
         return (
@@ -441,9 +445,9 @@ class Walk:
     def assert_the_last_word_is_the_truth(self):
         for pager in self.pagers:
             for event in pager.listener.events:
-                said, told = pager.last.get(event, (Said.OVER, {}))
+                said, told = pager.last.get(event, (IncidentState.OVER, {}))
                 true = {s: o for (e, s), o in self.truth.items() if e is event}
-                assert said is (Said.OPEN if told else Said.OVER)
+                assert said is (IncidentState.OPEN if told else IncidentState.OVER)
                 assert set(told) <= set(true), (pager.listener, event)
                 for subject, occurrence in true.items():
                     hidden = self.is_told_as_check(pager, event, subject)

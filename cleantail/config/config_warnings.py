@@ -1,6 +1,6 @@
 """What a topic's YAML says without effect: right as configuration, and yet likely not what was meant. Pure.
 
-Only what the topic's own file says counts: defaults.yaml is for topics of all kinds.
+Only what the topic's own file says counts, since defaults.yaml is for topics of all kinds.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ _OF_CREATE_TIME = "message.timestamp.after.max.ms"
 
 
 def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str]) -> list[str]:
-    """A line for each; `written` is the topic's file as it is, `topics` are the names of all topics."""
-    own = written.get("config") or {}
+    """Returns a line for each setting without effect. `written` is the topic's file as it is, `topics` are the names of
+    all topics."""
+    configs = written.get("config") or {}
     policy, strategy = ",".join(sorted(topic.config.cleanup_policy)), topic.config.compaction_strategy
-    said = [
+    # 1. configs of a policy or strategy that is not in force
+    texts = [
         f"config.{name}: has no effect: cleanup.policy is {policy}, without delete"
         for name in _OF_DELETE
-        if name in own and not topic.deletes
+        if name in configs and not topic.deletes
     ]
-    said += [
+    texts += [
         f"config.{name}: has no effect: compaction.strategy is {strategy}, not header"
         for name in _OF_HEADER
-        if own.get(name) and strategy != "header"
+        if configs.get(name) and strategy != "header"
     ]
-    if _OF_CREATE_TIME in own and topic.config.message_timestamp_type != "CreateTime":
-        said.append(f"config.{_OF_CREATE_TIME}: has no effect: message.timestamp.type is LogAppendTime")
+    if _OF_CREATE_TIME in configs and topic.config.message_timestamp_type != "CreateTime":
+        texts.append(f"config.{_OF_CREATE_TIME}: has no effect: message.timestamp.type is LogAppendTime")
+    # 2. assets that nobody updates
     ours = f"{ASSET_SCHEME}://"
     names = [uri.removeprefix(ours) for uri in parts_of(topic.schedule)[1] if uri.startswith(ours)]
-    said += [
+    texts += [
         f"schedule.assets: there is no topic {name}: {ASSET_SCHEME}://{name} is never updated"
         for name in names
         if name not in topics
     ]
-    return said
+    return texts

@@ -22,13 +22,13 @@ CLEANTAIL = "Cleantail"
 
 
 class Model(BaseModel):
-    """Base of everything read from YAML: immutable, strictly typed, unknown keys refused."""
+    """Is the base of everything read from YAML: immutable, strictly typed, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
 
 class Configs(Model):
-    """Base of the tables of configs: times and sizes may have a unit."""
+    """Is the base of the tables of configs: times and sizes may have a unit."""
 
     @model_validator(mode="before")
     @classmethod
@@ -48,34 +48,37 @@ PrintableText = Annotated[
     AfterValidator(_printable),
     Field(json_schema_extra={"x-allowed": f"one printable line of up to {NAME_CHARS} characters"}),
 ]
-"""What is shown in Airflow: a line break in it would begin Markdown of its own."""
+"""A text that is shown in Airflow: a line break in it would begin Markdown of its own."""
 
 
 def config(
     name: str, default: object, doc: str, source: str, *, low: float | None = None, high: float | None = None
 ) -> Any:
-    """One row of the table; both ends of the range [low, high] are allowed values."""
+    """Returns one row of the table; both ends of the range [low, high] are allowed values."""
     extra: dict[str, Any] = {"x-source": source}
     return Field(default, alias=name, description=doc, ge=low, le=high, json_schema_extra=extra)
 
 
 def problems_error(problems: Sequence[tuple[tuple[str | int, ...], Problem]]) -> PydanticCustomError:
-    """The error of several problems at once, each with the place that its key is in, as ("checks", 0)."""
+    """Returns the error of several problems at once, each with the key path of the mapping that its key is in, as
+    ("checks", 0)."""
     return PydanticCustomError("problems", "problems", {"problems": tuple(problems)})
 
 
 def cross_field_error(key: str, value: object, allowed: str, fact: str = "") -> PydanticCustomError:
-    """The error of a rule that joins several keys; `key` is the one that a reader should look at. `fact` is what is
-    wrong with it, where that is not its value."""
+    """Returns the error of a rule that joins several keys.
+
+    `key` is the one that a reader should look at. `fact` says what is wrong with it, where that is not its value.
+    """
     context = {"key": key, "value": value, "allowed": allowed, "fact": fact}
     return PydanticCustomError("cross_field", "{allowed}", context)
 
 
 def matching(pattern: str, allowed: str) -> Any:
-    """A field whose whole text matches `pattern`; `allowed` says so to people."""
+    """Returns a field whose whole text matches `pattern`; `allowed` says so to people."""
     return Field(pattern=f"^(?:{pattern})$", json_schema_extra={"x-allowed": allowed})
 
 
 def allowing(allowed: str) -> Any:
-    """A field with a rule of its own; `allowed` says to people what it lets through."""
+    """Returns a field with a rule of its own; `allowed` says to people what it lets through."""
     return Field(json_schema_extra={"x-allowed": allowed})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.human import ago, be, counted, duration, in_words, instant, setting, size, until
+from cleantail.human import ago, be, counted, duration, instant, readable_reason, setting, size, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +38,7 @@ def test_a_moment_is_seen_from_now(at_ms, text):
     ],
 )
 def test_a_reason_is_told_without_milliseconds_and_offsets_stay(reason, text):
-    assert in_words(reason) == text
+    assert readable_reason(reason) == text
 
 
 @pytest.mark.parametrize(

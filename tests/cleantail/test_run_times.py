@@ -2,8 +2,8 @@
 
 import pytest
 
-from cleantail.config.schedules.ticks import MOST_TICKS, run_before, run_times
-from cleantail.config.settings.row import LONG_MAX
+from cleantail.config.schedules.run_times import MOST_TICKS, run_before, run_times
+from cleantail.config.settings.config_model import LONG_MAX
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

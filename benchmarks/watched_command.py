@@ -1,9 +1,9 @@
-"""`cleantail ...` that writes down when its stations began and ended.
+"""`cleantail ...` that writes down when its steps began and ended.
 
-    python -m benchmarks.watched RESULT STARTED_AT compact orders --force
+    python -m benchmarks.watched_command RESULT STARTED_AT compact orders --force
 
-STARTED_AT is the Unix time (s) at which whoever calls started this process. RESULT becomes JSON: station -> [begin,
-end], in seconds from then. Modules are watched as they are imported, so nothing is imported sooner than it would be.
+STARTED_AT is the Unix time (s) at which the caller started this process. RESULT becomes JSON: step -> [begin, end], in
+seconds from then. Modules are watched as they are imported, so nothing is imported sooner than it would be.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-STATIONS = {
+STEPS = {
     "cleantail.lake.runs.evaluate": "evaluate_topic",
     "pyspark.java_gateway": "launch_gateway",
     "spark_jobs.iceberg.session": "start_session",
@@ -29,13 +29,13 @@ STATIONS = {
     "spark_jobs.round.publish": "publish_round",
     "spark_jobs.round.run": "expire_round",
 }
-"""Module -> the function of it that is a station."""
+"""Module -> the function of it that is a step."""
 IMPORTS = ("cleantail.lake.table_metadata", "pyspark.sql", "spark_jobs.round.run", "great_expectations")
-"""Modules whose import takes long; what they import is in their time."""
+"""Modules whose import takes long; the import of what they import is in their time."""
 
 
 class Watch:
-    """Begin and end of each station's first call, seconds from the process's start."""
+    """Keeps begin and end of each step's first call, in seconds from the process's start."""
 
     def __init__(self, started_at_s: float) -> None:
         self._started_at_s = started_at_s
@@ -57,11 +57,11 @@ class Watch:
 
 
 class Finder(MetaPathFinder):
-    """Finds nothing by itself: it puts the watch into the modules that others find."""
+    """Finds no module by itself: it puts the watch into the modules that other finders find."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._left = {*STATIONS, *IMPORTS}
+        self._left = {*STEPS, *IMPORTS}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -81,7 +81,7 @@ class Finder(MetaPathFinder):
 
         def run(module: ModuleType) -> None:
             timed(module)
-            if function := STATIONS.get(name):
+            if function := STEPS.get(name):
                 setattr(module, function, self._watch.watched(function, getattr(module, function)))
 
         return run

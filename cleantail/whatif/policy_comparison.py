@@ -13,7 +13,7 @@ from cleantail.config.loading import scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.problems import validate
 from cleantail.config.run_schedule import parts_of
-from cleantail.config.schedules.ticks import run_times
+from cleantail.config.schedules.run_times import run_times
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
@@ -28,12 +28,12 @@ from cleantail.whatif.observed_history import Basis, History, Outcome
 from cleantail.whatif.replay import changed_values, next_expiry, simulate
 
 SET = Path("--set")
-"""What a wrong `--set` is reported as, in the place of a file."""
+"""The name that a wrong `--set` is reported under, where errors name a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One side of a comparison. `due` says what a run would do now, from metadata, which is exact."""
+    """Describes one side of a comparison. `due` says what a run would do now, from metadata, which is exact."""
 
     outcome: Outcome
     due: tuple[int, ...]
@@ -44,9 +44,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`changes`: key -> (before, after). The sides are None where there is no history to replay, and `note` says why.
+    """Describes two policies of one topic. `changes` maps a key to (before, after).
 
-    `observed_rounds`: compactions of a log that really were published within the history.
+    Both sides are None where there is no history to replay, and `note` says why. `observed_rounds` counts the
+    compactions of a log that really were published within the history.
     """
 
     topic: str
@@ -61,14 +62,15 @@ class Comparison:
 
 
 def with_settings(topic: Topic, settings: Sequence[str]) -> Topic:
-    """The topic with `name=value` configs in the place of its own. Raises ConfigError as a topic's YAML would."""
-    given = [setting.partition("=") for setting in settings]
-    wrong = [name for name, equals, _ in given if not equals or not name]
-    if wrong:
+    """Returns the topic with the configs `name=value` in place of its own. Raises ConfigError as a topic's YAML
+    would."""
+    pairs = [setting.partition("=") for setting in settings]
+    without_value = [name for name, equals, _ in pairs if not equals or not name]
+    if without_value:
         allowed = "name=value, as min.cleanable.dirty.ratio=0.2"
-        raise ConfigError(SET, [Problem("", f"{wrong[0]!r} has no value", allowed)])
-    own = {_alias(name): getattr(topic.config, name) for name in KafkaConfigs.model_fields}
-    configs = validate(KafkaConfigs, own | {name: _value(text) for name, _, text in given}, SET)
+        raise ConfigError(SET, [Problem("", f"{without_value[0]!r} has no value", allowed)])
+    configs_now = {_alias(name): getattr(topic.config, name) for name in KafkaConfigs.model_fields}
+    configs = validate(KafkaConfigs, configs_now | {name: _value(text) for name, _, text in pairs}, SET)
     return topic.model_copy(update={"config": configs})
 
 
@@ -77,34 +79,37 @@ def _alias(field: str) -> str:
 
 
 def _value(text: str) -> int | float | str:
-    """As YAML would read it: `0.2` is a number, `compact,delete` is text."""
+    """Returns a value as YAML would read it: `0.2` is a number, `compact,delete` is text."""
     if re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", text):
         return int(text)
     return float(text) if re.fullmatch(r"[-+]?[0-9]*\.[0-9]+|[-+]?[0-9]+\.", text) else text
 
 
 Counting = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Gives the same things again, and tells somebody how many of them went by; the text is their noun."""
+"""Gives the same items again, and shows somebody how many of them went by; the text is their noun."""
 
 
-def _uncounted(things: Sequence[Any], noun: str) -> Iterable[Any]:
-    return things
+def _uncounted(items: Sequence[Any], noun: str) -> Iterable[Any]:
+    return items
 
 
 def compare(
     before: Topic, after: Topic, platform: Platform, now_ms: int, counting: Counting = _uncounted
 ) -> Comparison:
-    """The two on the history of the table that the topic has now. Raises TableError where it cannot be read."""
+    """Returns both policies on the history of the table that the topic has now. Raises TableError where it cannot be
+    read."""
+    # 1. the table, and its history
     changes = changes_between(before, after)
     catalog = open_catalog(platform, os.environ)
     table = load_table(catalog, before, platform)
     if table is None:
         return Comparison(before.topic, changes, note="nothing was ingested yet: there is no history to compare on")
-    from cleantail.whatif.appended import read_history
+    from cleantail.whatif.table_history import read_history
 
     history = read_history(table, _rounds(catalog, platform, before), now_ms)
     if history is None:
         return Comparison(before.topic, changes, note="the table has no records: there is no history to compare on")
+    # 2. both policies on it
     facts = table_facts(table)
     old, new = (
         _policy(topic, history, log_states(topic, facts, now_ms), now_ms, counting) for topic in (before, after)
@@ -142,7 +147,7 @@ def _note(history: History) -> str:
 
 
 def changes_between(before: Topic, after: Topic) -> dict[str, tuple[object, object]]:
-    """What differs in effect, keys as in YAML: configs by their names, the rest by the keys of the file."""
+    """Returns what differs in effect, by the keys of the YAML: key -> (before, after)."""
     configs = changed_values(_configs(before), _configs(after))
     rest = changed_values(_rest(before), _rest(after))
     return configs | rest
@@ -159,10 +164,10 @@ def _rest(topic: Topic) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All topics of two configurations: those that changed in effect, new ones and those that are gone, by name.
+    """Describes all topics of two configurations: those that changed in effect, new ones and removed ones, by name.
 
-    `broken_in_base` and `broken` say what is wrong in files of the base and of the proposal: of the topics in them
-    nothing is known.
+    `broken_in_base` and `broken` say what is wrong in files of the base and of the proposal. Nothing is known of the
+    topics in these.
     """
 
     changed: tuple[Comparison, ...]
@@ -175,7 +180,7 @@ class Difference:
 def differences(
     base_dir: Path, config_dir: Path, platform: Platform, now_ms: int, counting: Counting = _uncounted
 ) -> Difference:
-    """`config_dir` against `base_dir`. A broken file hides none of the others.
+    """Returns how the topics of `config_dir` differ from those of `base_dir`. A broken file hides none of the others.
 
     Raises ConfigError where a directory is none.
     """
@@ -194,15 +199,15 @@ def differences(
 
 
 def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, ConfigError]]:
-    """Topic -> name of its file and the topic; name of the file -> what is wrong in it."""
-    found = [(file.name, topic) for file, topic in scan_topics(config_dir, os.environ)]
-    topics = {topic.topic: (name, topic) for name, topic in found if isinstance(topic, Topic)}
-    return topics, {name: topic for name, topic in found if isinstance(topic, ConfigError)}
+    """Returns topic -> (name of its file, the topic), and name of the file -> what is wrong in it."""
+    topics_by_file = [(file.name, topic) for file, topic in scan_topics(config_dir, os.environ)]
+    topics = {topic.topic: (name, topic) for name, topic in topics_by_file if isinstance(topic, Topic)}
+    return topics, {name: topic for name, topic in topics_by_file if isinstance(topic, ConfigError)}
 
 
 def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
-    """A table that cannot be read is told where its topic is, and hides none of the others; a catalog out of reach is
-    an error of all."""
+    """Returns the comparison of one topic. Where its table cannot be read, the note says so, and the others are not
+    hidden; a catalog out of reach is an error of all."""
     try:
         return compare(before, after, platform, now_ms)
     except OutsideError:

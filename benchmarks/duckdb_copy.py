@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.alone import Stopwatch, require_records, say
 from benchmarks.dataset import Shape
+from benchmarks.fresh_process import Stopwatch, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
 
@@ -25,19 +25,21 @@ PLANS = {
 }
 
 
-def measure_duck(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Times:
-    """Seconds of one plan, once cold and `repetitions` times warm. The data set must have been built.
+def measure_duckdb(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Times:
+    """Returns the seconds of one plan, once cold and `repetitions` times warm. The data set must have been built.
 
-    One file a log, no order within it asked for: the least that could replace the files.
+    One file for each log, with no order asked for within it, is the least that could replace the files.
     """
     import duckdb
 
+    # 1. DuckDB over the table's files
     connection, watch, out = duckdb.connect(), Stopwatch(), lake.directory / "duck"
     connection.execute("SET enable_progress_bar = false")
     connection.execute(f"SET threads = {lake.cores}")
     connection.execute(f"SET temp_directory = '{lake.directory / 'duck-spill'}'")
     connection.execute("SET preserve_insertion_order = false")
     connection.execute(f"CREATE VIEW records AS SELECT * FROM read_parquet({data_files(lake, shape)!r})")
+    # 2. the plan, again and again
     for number in range(repetitions + 1):
         say(f"DuckDB's {plan}, {number} of {repetitions}: {shape.text}")
         shutil.rmtree(out, ignore_errors=True)
@@ -59,7 +61,7 @@ def _count(connection: DuckDBPyConnection, out: Path) -> int:
 
 
 def data_files(lake: Lake, shape: Shape) -> list[str]:
-    """Paths of the table's data files, log by log in offset order."""
+    """Returns the paths of the table's data files, log by log in offset order."""
     from cleantail.lake.runs.evaluate import read_facts
 
     facts = read_facts(lake.topic(shape.topic), lake.platform)
