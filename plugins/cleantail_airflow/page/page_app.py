@@ -150,7 +150,7 @@ def records(
     """What the records of a round hold: of those alone that the evidence names, and never by an offset of the URL."""
     content, now_ms = _content(request), _now_ms()
     try:
-        topic = content.topic(dag_id)
+        topic = content.topic(content.topic_of(dag_id))
         found = round_named(content.cache.rounds(topic), round_name, kind)
         if found is None:
             return _problem(request, "No such round", f"{dag_id} has no such round.", status.HTTP_404_NOT_FOUND)
