@@ -10,7 +10,7 @@ from typing import Any
 
 from cleantail.config.claims.dag_ids import topic_of
 from cleantail.config.loading import dag_prefix, load_platform, scan_topics
-from cleantail.config.origin import settings, written
+from cleantail.config.origin import settings_in_force
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
@@ -144,7 +144,6 @@ class Content:
 
     def one_topic(self, name: str, now_ms: int, asking: str = "", dag: DagState | None = None) -> dict[str, Any]:
         """Everything of one topic. Raises KeyError for an unknown one, CleantailError where it cannot be read."""
-        file, _ = self.topics()[name]
         topic = self.topic(name)
         observed = self.observe([topic], ONE_WITHIN_S)[name]
         if observed is None or observed.error:
@@ -168,7 +167,7 @@ class Content:
             **self._rounds(topic, rounds),
             "undoable": {(u.round, u.kind): u for u in observed.undoable},
             "newest": observed.undoable[0] if observed.undoable else None,
-            "settings": settings(topic, *written(file, self._config_dir)),
+            "settings": settings_in_force(topic, self.platform),
             "now_ms": now_ms,
         }
 
