@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-import psutil  # type: ignore[import-untyped]  # comes with Airflow
+import psutil  # comes with Airflow
 
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import open_to_others

@@ -7,6 +7,7 @@ values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cleantail.adopt.adoption import ForeignTable, FoundLog
@@ -32,22 +33,22 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
     kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
     properties = table.properties
     fields = [f"{f.transform}({schema.find_column_name(f.source_id)})" for f in spec.fields]
-    found = {
-        "table": ".".join(table.name()[-2:]),
-        "sink": layout.sink,
-        "format_version": table.metadata.format_version,
-        "partitioned_by": ", ".join(fields) or "nothing",
-        "columns": tuple(kinds.items()),
-        "topics": (),
-        "owner": properties.get(PROPERTY_TOPIC),
-        "adopted_columns": properties.get(PROPERTY_COLUMNS),
-        "missing_retries": tuple(name for name in RETRIES if name not in properties),
-        "deletes": _deletes(table),
-        "wrong": tuple(_wrong(layout.paths, kinds)),
-    }
-    if columns is None or found["wrong"] or found["deletes"]:
-        return ForeignTable(**found)
-    return ForeignTable(**(found | _records(table, layout, columns)))
+    found = ForeignTable(
+        table=".".join(table.name()[-2:]),
+        sink=layout.sink,
+        format_version=table.metadata.format_version,
+        partitioned_by=", ".join(fields) or "nothing",
+        columns=tuple(kinds.items()),
+        topics=(),
+        owner=properties.get(PROPERTY_TOPIC),
+        adopted_columns=properties.get(PROPERTY_COLUMNS),
+        missing_retries=tuple(name for name in RETRIES if name not in properties),
+        deletes=_deletes(table),
+        wrong=tuple(_wrong(layout.paths, kinds)),
+    )
+    if columns is None or found.wrong or found.deletes:
+        return found
+    return replace(found, **_records(table, layout, columns))
 
 
 def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:

@@ -58,7 +58,7 @@ def _properties(file: Path) -> Mapping[str, str]:
 
 
 def _described(admin: Any, names: Sequence[str]) -> list[DescribedTopic]:
-    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+    from confluent_kafka.admin import ConfigResource, ResourceType
 
     if not names:
         return []
@@ -68,7 +68,7 @@ def _described(admin: Any, names: Sequence[str]) -> list[DescribedTopic]:
 
 
 def _config(entry: Any) -> Described:
-    from confluent_kafka.admin import ConfigSource  # type: ignore[attr-defined]
+    from confluent_kafka.admin import ConfigSource
 
     return Described(entry.name, None if entry.is_sensitive else entry.value, ConfigSource(entry.source).name)
 

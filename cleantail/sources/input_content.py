@@ -62,7 +62,7 @@ class Content:
         )
 
 
-def _opened(file: Path) -> BinaryIO:
+def _opened(file: Path) -> BinaryIO | gzip.GzipFile:
     """No link on the way is followed: what was checked may have been replaced by one since. Raises OSError."""
     try:
         stream = os.fdopen(open_resolved(file), "rb")
@@ -70,7 +70,7 @@ def _opened(file: Path) -> BinaryIO:
         if e.errno in (errno.ELOOP, errno.ENOTDIR):
             raise CleantailError(f"{file} cannot be read: there is a link on its way; nothing was appended") from None
         raise
-    return _Unpacked(stream) if file.name.endswith(".gz") else stream  # type: ignore[return-value]
+    return _Unpacked(stream) if file.name.endswith(".gz") else stream
 
 
 class _Unpacked(gzip.GzipFile):
