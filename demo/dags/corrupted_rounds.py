@@ -12,7 +12,7 @@ from pathlib import Path
 from airflow.sdk import DAG, Context
 
 from cleantail.config.loading import find_topic
-from cleantail_airflow.places import config_dir
+from cleantail_airflow.installation import config_dir
 from cleantail_airflow.tasks.pool import POOL
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator
 from cleantail_airflow.tasks.spark_tasks import CHECK_QUALITY, COMPACT

@@ -23,9 +23,9 @@ from cleantail.config.origin import settings_in_force
 from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, states_of_properties
 from cleantail.rounds.rollback import packed
+from cleantail_airflow.installation import ROOT
 from cleantail_airflow.page import mount as page
 from cleantail_airflow.page.data_docs import site_of
-from cleantail_airflow.places import ROOT
 from cleantail_airflow.tasks.dag_docs import settings_section
 from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site

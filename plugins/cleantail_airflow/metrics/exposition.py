@@ -21,10 +21,10 @@ from sqlalchemy import func, select
 from cleantail.config.claims.dag_ids import by_topic
 from cleantail.watch.metric import Metric, Sample
 from cleantail.watch.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, by_metric
-from cleantail_airflow.metrics.scraped import samples_of
+from cleantail_airflow.metrics.scrape_samples import samples_of
 from cleantail_airflow.page.dag_states import dag_states
 from cleantail_airflow.page.page_content import Content
-from cleantail_airflow.tasks.asking import asking_tasks
+from cleantail_airflow.tasks.pending_approvals import asking_tasks
 
 COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}

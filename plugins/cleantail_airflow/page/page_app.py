@@ -31,6 +31,7 @@ from cleantail.lake.outside_errors import explained
 from cleantail.lake.runs.releasing import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
+from cleantail_airflow.installation import config_dir
 from cleantail_airflow.metrics.exposition import exposition
 from cleantail_airflow.metrics.metrics_access import SCRAPER, Scraper
 from cleantail_airflow.page import data_docs
@@ -50,8 +51,7 @@ from cleantail_airflow.page.page_access import (
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_records import records_of_round, round_named
 from cleantail_airflow.page.page_templates import TEMPLATES
-from cleantail_airflow.places import config_dir
-from cleantail_airflow.tasks.asking import asking_tasks
+from cleantail_airflow.tasks.pending_approvals import asking_tasks
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

@@ -13,7 +13,7 @@ from airflow.listeners import hookimpl
 
 from cleantail.config.loading import load_platform
 from cleantail.errors import ConfigError
-from cleantail_airflow.places import config_dir
+from cleantail_airflow.installation import config_dir
 
 POOL = "cleantail_spark"
 DESCRIPTION = "Spark applications of Cleantail; slots = log.cleaner.threads in defaults.yaml, set at each start"
