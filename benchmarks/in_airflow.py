@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # comes with Airflow
+import psutil  # comes with Airflow
 
 from benchmarks.dataset import TOPIC_CONFIG, build
 from benchmarks.fresh_process import BenchmarkError, in_fresh_process, say

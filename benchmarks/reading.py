@@ -80,7 +80,8 @@ def _read_with_pyiceberg(lake: Lake, shape: Shape, snapshot_id: int) -> int:
 
     platform = lake.platform
     table = load_table(open_catalog(platform, os.environ), lake.topic(shape.topic), platform)
-    batches = table.scan(snapshot_id=snapshot_id).to_arrow_batch_reader()  # type: ignore[union-attr]
+    assert table is not None, f"{shape.topic} was built above"
+    batches = table.scan(snapshot_id=snapshot_id).to_arrow_batch_reader()
     return sum(batch.num_rows for batch in batches)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from cleantail.errors import CleantailError, ConfigError
-from cleantail_airflow.places import config_dir
+from cleantail_airflow.installation import config_dir
 from cleantail_airflow.tasks.assets import usable_topics
 
 found = [line for _, e in usable_topics(config_dir(os.environ)) if isinstance(e, ConfigError) for line in e.locations]

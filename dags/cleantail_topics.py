@@ -9,9 +9,9 @@ from airflow.sdk import get_parsing_context
 from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.loading import dag_prefix
 from cleantail.config.topic import Topic
-from cleantail_airflow.places import config_dir
+from cleantail_airflow.installation import config_dir
 from cleantail_airflow.tasks.assets import usable_topics
-from topic_dag import topic_dag
+from cleantail_airflow.topic_dag import topic_dag
 
 wanted = get_parsing_context().dag_id  # a task needs only its own DAG
 prefix = dag_prefix(config_dir(os.environ))

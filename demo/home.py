@@ -69,7 +69,6 @@ class Home:
             "CLEANTAIL_HOME": str(self.path),
             "CLEANTAIL_JARS": str(self.jars),
             "CLEANTAIL_CONFIG": str(CONFIG),
-            "PYTHONPATH": str(DAG_FOLDERS["topics"]),  # where demo/dags finds the factory, topic_dag
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
             **PARSED_ONCE,
         }

@@ -12,6 +12,7 @@ from cleantail.human import size
 from demo.corrupted import CorruptedRound
 from demo.home import Home
 from demo.proof import Proof
+from demo.tables import Size
 
 
 def print_summary(console: Console, proofs: Sequence[Proof]) -> None:
@@ -53,8 +54,8 @@ def _row(proof: Proof) -> list[str]:
     ]
 
 
-def _counts(size_: object) -> tuple[int, int, int]:
-    return size_.records, size_.keys, size_.tombstones  # type: ignore[attr-defined]
+def _counts(size: Size) -> tuple[int, int, int]:
+    return size.records, size.keys, size.tombstones
 
 
 def _print_claims(console: Console, claims: Mapping[str, bool]) -> None:

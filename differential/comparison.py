@@ -9,6 +9,7 @@ The declared differences are those of docs/limits.md and of semantics.md part 3.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -116,8 +117,8 @@ def _difference(log: Log, what: str, declared: Declared | None = None) -> Differ
 
 
 def _twice(records: Iterable[Record]) -> list[int]:
-    seen: set[int] = set()
-    return [r.offset for r in records if r.offset in seen or seen.add(r.offset)]  # type: ignore[func-returns-value]
+    copies = Counter(record.offset for record in records)
+    return [offset for offset, count in copies.items() for _ in range(count - 1)]
 
 
 def _shown(record: Record) -> str:

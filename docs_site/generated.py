@@ -50,8 +50,8 @@ def generated_parts() -> Mapping[str, str]:
 def filled(text: str) -> str:
     """Returns a page's text with its generated parts as they should be."""
     for name, part in generated_parts().items():
-        pattern = rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)"
-        text = re.sub(pattern, lambda m, part=part: f"{m[1]}{part}{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
+        pattern = rf"(?<=<!-- generated: {name} -->\n).*?(?=<!-- end -->)"
+        text = re.sub(pattern, part.replace("\\", r"\\"), text, flags=re.DOTALL)
     return text
 
 

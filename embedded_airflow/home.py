@@ -13,7 +13,7 @@ from string import Template
 
 from cleantail.config.loading import CONFIG_VARIABLE, load_platform
 from cleantail.home.private_files import make_folder
-from cleantail_airflow.places import ROOT, config_dir
+from cleantail_airflow.installation import ROOT, config_dir
 
 SETTINGS_FILE = ROOT / "config" / "airflow.env"
 PASSWORDS = "passwords.json"

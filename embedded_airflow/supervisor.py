@@ -26,12 +26,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-import psutil  # type: ignore[import-untyped]  # comes with Airflow
+import psutil  # comes with Airflow
 
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import open_to_others
 from cleantail.retries import until
-from cleantail_airflow.places import ROOT
+from cleantail_airflow.installation import ROOT
 from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets
 
 DEFAULT_PORT = 8080

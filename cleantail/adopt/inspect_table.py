@@ -7,6 +7,7 @@ values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cleantail.adopt.adoption import ForeignLog, ForeignTable
@@ -33,22 +34,22 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
     kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
     properties = table.properties
     fields = [f"{f.transform}({schema.find_column_name(f.source_id)})" for f in spec.fields]
-    facts = {
-        "table": ".".join(table.name()[-2:]),
-        "sink": layout.sink,
-        "format_version": table.metadata.format_version,
-        "partitioned_by": ", ".join(fields) or "nothing",
-        "columns": tuple(kinds.items()),
-        "topics": (),
-        "owner": properties.get(PROPERTY_TOPIC),
-        "adopted_columns": properties.get(PROPERTY_COLUMNS),
-        "missing_retries": tuple(name for name in RETRIES if name not in properties),
-        "deletes": _deletes(table),
-        "wrong": tuple(_wrong(layout.paths, kinds)),
-    }
-    if columns is None or facts["wrong"] or facts["deletes"]:
-        return ForeignTable(**facts)
-    return ForeignTable(**(facts | _records(table, layout, columns)))
+    inspected = ForeignTable(
+        table=".".join(table.name()[-2:]),
+        sink=layout.sink,
+        format_version=table.metadata.format_version,
+        partitioned_by=", ".join(fields) or "nothing",
+        columns=tuple(kinds.items()),
+        topics=(),
+        owner=properties.get(PROPERTY_TOPIC),
+        adopted_columns=properties.get(PROPERTY_COLUMNS),
+        missing_retries=tuple(name for name in RETRIES if name not in properties),
+        deletes=_deletes(table),
+        wrong=tuple(_wrong(layout.paths, kinds)),
+    )
+    if columns is None or inspected.wrong or inspected.deletes:
+        return inspected
+    return replace(inspected, **_records(table, layout, columns))
 
 
 def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:

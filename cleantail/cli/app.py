@@ -13,12 +13,12 @@ import click
 
 from cleantail.cli.command import Group
 from cleantail.cli.commands.adopt import adopt
+from cleantail.cli.commands.completion import completion
 from cleantail.cli.commands.configuration import check_config, import_config
 from cleantail.cli.commands.planning import plan, status
-from cleantail.cli.commands.reading import latest, read, reader
+from cleantail.cli.commands.readers import latest, read, reader
+from cleantail.cli.commands.recovery import release, rollback
 from cleantail.cli.commands.rounds import check, compact, ingest, reclaim
-from cleantail.cli.commands.shell import completion
-from cleantail.cli.commands.undoing import release, rollback
 from cleantail.cli.completion import answered
 
 EXAMPLES = ("cleantail check-config", "cleantail plan customer-cdc", "cleantail compact customer-cdc")

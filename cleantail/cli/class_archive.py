@@ -45,10 +45,9 @@ def make_archive(archive: Path, work: Path) -> None:
             if name.startswith("spark.sql"):
                 _session().conf.set(name, value)
     _session().stop()
-    gateway = SparkContext._gateway
-    process: subprocess.Popen[bytes] = gateway.proc  # type: ignore[union-attr]  # the JVM ends with its standard input
-    process.stdin.close()  # type: ignore[union-attr]
-    process.wait(DUMP_WITHIN_S)
+    gateway: Any = SparkContext._gateway
+    gateway.proc.stdin.close()  # the JVM ends with its standard input
+    gateway.proc.wait(DUMP_WITHIN_S)
     half.rename(archive)
 
 

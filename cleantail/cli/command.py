@@ -84,8 +84,9 @@ class Command(Examples):
         try:
             call = Invocation(config, load_platform(config, os.environ), output)
             if (warning := open_to_others(call.platform.home)) and self.name != "check-config":  # which reports it
-                print(f"warning: {warning}", file=sys.stderr)
-            return int(ctx.invoke(self.callback, call, **ctx.params))  # type: ignore[arg-type]
+                output.warning(warning)
+            body: Any = self.callback
+            return int(ctx.invoke(body, call, **ctx.params))
         except CleantailError as e:
             return output.refuse(e)
         except BrokenPipeError:

@@ -56,6 +56,9 @@ class Output(Protocol):
     def error(self, text: str) -> None:
         """Something is wrong: on stderr, for people and machines."""
 
+    def warning(self, text: str) -> None:
+        """Something is not as it should be, though the command does its work: on stderr, for people and machines."""
+
     def note(self, text: str) -> None:
         """For people only, on stderr."""
 
@@ -111,6 +114,9 @@ class JsonOutput:
 
     def error(self, text: str) -> None:
         print(f"error: {text}", file=sys.stderr)
+
+    def warning(self, text: str) -> None:
+        print(f"warning: {text}", file=sys.stderr)
 
     def note(self, text: str) -> None:
         """Nothing: the document has it."""

@@ -12,10 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 from cleantail.human import counted
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
 REDRAW_S = 0.1
-"""The line is drawn anew so often at most while things are counted."""
+"""The line is drawn anew so often at most while items are counted."""
 POLL_S = 0.5
 """How often Spark is asked how far it is."""
 
@@ -29,8 +29,8 @@ class Progress(Protocol):
     def about(self, text: str) -> None:
         """What the whole work is about, as `3 partitions, 1200 records`."""
 
-    def counting(self, things: Iterable[Thing], noun: str) -> Iterable[Thing]:
-        """The same things, counted as they go by; of a sequence also how many there are."""
+    def counting(self, items: Iterable[Item], noun: str) -> Iterable[Item]:
+        """Passes the items on and counts them; of a sequence it also says how many there are."""
 
     def watch(self, spark: Any) -> None:
         """Counts the tasks of the Spark session's stages from here on."""
@@ -45,8 +45,8 @@ class Silent:
     def about(self, text: str) -> None:
         """Nothing."""
 
-    def counting(self, things: Iterable[Thing], noun: str) -> Iterable[Thing]:
-        return things
+    def counting(self, items: Iterable[Item], noun: str) -> Iterable[Item]:
+        return items
 
     def watch(self, spark: Any) -> None:
         """Nothing."""
@@ -71,14 +71,14 @@ class Line:
         self._about = text
         self._draw(about=text)
 
-    def counting(self, things: Iterable[Thing], noun: str) -> Iterator[Thing]:
-        total = len(things) if isinstance(things, Sequence) else None
+    def counting(self, items: Iterable[Item], noun: str) -> Iterator[Item]:
+        total = len(items) if isinstance(items, Sequence) else None
         number, due = 0, 0.0
-        for number, thing in enumerate(things, 1):
+        for number, item in enumerate(items, 1):
             if (at := time.monotonic()) >= due:
                 self._count(number, total, noun)
                 due = at + REDRAW_S
-            yield thing
+            yield item
         self._count(number, total, noun)
 
     def _count(self, number: int, total: int | None, noun: str) -> None:

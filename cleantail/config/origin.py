@@ -1,4 +1,7 @@
-"""Where each value of a topic comes from: its own YAML, defaults.yaml, or the built-in default.
+"""The table of a topic's settings: each value in force, where it comes from, and what it means.
+
+A value comes from the topic's own YAML, from defaults.yaml, or is the built-in default. The docs of the topic's DAG and
+its page in the UI draw these rows and put together none of their own.
 
 People read it who may not read the files. So of an alert only its kind and its connection are named: receivers are
 people's addresses, and the path of a webhook may be its secret.
@@ -16,7 +19,7 @@ from typing import Any
 from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.checks.topic_check import Check
 from cleantail.config.events import Event
-from cleantail.config.loading import load_platform
+from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import schedule_text
 from cleantail.config.settings.config_model import LONG_MAX, Model
 from cleantail.config.topic import Topic
@@ -42,6 +45,25 @@ class Setting:
     readable: str
     origin: Origin
     meaning: str
+
+    @property
+    def shown(self) -> str:
+        """The value as a table shows it, where an empty cell would look like something forgotten."""
+        return self.value or "none"
+
+
+def settings_in_force(topic: Topic, platform: Platform) -> list[Setting]:
+    """Reads the topic's file and defaults.yaml again and returns the rows of the topic's table of settings.
+
+    Raises ConfigError where a file cannot be read any more.
+    """
+    return settings(topic, *written(_file_of(topic.topic, platform.config_dir), platform))
+
+
+def _file_of(topic: str, config_dir: Path) -> Path:
+    """A topic's file is called as the topic (cleantail.config.claims.name_claims)."""
+    long, short = (config_dir / "topics" / f"{topic}{suffix}" for suffix in (".yaml", ".yml"))
+    return short if short.exists() else long
 
 
 def settings(topic: Topic, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]) -> list[Setting]:
@@ -129,8 +151,8 @@ def _says(written: Mapping[str, Any], name: str) -> bool:
     return name in written and (written[name] is not None or name == "schedule")
 
 
-def written(topic_file: Path, config_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def written(topic_file: Path, platform: Platform) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns a topic's file, and the `topic:` of defaults.yaml, as they are written. Raises ConfigError."""
-    defaults = config_dir / "defaults.yaml"
+    defaults = platform.config_dir / "defaults.yaml"
     defaults_topic = (read_yaml(defaults) if defaults.exists() else {}).get("topic") or {}
-    return read_yaml(topic_file, load_platform(config_dir).limits.yaml_max_bytes), defaults_topic
+    return read_yaml(topic_file, platform.limits.yaml_max_bytes), defaults_topic

@@ -64,7 +64,7 @@ def _properties(file: Path) -> Mapping[str, str]:
 
 
 def _described(admin: Any, names: Sequence[str]) -> list[DescribedTopic]:
-    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+    from confluent_kafka.admin import ConfigResource, ResourceType
 
     if not names:
         return []
@@ -74,7 +74,7 @@ def _described(admin: Any, names: Sequence[str]) -> list[DescribedTopic]:
 
 
 def _config(entry: Any) -> DescribedConfig:
-    from confluent_kafka.admin import ConfigSource  # type: ignore[attr-defined]
+    from confluent_kafka.admin import ConfigSource
 
     return DescribedConfig(entry.name, None if entry.is_sensitive else entry.value, ConfigSource(entry.source).name)
 

@@ -141,13 +141,16 @@ def parts_of(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
 def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
     """None where the bounds are not there, or say that there are several logs."""
     from pyiceberg.conversions import from_bytes
+    from pyiceberg.types import PrimitiveType
 
     fields = {name: table.schema().find_field(path) for name, path in columns.paths.items()}
 
     def bounds(name: str, sides: tuple[Mapping[int, bytes] | None, ...]) -> list[Any]:
         field = fields.get(name)
-        found = [(side or {}).get(field.field_id) if field else None for side in sides]
-        return [None if b is None or field is None else from_bytes(field.field_type, b) for b in found]
+        if field is None or not isinstance(field.field_type, PrimitiveType):
+            return [None] * len(sides)
+        values = [(side or {}).get(field.field_id) for side in sides]
+        return [None if value is None else from_bytes(field.field_type, value) for value in values]
 
     counts = file.null_value_counts or {}
     if any(counts.get(fields[name].field_id) for name in (PARTITION, OFFSET)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import TableError
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
+    from pyiceberg.typedef import StructProtocol
 
 DATA, DELETES = 0, 1
 """What the files of a manifest are."""
@@ -44,7 +45,7 @@ def deletes_of(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile]:
     from pyiceberg.manifest import DataFile as IcebergFile
 
     names = [field.name for field in DATA_FILE_TYPE[3].fields]
-    types = {-1: ManifestEntry, 2: IcebergFile}
+    types: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, 2: IcebergFile}
     with AvroFile[ManifestEntry](
         table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types
     ) as entries:

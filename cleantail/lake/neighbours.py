@@ -221,9 +221,10 @@ def _of_listing(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
 def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
     """(namespace, name) of all tables, and how many listings were refused."""
     names: list[tuple[str, str]] = []
-    refused, waiting = 0, [()]
+    waiting: list[tuple[str, ...]] = [()]
+    refused = 0
     while waiting:
-        namespace: tuple[str, ...] = waiting.pop()
+        namespace = waiting.pop()
         try:
             waiting += [n for n in catalog.list_namespaces(namespace) if len(n) > len(namespace)]
             if namespace:

@@ -175,7 +175,8 @@ def ancestry(table: Table, snapshot: Snapshot | None) -> Iterator[Snapshot]:
     """The snapshot and its ancestors, newest first, as far as they are kept; nothing for a table without a snapshot."""
     from pyiceberg.table.snapshots import ancestors_of
 
-    yield from ancestors_of(snapshot, _SnapshotsById(table))
+    metadata: Any = _SnapshotsById(table)
+    yield from ancestors_of(snapshot, metadata)
 
 
 class _SnapshotsById:

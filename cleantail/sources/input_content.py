@@ -64,7 +64,7 @@ class Content:
         )
 
 
-def _opened(file: Path) -> BinaryIO:
+def _opened(file: Path) -> BinaryIO | gzip.GzipFile:
     """Returns the file's stream. No link on the way is followed: one may have replaced what was checked. Raises
     OSError."""
     try:
@@ -73,7 +73,7 @@ def _opened(file: Path) -> BinaryIO:
         if e.errno in (errno.ELOOP, errno.ENOTDIR):
             raise CleantailError(f"{file} cannot be read: there is a link on its way; nothing was appended") from None
         raise
-    return _Unpacked(stream) if file.name.endswith(".gz") else stream  # type: ignore[return-value]
+    return _Unpacked(stream) if file.name.endswith(".gz") else stream
 
 
 class _Unpacked(gzip.GzipFile):

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-import gzip
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ def read_records(
                 number += 1
     except ValueError as e:
         raise BadLineError(file, number, str(e)) from None
-    except (OSError, EOFError, gzip.zlib.error) as e:  # type: ignore[attr-defined]
+    except (OSError, EOFError, zlib.error) as e:
         if isinstance(e, FileNotFoundError | PermissionError | IsADirectoryError):
             raise CleantailError(f"{file} cannot be read: {e.strerror}; nothing was appended") from None
         raise BadLineError(file, number, f"the file ends early or is not gzip: {e}") from None

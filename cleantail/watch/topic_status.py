@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cleantail.config.loading import scan_topics
 from cleantail.config.platform import Platform
@@ -33,12 +34,21 @@ def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
     return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms) if facts else ())
 
 
-def status_of_all(config_dir: Path, platform: Platform, now_ms: int) -> tuple[list[TopicStatus], list[str]]:
-    """Returns each topic's status, and in words what is wrong with the others: with their files, or with their
-    tables."""
+Counting = Callable[[Sequence[Any], str], Iterable[Any]]
+"""Passes the items on and counts them, for whoever waits; the text is what one of them is called."""
+
+
+def _uncounted(items: Sequence[Any], _: str) -> Sequence[Any]:
+    return items
+
+
+def status_of_all(
+    config_dir: Path, platform: Platform, now_ms: int, counting: Counting = _uncounted
+) -> tuple[list[TopicStatus], list[str]]:
+    """Returns each topic's status, and in words what is wrong with the others: with their files, or their tables."""
     statuses: list[TopicStatus] = []
     broken: list[str] = []
-    for _, topic in scan_topics(config_dir, os.environ):
+    for _, topic in counting(list(scan_topics(config_dir, os.environ)), "topic"):
         try:
             if isinstance(topic, ConfigError):
                 raise topic

@@ -6,13 +6,13 @@ from __future__ import annotations
 from airflow.plugins_manager import AirflowPlugin
 
 from cleantail_airflow.page import mount
-from cleantail_airflow.tasks import idle, pool
+from cleantail_airflow.tasks import idle_runs, pool
 
 
 class CleantailPlugin(AirflowPlugin):
     """Operators and notifiers are imported by the DAGs; what else Airflow should know is registered here."""
 
     name = "cleantail"
-    listeners = [pool, idle]
+    listeners = [pool, idle_runs]
     fastapi_apps = mount.FASTAPI_APPS
     external_views = mount.EXTERNAL_VIEWS

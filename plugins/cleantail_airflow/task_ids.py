@@ -1,11 +1,11 @@
-"""Names by which tasks find each other and what they hand on."""
+"""The names by which tasks find each other, and the XCom that `evaluate` hands on."""
 
 from __future__ import annotations
 
 EVALUATE = "evaluate"
 ALERT = "alert"
 ALERT_EARLY = "alert_early"
-"""Of a topic whose rounds can wait for a person: what is wrong with it is told before that."""
+"""The task that tells what is wrong with a topic before its round waits for a person."""
 OUTCOME = "outcome"
 PLAN = "plan"
-"""XCom of `evaluate`: the whole RunPlan. Its return value is the list of work units, over which compact is mapped."""
+"""The XCom of `evaluate` with the whole RunPlan. Its return value is the work units, over which compact is mapped."""

@@ -17,7 +17,7 @@ MEASURES = "round"
 """The suite over the measures of a round, which are counts by partition."""
 
 
-class ResultsStore(ValidationResultsStore):  # type: ignore[misc]  # it has no types
+class ResultsStore(ValidationResultsStore):
     """Keeps counts and offsets."""
 
     def set(self, key: Any, value: Any, **more: Any) -> Any:

@@ -64,5 +64,5 @@ class TimeLimit:
         finally:
             done.set()
             watcher.join()
-            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # Spark takes null for: not set
         self.require()

@@ -163,6 +163,10 @@ def test_what_a_shell_reads_asks_cleantail_and_is_taken_by_that_shell(shell, cap
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert f"_CLEANTAIL_COMPLETE={shell}_complete" in script
+    command = [sys.executable, "-m", "cleantail.cli"]
+    env = os.environ | {"_CLEANTAIL_COMPLETE": f"{shell}_source"}  # as Click's own documentation has it
+    done = subprocess.run(command, env=env, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr, done.returncode) == (script.strip(), "", 0)
     if program := shutil.which(shell):
         assert subprocess.run([program, "-n"], input=script, text=True, check=False).returncode == 0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.config.loading import load_topic
+from cleantail.config.loading import load_platform, load_topic
 from cleantail.config.origin import Origin, settings, written
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
@@ -39,7 +39,7 @@ def found(project):
     file = project / "config" / "topics" / "orders.yaml"
     file.write_text(SET_ON_TOPIC)
     topic = load_topic(file, project / "config")
-    return {s.name: s for s in settings(topic, *written(file, project / "config"))}
+    return {s.name: s for s in settings(topic, *written(file, load_platform(project / "config")))}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_files_that_say_nothing_leave_the_built_in_defaults(tmp_path):
     file = tmp_path / "topics" / "orders.yaml"
     file.parent.mkdir()
     file.write_text("topic: orders\n")
-    assert written(file, tmp_path) == ({"topic": "orders"}, {})
+    assert written(file, load_platform(tmp_path)) == ({"topic": "orders"}, {})
     found = {s.name: s for s in settings(load_topic(file, tmp_path), {"topic": "orders"}, {})}
     assert {s.origin for s in found.values()} == {Origin.BUILT_IN}
     assert (found["schedule"].value, found["alerts"].value) == ("*/15 * * * *", "")

@@ -23,7 +23,7 @@ FLOORS = (
     ("spark_jobs",),
     ("cleantail.cli",),
     ("cleantail_airflow",),
-    ("topic_dag", "embedded_airflow"),
+    ("embedded_airflow",),
     ("cleantail_topics", "cleantail_broken_topics"),
 )
 """From the ground up. What stands beside each other does not import each other."""

@@ -47,8 +47,9 @@ def test_a_refusal_is_a_message_for_both_and_its_exit_code(output, document, cap
     assert (json.loads(out) if out else None, err) == (document, "error: x\n")
 
 
-def test_a_note_is_for_people_and_an_error_for_both(capsys):
+def test_a_note_is_for_people_and_an_error_or_a_warning_for_both(capsys):
     for output in (ConsoleOutput(), JsonOutput()):
         output.note("n")
         output.error("e")
-    assert capsys.readouterr() == ("", "n\nerror: e\nerror: e\n")
+        output.warning("w")
+    assert capsys.readouterr() == ("", "n\nerror: e\nwarning: w\nerror: e\nwarning: w\n")

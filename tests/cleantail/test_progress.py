@@ -177,6 +177,15 @@ def test_reading_into_a_file_counts_records_and_the_file_has_them_alone(project,
     assert re.search(r"\d+ records", words(sent)), sent
 
 
+def test_the_status_of_all_topics_counts_them_on_the_terminal_and_nowhere_else(project, orders_table):
+    orders_table.append((0, 7, 0, b"k", b"v"))
+    arguments, env = command(project, "status")
+    out, sent = started(arguments, env)
+    assert "partition 0" in out and re.search(r"\d+ of \d+ topic", words(sent)), sent
+    done = subprocess.run(arguments, env=os.environ | env, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (out, "")
+
+
 def test_reading_onto_the_terminal_shows_records_alone(project, orders_table):
     orders_table.append((0, 7, 0, b"k", b"v"))
     _, sent = started(*command(project, "read", "orders"), stdout_is_terminal=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -15,9 +16,10 @@ from cleantail.watch.alerting.incidents import Book, Condition
 from cleantail_airflow.alerts import incident_book
 from cleantail_airflow.alerts.alerting import red_alarms
 from cleantail_airflow.alerts.incident_book import PREFIX, load_book, variable_name
-from cleantail_airflow.alerts.red_check import RedCheck, failures_of
-from cleantail_airflow.tasks.alert_task import FailedTask, Known, run_alarms
-from cleantail_airflow.tasks.failure_notes import LOST, NOTE, noted, reason_in, red_in
+from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of
+from cleantail_airflow.tasks.alert_task import run_alarms
+from cleantail_airflow.tasks.failure_notes import LOST, NOTE, UNREADABLE, FailureNote, noted, parsed_note
+from cleantail_airflow.tasks.task_states import EndedTask, FailedTask, RunCoverage
 from tests.airflow_site import NOW_MS, failure, parsed, verdict
 
 RED = failures_of("orders", parsed(verdict(4, failure(), failure(expectation="expect_b")), verdict(5, failure())))
@@ -38,8 +40,8 @@ def log(partition: int, quarantine: Quarantine | None = None) -> LogState:
     return LogState(**{**numbers, "partition": partition, "state": PartitionState(quarantine=quarantine)})  # type: ignore[arg-type]
 
 
-def state(task_id: str, value: str) -> dict[str, Any]:
-    return {"task_id": task_id, "map_index": -1, "state": value}
+def state(task_id: str, value: str) -> EndedTask:
+    return EndedTask(task_id, value)
 
 
 def noted_by(error: Exception) -> Any:
@@ -54,11 +56,12 @@ def noted_by(error: Exception) -> Any:
 
 def test_a_failed_task_notes_its_reason() -> None:
     note = noted_by(AirflowException("no disk"))
-    assert (reason_in(note), red_in(note)) == ("no disk", [])
+    assert (parsed_note(note).reason, parsed_note(note).red) == ("no disk", ())
+    assert json.loads(json.dumps(note)) == note, "an XCom is JSON"
 
 
 def test_a_red_check_notes_what_failed() -> None:
-    assert red_in(noted_by(RedCheck("orders", RED))) == RED
+    assert parsed_note(noted_by(RedCheck("orders", RED))).red == tuple(RED)
 
 
 def test_a_skipped_task_notes_nothing() -> None:
@@ -66,7 +69,18 @@ def test_a_skipped_task_notes_nothing() -> None:
 
 
 def test_a_task_that_noted_nothing_was_killed_or_lost() -> None:
-    assert (reason_in(None), red_in(None)) == (LOST, [])
+    assert parsed_note(None) == FailureNote(LOST)
+
+
+def test_the_note_of_the_version_before_is_read() -> None:
+    row = {"topic": "o", "partition": 4, "expectation": "e", "severity": "critical", "observed": "2", "detail": ""}
+    note = parsed_note({"reason": "red", "red": [row | {"offsets": [7]}]})
+    assert note == FailureNote("red", (Failure("o", 4, "e", "critical", "2", "", (7,)),), 0)
+
+
+@pytest.mark.parametrize("xcom", ["x", 3, {}, {"reason": 3}, {"reason": "r", "red": [{"topic": "o"}]}], ids=str)
+def test_a_note_that_somebody_has_changed_is_no_reason_to_tell_nothing(xcom: Any) -> None:
+    assert parsed_note(xcom) == FailureNote(UNREADABLE)
 
 
 # ---- what is wrong
@@ -112,17 +126,17 @@ LOGS = [log(0), log(4)]
         pytest.param([state("compact", "success"), state("compact", "failed")], False, id="one unit of two"),
     ],
 )
-def test_a_task_is_well_again_when_it_succeeded_or_the_run_was_green(states: list[dict[str, Any]], over: bool) -> None:
-    assert Known.of(states, LOGS, None)(Condition(Event.RUN_FAILED, "task compact", "")) is over
+def test_a_task_is_well_again_when_it_succeeded_or_the_run_was_green(states: list[EndedTask], over: bool) -> None:
+    assert RunCoverage.of(states, LOGS, None).includes(Condition(Event.RUN_FAILED, "task compact", "")) is over
 
 
 def test_a_rollback_and_a_run_that_goes_on_make_no_task_well() -> None:
-    known = Known.of([state("compact", "skipped")], LOGS, None, all_tried=False)
-    assert known(Condition(Event.RUN_FAILED, "task compact", "")) is False
+    coverage = RunCoverage.of([state("compact", "skipped")], LOGS, None, all_tried=False)
+    assert coverage.includes(Condition(Event.RUN_FAILED, "task compact", "")) is False
 
 
 @pytest.mark.parametrize(
-    ("event", "partition", "looked_at", "over"),
+    ("event", "partition", "only_partition", "over"),
     [
         pytest.param(Event.QUARANTINED, 4, None, True, id="seen"),
         pytest.param(Event.QUARANTINED, 4, 0, True, id="a state is seen whatever the run was for"),
@@ -132,14 +146,14 @@ def test_a_rollback_and_a_run_that_goes_on_make_no_task_well() -> None:
         pytest.param(Event.ERASURE, 4, 0, False, id="erasure too"),
     ],
 )
-def test_only_what_the_run_looked_at_can_be_over(
-    event: Event, partition: int, looked_at: int | None, over: bool
+def test_only_what_the_run_only_partition_can_be_over(
+    event: Event, partition: int, only_partition: int | None, over: bool
 ) -> None:
-    assert Known.of([], LOGS, looked_at)(Condition(event, "s", "", partition=partition)) is over
+    assert RunCoverage.of([], LOGS, only_partition).includes(Condition(event, "s", "", partition=partition)) is over
 
 
 def test_where_the_table_cannot_be_read_nothing_in_it_is_over() -> None:
-    assert Known.of([], None, None)(Condition(Event.QUARANTINED, "s", "", partition=4)) is False
+    assert RunCoverage.of([], None, None).includes(Condition(Event.QUARANTINED, "s", "", partition=4)) is False
 
 
 # ---- the book

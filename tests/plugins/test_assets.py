@@ -55,7 +55,7 @@ def test_cron_and_assets_start_a_run_by_either(site: Site) -> None:
     assert stored["__type"] == "airflow.timetables.assets.AssetOrTimeSchedule"
     assert stored["__var"]["timetable"]["__var"]["expression"] == "5 4 * * *"
     assert [each["uri"] for each in stored["__var"]["asset_condition"]["objects"]] == ["landed"]
-    assert "| schedule | `5 4 * * *, or after landed` |" in dag.doc_md
+    assert "| **schedule** | `5 4 * * *, or after landed` | topic YAML |" in dag.doc_md
 
 
 def test_an_upstream_asset_is_meant_by_its_uri_as_airflow_writes_it(site: Site) -> None:

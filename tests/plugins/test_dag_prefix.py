@@ -20,6 +20,7 @@ from tests.plugins.test_page import (  # noqa: F401
     METRICS,
     browser,
     dag_row,
+    looked_at,
     no_dags,
     orders,
     quarantine_of,
@@ -33,6 +34,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `htt
 PREFIX = "cleantail_"
 DAG = f"{PREFIX}orders"
 PAGE = f"/cleantail/topics/{DAG}"
+THEIR_PAGE = "/cleantail/topics/orders"
 
 
 @pytest.fixture
@@ -122,6 +124,22 @@ def test_who_may_edit_the_prefixed_dag_releases_and_the_audit_log_has_its_id(
     assert quarantine_of(prefixed) is None
     with create_session() as session:
         assert session.query(Log).filter_by(event="cleantail_release", dag_id=DAG).delete() == 1
+
+
+def test_records_are_those_of_the_prefixed_dag_and_for_those_who_may_read_it(
+    browser: Any,  # noqa: F811
+    prefixed: OrdersTable,
+    looked_at: Any,  # noqa: F811
+    server: Any,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at()
+    answer = browser("vic").get(f"{PAGE}/records?round=r9")
+    assert (answer.status_code, "4711" in answer.text) == (200, True)
+    assert f'<a href="{PAGE}#rounds">' in answer.text
+    only(server, monkeypatch, "orders")  # the other team's DAG, which is called as the topic
+    codes = {path: browser("uma").get(f"{path}/records?round=r9").status_code for path in (PAGE, THEIR_PAGE)}
+    assert codes == {PAGE: 403, THEIR_PAGE: 404}
 
 
 def test_data_docs_are_the_topics(browser: Any, prefixed: OrdersTable, site: Site) -> None:  # noqa: F811

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail_airflow.places import ROOT
+from cleantail_airflow.installation import ROOT
 from embedded_airflow import supervisor as embedded
 from embedded_airflow.home import SETTINGS_FILE, airflow_home, environment, make_secrets, read_settings
 from tests.airflow_site import Site, free_port

@@ -16,7 +16,7 @@ from cleantail.config.events import Event
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.watch.alerting.incidents import Book, Condition, Look, observed
 from cleantail_airflow.alerts import alerting
-from cleantail_airflow.alerts.alerting import Sight, red_alarms, tell, tell_now
+from cleantail_airflow.alerts.alerting import EarlyLook, red_alarms, tell, tell_now
 from cleantail_airflow.alerts.red_check import failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, parsed, verdict
@@ -187,7 +187,7 @@ def test_what_goes_wrong_while_something_is_told_fails_no_task_and_its_words_are
         raise ValueError("a key " + "of a record")
 
     platform, context = load_platform(site.config, os.environ), {"ti": FakeTask()}
-    assert tell_now(channels.topic, platform, context, Sight(wrong, NOW_MS)) == ["file alerts/all.jsonl"]  # type: ignore[arg-type]
+    assert tell_now(channels.topic, platform, context, EarlyLook(wrong, NOW_MS)) == ["file alerts/all.jsonl"]  # type: ignore[arg-type]
     assert "in wrong" in caplog.text and "ValueError" in caplog.text
     assert "a key of a record" not in caplog.text
 

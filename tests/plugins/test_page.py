@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from cleantail.config.loading import load_platform, load_topic
+from cleantail.config.origin import settings_in_force
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.rollback import packed
+from cleantail_airflow.installation import ROOT
 from cleantail_airflow.page import mount as page
 from cleantail_airflow.page.data_docs import site_of
-from cleantail_airflow.places import ROOT
+from cleantail_airflow.tasks.dag_docs import settings_section
 from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site
 from tests.cleantail.lake import OrdersTable
@@ -449,6 +454,32 @@ def test_the_whole_configuration_is_shown_with_its_origin_and_without_addresses(
     ):
         assert f"<code>{key}</code></th><td>{value}</td><td>{origin}</td>" in shown
     assert "hidden" not in shown.partition('<h2 id="settings">')[2]
+
+
+def test_the_dags_docs_and_the_page_draw_the_same_table_of_settings(
+    browser: Any, orders: OrdersTable, site: Site
+) -> None:
+    check = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "a|`b<i>"}}
+    config = {"segment.ms": 1, "max.compaction.lag.ms": 90_000_000}
+    site.topic("orders", owner="sales", checks=[check], config=config)
+    (site.config / "defaults.yaml").write_text("topic: {approvers: [anna], config: {segment.bytes: 5000}}\n")
+    topic = load_topic(site.config / "topics" / "orders.yaml", site.config)
+    platform = load_platform(site.config)
+    rows = {(s.name, s.shown, s.words, s.origin.value) for s in settings_in_force(topic, platform)}
+    assert len(rows) > 30
+    assert rows_of_docs(settings_section(topic, platform)) == rows
+    assert rows_of_page(shown_of(browser, orders)) == rows
+
+
+def rows_of_docs(markdown: str) -> set[tuple[str, ...]]:
+    row = re.compile(r"\| \**([\w.]+?)\** \| (`+) ?(.*?) ?\2(?: = ([^|]*))? \| ([^|]*) \|")
+    drawn = [row.fullmatch(line) for line in markdown.splitlines() if line.startswith("| ")][1:]
+    return {(m[1], m[3].replace("\\|", "|"), m[4] or "", m[5]) for m in drawn if m}
+
+
+def rows_of_page(shown: str) -> set[tuple[str, ...]]:
+    cells = r'<code>([^<]*)</code></th><td>([^<]*?)(?: <span class="quiet">= ([^<]*)</span>)?</td><td>([^<]*)</td>'
+    return {tuple(map(unescape, row)) for row in re.findall(cells, shown.partition('<h2 id="settings">')[2])}
 
 
 def test_a_topics_page_leads_to_its_dag_and_says_its_schedule_in_words(

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cleantail_airflow.plugin import CleantailPlugin
 from cleantail_airflow.tasks import pool
-from tests.airflow_site import ROOT, Site
+from tests.airflow_site import Site
 
 pytestmark = pytest.mark.airflow
 
@@ -48,14 +47,3 @@ def test_a_broken_configuration_still_gives_a_pool(site: Site, airflow_db: Path)
     (site.config / "defaults.yaml").write_text("platfrom: {}\n")
     pool.ensure_pool()
     assert slots() == 1
-
-
-def test_airflow_loads_the_plugin_and_nothing_else_from_the_folder(airflow_db: Path) -> None:
-    from airflow import plugins_manager
-    from airflow._shared.module_loading import find_path_from_directory
-
-    files = find_path_from_directory(str(ROOT / "plugins"), ".airflowignore", "glob")
-    assert [Path(file).name for file in files if file.endswith(".py")] == ["plugin.py"]
-    plugins, errors = plugins_manager._get_plugins()
-    assert [plugin.name for plugin in plugins if plugin.name.startswith("cleantail")] == [CleantailPlugin.name]
-    assert errors == {}

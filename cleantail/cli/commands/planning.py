@@ -38,8 +38,10 @@ def status(call: Invocation, topic: str | None, now: int | None) -> int:
     if topic:
         call.output.show(Status([status_of(call.topic(topic), call.platform, now_ms)], now_ms))
         return 0
-    known, broken = status_of_all(call.config, call.platform, now_ms)
-    call.output.show(Status(known, now_ms, broken))
+    with call.output.progress() as progress:
+        progress("reading metadata")
+        readable, broken = status_of_all(call.config, call.platform, now_ms, progress.counting)
+    call.output.show(Status(readable, now_ms, broken))
     return ConfigError.exit_code if broken else 0
 
 

@@ -1,5 +1,6 @@
-"""Records in a message, for a channel whose YAML asks for them (`values: true`): read when the message goes out, and
-kept nowhere on our side.
+"""Puts examples of records into a message, for a channel whose YAML asks for them (`values: true`).
+
+They are read from the table when the message goes out, and Cleantail keeps them nowhere.
 """
 
 from __future__ import annotations
@@ -18,21 +19,24 @@ from cleantail.lake.records.shown_records import ShownRecord, read_shown, snapsh
 from cleantail_airflow.alerts.messages import Message
 from cleantail_airflow.alerts.red_check import Failure
 
-EXAMPLES_TOLD = 5
-"""So many records of each failed expectation."""
-Place = tuple[int, int, int]
+EXAMPLES_SHOWN = 5
+"""A message shows so many records of each failed expectation."""
+RecordPosition = tuple[int, int, int]
 """(snapshot, partition, offset)."""
 
 logger = logging.getLogger(__name__)
 
 
 def asks_for_values(topic: Topic, alert: Alert, event: Event) -> bool:
-    """Whether an entry of this channel for the event does: a channel may stand in the YAML twice, for other events."""
+    """Whether the channel is to have values of records in its message about the event.
+
+    A channel may stand in the YAML twice, for other events, and only one of the two entries may ask for values.
+    """
     return any(a.values for a in topic.alerts if a.name == alert.name and event in a.events)
 
 
 def with_values(message: Message, topic: Topic, platform: Platform) -> Message:
-    """The message with examples of the records that failed. Where they cannot be read it goes out without them."""
+    """Adds examples of the records that failed to the message; where they cannot be read it goes out without them."""
     if not any(failure.offsets for failure in message.failures):
         return message
     try:
@@ -44,19 +48,22 @@ def with_values(message: Message, topic: Topic, platform: Platform) -> Message:
     return replace(message, failures=failures)
 
 
-def _read(failures: Iterable[Failure], topic: Topic, platform: Platform) -> dict[Place, ShownRecord]:
+def _read(failures: Iterable[Failure], topic: Topic, platform: Platform) -> dict[RecordPosition, ShownRecord]:
+    """Reads each log once per snapshot; a snapshot that no branch leads to any more is left out."""
     table = load_table(open_catalog(platform, os.environ), topic, platform)
+    if table is None:
+        return {}
     offsets: dict[tuple[int, int], set[int]] = {}
     for f in failures:
-        offsets.setdefault((f.snapshot_id, f.partition), set()).update(f.offsets[:EXAMPLES_TOLD])
-    found: dict[Place, ShownRecord] = {}
-    for (snapshot_id, partition), wanted in offsets.items() if table is not None else ():
-        if table is not None and snapshot_shown(table, snapshot_id, False):
-            records = read_shown(table, partition, wanted, snapshot_id)
-            found |= {(snapshot_id, partition, record.offset): record for record in records}
-    return found
+        offsets.setdefault((f.snapshot_id, f.partition), set()).update(f.offsets[:EXAMPLES_SHOWN])
+    records: dict[RecordPosition, ShownRecord] = {}
+    for (snapshot_id, partition), failed_offsets in offsets.items():
+        if snapshot_shown(table, snapshot_id, False):
+            failed = read_shown(table, partition, failed_offsets, snapshot_id)
+            records |= {(snapshot_id, partition, record.offset): record for record in failed}
+    return records
 
 
-def _examples(failure: Failure, records: dict[Place, ShownRecord]) -> tuple[str, ...]:
-    places = [(failure.snapshot_id, failure.partition, offset) for offset in failure.offsets[:EXAMPLES_TOLD]]
-    return tuple(str(records[place]) for place in places if place in records)
+def _examples(failure: Failure, records: dict[RecordPosition, ShownRecord]) -> tuple[str, ...]:
+    positions = [(failure.snapshot_id, failure.partition, offset) for offset in failure.offsets[:EXAMPLES_SHOWN]]
+    return tuple(str(records[position]) for position in positions if position in records)

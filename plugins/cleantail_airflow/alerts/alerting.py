@@ -1,6 +1,8 @@
-"""Telling the channels of a topic. All who tell do it here, by one rule (`notifications`) and one book: the task
-that sees a red check, `evaluate` a missed deadline, `approve` that it asks and that it was answered, and at the end of
-a run the task `alert` everything.
+"""Tells the channels of a topic what is wrong and what is over.
+
+Every task that tells does it here, by one rule (`notifications`) and one book: the task that sees a red check,
+`evaluate` where a deadline was missed, `approve` when it asks and when it was answered, and the task `alert` at the end
+of a run.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from cleantail.watch.alerting.notifications import (
     without_settled,
 )
 from cleantail_airflow.alerts.alert_values import asks_for_values, with_values
-from cleantail_airflow.alerts.incident_book import Shelf, shelf_of
+from cleantail_airflow.alerts.incident_book import BookStore, locked_book
 from cleantail_airflow.alerts.messages import Message, Place, message_of
 from cleantail_airflow.alerts.notifiers import channel, deliver
 from cleantail_airflow.alerts.red_check import Failure
@@ -49,21 +51,23 @@ logger = logging.getLogger(__name__)
 
 
 def base_of(context: Context) -> str:
-    """The address of the UI."""
+    """Returns the address of the UI."""
     ti = context["ti"]
     base: str = ti.log_url.partition(f"/dags/{ti.dag_id}/runs/")[0]
     return base
 
 
 def place_of(topic: str, platform: Platform, context: Context) -> Place:
-    """Where this task is in the UI."""
+    """Returns where this task is in the UI."""
     dag_id, run_id = dag_id_of(topic, platform.dag_prefix), context["ti"].run_id
     return Place(base_of(context), topic, dag_id, run_id, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def began_ms(context: Context) -> int:
-    """When the run began (Unix ms, wall clock), also where a task of it is cleared much later: Airflow then says that
-    the run began anew, and its `evaluate` knows better."""
+    """Returns when the run began (Unix ms, wall clock).
+
+    Where a task is cleared much later, Airflow says that the run began anew: then the XCom of `evaluate` counts.
+    """
     from cleantail_airflow.task_ids import EVALUATE
 
     run: Any = context.get("dag_run")
@@ -78,28 +82,30 @@ def _wall_ms() -> int:
 
 
 def tell_of_red(topic: Topic, platform: Platform, context: Context, red: Sequence[Failure], now_ms: int) -> None:
-    """A red check."""
+    """Tells of a red check at once: one condition for each partition that is held back."""
 
-    def found() -> list[Condition]:
+    def conditions() -> list[Condition]:
         logs, _ = read_logs(topic, platform, now_ms)
         backoff_ms = platform.cleaner.log_cleaner_backoff_ms
-        conditions = red_alarms(red, logs or (), context["ti"].log_url, now_ms, backoff_ms)
-        return [replace(condition, seen_ms=_wall_ms()) for condition in conditions]
+        alarms = red_alarms(red, logs or (), context["ti"].log_url, now_ms, backoff_ms)
+        return [replace(alarm, seen_ms=_wall_ms()) for alarm in alarms]
 
-    tell_now(topic, platform, context, Sight(found, now_ms, failures=red))
+    tell_now(topic, platform, context, EarlyLook(conditions, now_ms, failures=red))
 
 
 def tell_of_missed(topic: Topic, platform: Platform, context: Context, logs: Sequence[LogState], now_ms: int) -> None:
-    """Deadlines that the run before was to keep, also where this run will clean the logs: its end then tells that they
-    are over."""
+    """Tells of deadlines that the run before was to keep, also where this run will clean the logs.
 
-    def found() -> list[Condition]:
+    The end of this run then tells that they are over.
+    """
+
+    def conditions() -> list[Condition]:
         before_ms = deadline_run_ms(parts_of(topic.schedule)[0], topic.config, now_ms)
         before = log_states(topic, read_facts(topic, platform), before_ms)
         return missed_deadlines(logs, before, topic.config, now_ms, before_ms)
 
     if missed_deadlines(logs, logs, topic.config, now_ms, now_ms):  # else the table is not read a second time
-        tell_now(topic, platform, context, Sight(found, now_ms))
+        tell_now(topic, platform, context, EarlyLook(conditions, now_ms))
 
 
 def _nothing(_: Condition) -> bool:
@@ -107,26 +113,32 @@ def _nothing(_: Condition) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What a task in the middle of a run has to tell at once: what is wrong, and which incidents it has ended."""
+class EarlyLook:
+    """What a task in the middle of a run tells at once.
 
-    found: Callable[[], list[Condition]]
+    `conditions` looks for what is wrong, after the book was locked; `is_over` says which incidents the task has ended.
+    """
+
+    conditions: Callable[[], list[Condition]]
     now_ms: int
     is_over: Callable[[Condition], bool] = _nothing
     failures: Sequence[Failure] = ()
 
 
-def tell_now(topic: Topic, platform: Platform, context: Context, sight: Sight) -> list[str]:
-    """Before the task ends: what is wrong is not to wait for the rest of the run. What cannot be told now, the run's
-    last task tells, so nothing that goes wrong here makes the task fail. Returns the channels that were not reached."""
+def tell_now(topic: Topic, platform: Platform, context: Context, early: EarlyLook) -> list[str]:
+    """Tells before the task ends, so that what is wrong does not wait for the rest of the run.
+
+    The run's last task tells what cannot be told now, so nothing that goes wrong here makes the task fail. Returns the
+    channels that were not reached.
+    """
     if not topic.alerts:
         return []
     try:
-        with shelf_of(topic.topic, platform.home) as shelf:
-            conditions, run_id = tuple(sight.found()), context["ti"].run_id
-            look = Look(conditions, sight.is_over, sight.now_ms, began_ms(context), run_id)
-            shelf.save(observed(shelf.load(), look))
-            return tell(topic, platform, shelf, sight.failures, context)
+        with locked_book(topic.topic, platform.home) as book_store:
+            conditions, run_id = tuple(early.conditions()), context["ti"].run_id
+            look = Look(conditions, early.is_over, early.now_ms, began_ms(context), run_id)
+            book_store.save(observed(book_store.load(), look))
+            return tell(topic, platform, book_store, early.failures, context)
     except Exception as error:
         # by its frames: what a library says may quote what it has read
         logger.error("what is wrong could not be told now; the task alert does it\n%s", stack_of(error))
@@ -136,19 +148,19 @@ def tell_now(topic: Topic, platform: Platform, context: Context, sight: Sight) -
 def red_alarms(
     red: Iterable[Failure], logs: Iterable[LogState], link: str, now_ms: int, backoff_ms: int
 ) -> list[Condition]:
-    """One for each partition, with all expectations that it failed."""
+    """Makes one condition for each partition, with all expectations that it failed."""
     states = {log.partition: log.state for log in logs}
     names: dict[int, list[str]] = {}
     for failure in red:
         names.setdefault(failure.partition, []).append(failure.expectation)
     return [
-        check_failed(partition, states.get(partition, PartitionState()), found, link, now_ms, backoff_ms)
-        for partition, found in sorted(names.items())
+        check_failed(partition, states.get(partition, PartitionState()), expectations, link, now_ms, backoff_ms)
+        for partition, expectations in sorted(names.items())
     ]
 
 
 def read_logs(topic: Topic, platform: Platform, now_ms: int) -> tuple[tuple[LogState, ...] | None, tuple[Reader, ...]]:
-    """The logs as they are now, None where the table cannot be read: that is the incident of another task."""
+    """Reads the logs as they are now: None where the table cannot be read, which is the incident of another task."""
     try:
         facts = read_facts(topic, platform)
         return log_states(topic, facts, now_ms), facts.readers if facts else ()
@@ -157,38 +169,44 @@ def read_logs(topic: Topic, platform: Platform, now_ms: int) -> tuple[tuple[LogS
         return None, ()
 
 
-def tell(topic: Topic, platform: Platform, shelf: Shelf, failures: Iterable[Failure], context: Context) -> list[str]:
+def tell(
+    topic: Topic, platform: Platform, book_store: BookStore, failures: Iterable[Failure], context: Context
+) -> list[str]:
     """Brings every channel up to date with the book. Returns the channels that could not be reached.
 
-    The book says what is being told before a message goes out, and what was told when the channel has it: whenever the
-    task dies, and whatever the channel had heard by then, the next one who tells knows that it has to be told again.
+    Whenever the task dies, and whatever a channel had heard by then, the next task that tells knows from the book what
+    it has to tell again.
     """
-    place, unreached, seen = place_of(topic.topic, platform, context), [], list(failures)
+    place, red, unreached = place_of(topic.topic, platform, context), list(failures), []
     channels = _channels(topic)
     for alert, listener in channels:
-        for notification in due_notifications(shelf.load(), listener):
+        for notification in due_notifications(book_store.load(), listener):
+            # 1. The book says what is being told, before a message goes out.
             by = uuid.uuid4().hex
-            shelf.save(before_sending(shelf.load(), listener, notification, by))
-            message = message_of(_with_links(notification, place), seen, place)
+            book_store.save(before_sending(book_store.load(), listener, notification, by))
+            # 2. The message goes out; one that is not taken ends what this channel is told.
+            message = message_of(_with_links(notification, place), red, place)
             if asks_for_values(topic, alert, notification.event):
                 message = with_values(message, topic, platform)
             if not _delivered(alert, message, context, platform):
                 unreached.append(channel(alert))
-                shelf.save(without_answer(shelf.load(), listener, notification, by))
+                book_store.save(without_answer(book_store.load(), listener, notification, by))
                 break
-            shelf.save(after_sending(shelf.load(), listener, notification, by))
-    shelf.save(without_settled(shelf.load(), [listener for _, listener in channels]))
+            # 3. The book says what the channel has been told.
+            book_store.save(after_sending(book_store.load(), listener, notification, by))
+    book_store.save(without_settled(book_store.load(), [listener for _, listener in channels]))
     return list(dict.fromkeys(unreached))
 
 
 def _channels(topic: Topic) -> list[tuple[Alert, Listener]]:
-    """One that stands in the YAML twice, for other events, is one."""
+    """Joins the entries of a channel that stands in the YAML twice, for other events."""
     alerts = {alert.name: alert for alert in topic.alerts}
     events = {name: {e for alert in topic.alerts if alert.name == name for e in alert.events} for name in alerts}
     return [(alert, Listener(name, frozenset(events[name]))) for name, alert in alerts.items()]
 
 
 def _delivered(alert: Alert, message: Message, context: Context, platform: Platform) -> bool:
+    """Sends the message. Returns False where the channel did not take it."""
     try:
         deliver(alert, message, context, platform)
     except Exception as error:  # whatever a library raises must not silence the next channel
@@ -199,7 +217,7 @@ def _delivered(alert: Alert, message: Message, context: Context, platform: Platf
 
 
 def _with_links(notification: Notification, place: Place) -> Notification:
-    """What was seen in the table leads to the log on the topic's page."""
+    """Gives each condition without a link that of its log on the topic's page."""
 
     def linked(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
         return tuple(

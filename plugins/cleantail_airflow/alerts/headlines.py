@@ -1,4 +1,4 @@
-"""The sentences of a message: what its subject says of all incidents, and a line for each. Without Airflow."""
+"""Writes the sentences of a message: its subject about all incidents, and a line for each. It needs no Airflow."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NAMES_SHOWN = 20
 
 
 def headline(notification: Notification) -> str:
-    """`check failed, partitions 2, 4 held back`; `over: …` only where nothing of the event is left."""
+    """Says `check failed, partitions 2, 4 held back`, and `over: …` only where nothing of the event is left."""
     if not (notification.begun or notification.still):
         return f"over: {_what(notification.event, notification.ended, ('no longer held back', 'waited'))}"
-    left = _what(notification.event, [*notification.begun, *notification.still], ("held back", "waits"))
+    open_now = _what(notification.event, [*notification.begun, *notification.still], ("held back", "waits"))
     if not notification.ended:
-        return left
+        return open_now
     over = f"over for {_names(notification.event, notification.ended)}"
-    return f"{left}; {over}" if notification.begun else f"{over}, still open: {left}"
+    return f"{open_now}; {over}" if notification.begun else f"{over}, still open: {open_now}"
 
 
 def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -> str:
@@ -38,7 +38,7 @@ def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -
 
 
 def _names(event: Event, incidents: Sequence[Incident]) -> str:
-    """`partition 0`, `partitions 0, 1`, `compact, publish`, `1 reader (partition 3)`."""
+    """Names what the incidents are about: `partitions 0, 1`, `compact, publish`, `1 reader (partition 3)`."""
     partitions = sorted({i.condition.partition for i in incidents if i.condition.partition is not None})
     logs = f"partition{'' if len(partitions) == 1 else 's'} {_listed(list(map(str, partitions)))}"
     if event is Event.HOLD_CAP:
@@ -54,12 +54,12 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def subjects_of(incidents: Sequence[Incident]) -> tuple[str, ...]:
-    """All of them, for machines."""
+    """Returns the subjects of all incidents, for machines."""
     return tuple(sorted(i.condition.subject for i in incidents))
 
 
 def line(incident: Incident) -> str:
-    """What is wrong, or what no longer is, and from when to when."""
+    """Says what is wrong, or what no longer is and from when to when it was."""
     if incident.over_ms is None:
         return incident.condition.text
     return f"{_end(incident)} (it was from {instant(incident.since_ms)} to {instant(incident.over_ms)} UTC)"

@@ -1,13 +1,14 @@
-"""Where the incidents of a topic are kept: an Airflow Variable, `cleantail.incidents.TOPIC`.
+"""Keeps the incidents of a topic in an Airflow Variable, `cleantail.incidents.TOPIC`.
 
-Not in the table: an incident may be that the catalog cannot be reached, or that the first file of a topic that has no
-table yet is broken, and a commit for each message would make rounds start over. Not in a file: workers need not share a
-disk. The variable lives with Airflow's connections and survives restarts; who deletes it has what is open told anew.
+They are not in the table: an incident may be that the catalog cannot be reached, or that the first file of a topic that
+has no table yet is broken, and a commit for each message would make rounds start over. They are not in a file, since
+workers need not share a disk. The variable lives with Airflow's connections and survives restarts; who deletes it has
+the open incidents told anew.
 
-Who changes the book holds the lock `alerts-TOPIC` below CLEANTAIL_HOME while it looks, tells and writes: two tasks of
-one topic (the check of a run, and the alert of an earlier one that was cleared) tell one after the other. Where workers
-share no CLEANTAIL_HOME the lock holds on each machine alone; then what two tasks told a channel at once is marked as
-unsure (`cleantail.watch.alerting.notifications`) and told again by the next one.
+A task that changes the book holds the lock `alerts-TOPIC` below CLEANTAIL_HOME while it looks, tells and writes, so two
+tasks of one topic (the check of a run, and the alert of an earlier one that was cleared) tell one after the other.
+Where workers share no CLEANTAIL_HOME the lock holds on each machine alone; then what two tasks told a channel at once
+is marked as unsure (`cleantail.watch.alerting.notifications`), and the next task tells it again.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _DESCRIPTION = "What is wrong with the topic and who was told. Kept by Cleantail
 logger = logging.getLogger(__name__)
 
 
-class Shelf(Protocol):
-    """Where a book is kept. It is read anew for each change, so that nothing of it is written that is out of date."""
+class BookStore(Protocol):
+    """Loads and saves a topic's book. It is loaded anew for each change, so that nothing out of date is written."""
 
     def load(self) -> Book: ...
 
@@ -44,14 +45,14 @@ class Shelf(Protocol):
 
 
 def variable_name(topic: str) -> str:
-    """A topic's name may be as long as that of a variable."""
+    """Returns the variable's name; a topic's name that is too long for it is replaced by its hash."""
     if len(PREFIX + topic) <= _NAME_CHARS:
         return PREFIX + topic
     return PREFIX + hashlib.sha256(topic.encode()).hexdigest()
 
 
 def load_book(topic: str) -> Book:
-    """The topic's incidents; none where the variable is missing, or not a book that can be read."""
+    """Reads the topic's incidents: none where the variable is missing, or holds no book that can be read."""
     text = Variable.get(variable_name(topic), default=None)
     try:
         return parse_book(text) if text else Book()
@@ -60,8 +61,8 @@ def load_book(topic: str) -> Book:
         return Book()
 
 
-class VariableShelf:
-    """The variable of one topic."""
+class VariableBookStore:
+    """Keeps the book of one topic in an Airflow Variable."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -70,14 +71,16 @@ class VariableShelf:
         return load_book(self.topic)
 
     def save(self, book: Book) -> None:
-        """Writes what has changed. Without incidents the variable stays: it says when everything was looked at."""
+        """Writes the book if it has changed. Without incidents the variable stays: it says when all was looked at."""
         if book_as_json(book) != book_as_json(self.load()):
             Variable.set(variable_name(self.topic), book_as_json(book), description=_DESCRIPTION)
 
 
 @contextmanager
-def shelf_of(topic: str, home: Path) -> Iterator[Shelf]:
-    """The topic's book, for this task alone until the block ends. Raises CleantailError where another holds it for
-    LOCK_WAIT_S seconds."""
+def locked_book(topic: str, home: Path) -> Iterator[BookStore]:
+    """Locks the topic's book for this task until the block ends.
+
+    Raises CleantailError where another task holds the lock for LOCK_WAIT_S seconds.
+    """
     with exclusive(home, f"alerts-{topic}", LOCK_WAIT_S):
-        yield VariableShelf(topic)
+        yield VariableBookStore(topic)

@@ -1,5 +1,4 @@
-"""What is said of incidents: one message for all of one event, with what began, what is over and what lasts. Without
-Airflow.
+"""Makes one message of all incidents of one event: what began, what is over and what lasts. It needs no Airflow.
 
 A message may hold names that others chose, and what records hold where the topic's YAML asks for it (`values: true`),
 so nothing of it is ever a template or markup.
@@ -26,8 +25,10 @@ FAILURES_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where messages lead to: the run that they were sent from, and the topic's page, which is its DAG's. `base` is the
-    UI's address."""
+    """The place in the UI that messages lead to: the run that sent them, and the topic's page, which is its DAG's.
+
+    `base` is the UI's address.
+    """
 
     base: str
     topic: str
@@ -36,27 +37,26 @@ class Place:
     at: str
 
     def page(self, partition: int | None = None) -> str:
-        """The topic's page, at the log of the partition."""
+        """Returns the address of the topic's page, at the log of the partition."""
         anchor = "" if partition is None else f"#log-{partition}"
         return f"{self.base}/cleantail/topics/{self.dag_id}{anchor}"
 
     def records(self, round_name: str, kind: str) -> str:
-        """The page that shows the records which a round would remove, or which failed its checks."""
+        """Returns the address of the page with the records that a round would remove, or that failed its checks."""
         return f"{self.page()}/records?{urlencode({'round': round_name, 'kind': kind})}"
 
     @property
     def data_docs(self) -> str:
-        """The index of the topic's Data Docs."""
+        """The address of the index of the topic's Data Docs."""
         return f"{self.base}/cleantail/topics/{self.dag_id}/docs/index.html"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """How it is with one event of a topic, once for all channels. `failures`, with what was observed, only in the run
-    that saw them.
+    """What all channels are told about one event of a topic.
 
     `incident` is the same in all messages about the event, for pagers: `state` is open as long as any of `open` is
-    left. `over`: what is over since the last message.
+    left. `over` is what ended since the last message. Only the run that saw the `failures` has them.
     """
 
     topic: str
@@ -94,7 +94,7 @@ class Message:
 
 
 def message_of(notification: Notification, failures: Iterable[Failure], place: Place) -> Message:
-    """The message that tells it; it leads to what is news."""
+    """Makes the message that tells it; its link leads to what is news."""
     first = notification.incidents[0].condition
     link = first.link or place.page(first.partition)
     return Message(
@@ -111,11 +111,11 @@ def message_of(notification: Notification, failures: Iterable[Failure], place: P
         incident=f"cleantail/{place.topic}/{notification.event.value}",
         open=subjects_of([*notification.begun, *notification.still]),
         over=subjects_of(notification.ended),
-        failures=_seen(notification, failures),
+        failures=_failures_shown(notification, failures),
     )
 
 
-def _seen(notification: Notification, failures: Iterable[Failure]) -> tuple[Failure, ...]:
+def _failures_shown(notification: Notification, failures: Iterable[Failure]) -> tuple[Failure, ...]:
     if notification.event is not Event.CHECK_FAILED:
         return ()
     partitions = {i.condition.partition for i in notification.begun}
@@ -123,7 +123,7 @@ def _seen(notification: Notification, failures: Iterable[Failure]) -> tuple[Fail
 
 
 def _reason(notification: Notification) -> str:
-    """News first; what lasts is said again where something is over."""
+    """Lists the news first, and what lasts where something is over."""
     incidents: list[Incident] = [
         *notification.begun,
         *notification.ended,
@@ -135,15 +135,15 @@ def _reason(notification: Notification) -> str:
 
 
 def mail_body(message: Message) -> str:
-    """The message as HTML; every value escaped."""
+    """Writes the message as HTML, every value escaped."""
     columns = ["partition", "expectation", "severity", "observed", "detail"]
     columns += ["examples"] if any(failure.examples for failure in message.failures) else []
     rows = [[_cell(getattr(failure, column)) for column in columns] for failure in message.failures]
-    said = f"<pre>{html.escape(message.reason)}</pre>{_html_table([columns, *rows]) if rows else ''}"
+    reason = f"<pre>{html.escape(message.reason)}</pre>{_html_table([columns, *rows]) if rows else ''}"
     names = {message.link: "Task log in Airflow"} | {message.page: "Topic in Airflow"}
     links = "".join(f'<p><a href="{html.escape(url, quote=True)}">{name}</a></p>' for url, name in names.items())
     about = f"<p>{html.escape(f'incident {message.incident}: {message.state}')}</p>"
-    return f"<h3>{html.escape(message.subject)}</h3>{said}{about}{links}"
+    return f"<h3>{html.escape(message.subject)}</h3>{reason}{about}{links}"
 
 
 def _cell(value: object) -> str:
@@ -159,12 +159,12 @@ _BREAK = "\u200b"
 
 
 def plain_text(text: str) -> str:
-    """A text in which no chat finds a mention of everybody or a link of somebody else's words; it looks the same."""
+    """Returns a text that looks the same, in which no chat finds a mention of everybody or a link."""
     return _ANGLE.sub(f"<{_BREAK}", _MARKUP.sub(rf"\1{_BREAK}", text))
 
 
 def slack_text(message: Message) -> str:
-    """Slack's three escapes besides, since others take the same body: what the data held is no link and no mention."""
+    """Returns the text for Slack, whose three escapes keep what the data held from being a link or a mention."""
     text = _MARKUP.sub(rf"\1{_BREAK}", message.text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

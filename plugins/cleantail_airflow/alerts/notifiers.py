@@ -1,4 +1,4 @@
-"""One message through one channel: Airflow's own notifiers, over Airflow's connections.
+"""Sends one message through one channel, by Airflow's own notifiers over Airflow's connections.
 
 The notifiers are called with finished texts, never as callbacks whose fields Airflow would render as templates. All of
 them raise when the message did not arrive.
@@ -29,9 +29,12 @@ WEBHOOK_TIMEOUT_S = 30
 
 
 def deliver(alert: Alert, message: Message, context: Context, platform: Platform) -> None:
-    """Raises whatever the channel's library raises, and CleantailError for a connection that is not for alerts."""
-    if allowed := connection_problem(alert, platform):
-        raise CleantailError(f"{channel(alert)} is not allowed: {allowed}")
+    """Sends the message, or raises whatever the channel's library raises.
+
+    Raises CleantailError for a connection that platform.alert_connections does not list.
+    """
+    if problem := connection_problem(alert, platform):
+        raise CleantailError(f"{channel(alert)} is not allowed: {problem}")
     if isinstance(alert, MailAlert):
         _mail(alert, message).notify(context)
     elif isinstance(alert, SlackAlert):
@@ -45,7 +48,7 @@ def deliver(alert: Alert, message: Message, context: Context, platform: Platform
 
 
 def channel(alert: Alert) -> str:
-    """The channel in words, without an address."""
+    """Names the channel without an address."""
     return f"file {alert.path}" if isinstance(alert, FileAlert) else f"{alert.type} over connection {alert.conn_id}"
 
 
@@ -62,7 +65,7 @@ def _mail(alert: MailAlert, message: Message) -> SmtpNotifier:
 
 
 def _webhook(alert: WebhookAlert | SlackAlert, body: dict[str, Any]) -> HttpNotifier:
-    """Slack's incoming webhooks take `{"text": …}`."""
+    """Makes the notifier that posts the body as JSON; Slack's incoming webhooks take `{"text": …}`."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
     _mask_path(alert.conn_id)
@@ -75,14 +78,14 @@ def _webhook(alert: WebhookAlert | SlackAlert, body: dict[str, Any]) -> HttpNoti
 
 
 def _mask_path(conn_id: str) -> None:
-    """Chat services put the secret into the path of the address, which a failed request would log."""
+    """Keeps the path of the address out of the logs of failed requests: chat services put their secret into it."""
     path = urlsplit(BaseHook.get_connection(conn_id).host or "").path
     if len(path) > 1:
         mask_secret(path)
 
 
 def _apprise(alert: AppriseAlert, message: Message) -> None:
-    """The provider's hook opens the connection. Its notifier does not say whether a message arrived, Apprise does."""
+    """Sends it by Apprise itself, over the hook's connection: the provider's notifier does not say what arrived."""
     import apprise
     from airflow.providers.apprise.hooks.apprise import AppriseHook
 

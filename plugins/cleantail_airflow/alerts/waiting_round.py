@@ -1,4 +1,4 @@
-"""Telling the channels that a round waits for a person, and that it does not any more."""
+"""Tells the channels that a round waits for a person, and that it does not any more."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.watch.alerting.alarms import round_waits
 from cleantail.watch.alerting.incidents import Condition
 from cleantail.watch.approval_text import count_lines
-from cleantail_airflow.alerts.alerting import Sight, tell_now
+from cleantail_airflow.alerts.alerting import EarlyLook, tell_now
 
 PAUSES_S = (5, 20, 60)
-"""Between the tries to tell that a round waits for a person. The task holds its slot meanwhile."""
+"""The pauses between the tries to tell that a round waits for a person. The task holds its slot meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +31,12 @@ def tell_that_it_waits(
     context: Context,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Nothing else of the run tells it while it waits, so a channel that does not take it is tried again. The sample is
-    shown where the answer is given, behind Airflow's login."""
-    waits = _condition(topic, context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
-    sight = Sight(lambda: [waits], int(time.time() * 1000))
+    """Tells that the round waits, and tries a channel that does not take it again: nothing else tells it meanwhile.
+
+    The message has counts and no sample; Airflow shows that where the answer is given, behind its login.
+    """
+    waiting = _condition(topic, context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
+    early = EarlyLook(lambda: [waiting], int(time.time() * 1000))
     tries = Retrying(
         sleep=sleep,
         retry=retry_if_result(bool),
@@ -42,7 +44,7 @@ def tell_that_it_waits(
         stop=stop_after_attempt(1 + len(PAUSES_S)),
         retry_error_callback=_last_result,
     )
-    for name in tries(tell_now, topic, platform, context, sight):
+    for name in tries(tell_now, topic, platform, context, early):
         logger.error("given up: %s does not know that a round waits for approval", name)
 
 
@@ -53,10 +55,10 @@ def _last_result(state: RetryCallState) -> list[str]:
 
 
 def tell_that_it_was_answered(topic: Topic, platform: Platform, context: Context) -> None:
-    """Also where the time to answer is over."""
+    """Tells that the round does not wait any more: it was answered, or the time to answer is over."""
     subject = _condition(topic, context, "").subject
-    sight = Sight(list, int(time.time() * 1000), lambda known: known.subject == subject)
-    tell_now(topic, platform, context, sight)
+    early = EarlyLook(list, int(time.time() * 1000), lambda condition: condition.subject == subject)
+    tell_now(topic, platform, context, early)
 
 
 def _condition(topic: Topic, context: Context, text: str) -> Condition:
@@ -64,10 +66,13 @@ def _condition(topic: Topic, context: Context, text: str) -> Condition:
     return round_waits(ti.task_id, ti.run_id, text, ti.log_url)
 
 
-def waiting_subjects(known: Mapping[str, str], context: Context) -> frozenset[str]:
-    """Those of the incidents (subject -> run id) whose task has not ended: a person may have marked its run."""
+def waiting_subjects(run_ids: Mapping[str, str], context: Context) -> frozenset[str]:
+    """Returns the subjects of the incidents (subject -> run id) whose task has not ended.
+
+    Airflow is asked, since a person may have marked the task or its run.
+    """
     ti = context["ti"]
-    runs = sorted(set(known.values()))
+    runs = sorted(set(run_ids.values()))
     states = ti.get_task_states(dag_id=ti.dag_id, run_ids=runs) if runs else {}
     waiting = {
         round_waits(task_id, run_id, "", "").subject
@@ -75,7 +80,7 @@ def waiting_subjects(known: Mapping[str, str], context: Context) -> frozenset[st
         for task_id, state in tasks.items()
         if state not in _ENDED
     }
-    return frozenset(known) & waiting
+    return frozenset(run_ids) & waiting
 
 
 _ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")

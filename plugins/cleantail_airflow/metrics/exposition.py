@@ -1,7 +1,7 @@
-"""The metrics in Prometheus' text format (or OpenMetrics, where the scraper asks for it), computed at each scrape.
+"""Exposes the metrics in Prometheus' text format, or in OpenMetrics where the scraper asks for it.
 
-From YAML and table metadata through the cache of the page: no counter lives in the process, so a restarted or second
-API server says the same.
+Each scrape computes them from YAML and table metadata, through the cache of the page. No counter lives in the process,
+so a restarted or second API server says the same.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from sqlalchemy import func, select
 from cleantail.config.claims.dag_ids import by_topic
 from cleantail.watch.metric import Metric, Sample
 from cleantail.watch.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, by_metric
-from cleantail_airflow.metrics.scraped import samples_of
+from cleantail_airflow.metrics.scrape_samples import samples_of
 from cleantail_airflow.page.dag_states import dag_states
 from cleantail_airflow.page.page_content import Content
-from cleantail_airflow.tasks.asking import asking_tasks
+from cleantail_airflow.tasks.pending_approvals import approval_tasks
 
 COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
 def exposition(content: Content, readable: Mapping[str, str], accept: str) -> tuple[bytes, str]:
-    """(body, content type) for the topics that the scraper may read, with the ids of their DAGs. Raises CleantailError
-    as the page does."""
+    """Returns body and content type for the topics that the scraper may read, given with the ids of their DAGs.
+
+    Raises CleantailError as the page does.
+    """
     now_ms, dag_ids = int(time.time() * 1000), readable.values()
-    asking, states = by_topic(asking_tasks(dag_ids), readable), by_topic(dag_states(dag_ids), readable)
-    found = samples_of(content, readable, now_ms, asking, states)
-    samples = [*found, *_since_last_run(by_topic(last_runs_ms(dag_ids), readable), now_ms), _dead()]
+    waiting, states = by_topic(approval_tasks(dag_ids), readable), by_topic(dag_states(dag_ids), readable)
+    of_topics = samples_of(content, readable, now_ms, waiting, states)
+    samples = [*of_topics, *_since_last_run(by_topic(last_runs_ms(dag_ids), readable), now_ms), _dead()]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Samples(samples))
     encoder, content_type = choose_encoder(accept)
@@ -44,7 +46,7 @@ def exposition(content: Content, readable: Mapping[str, str], accept: str) -> tu
 
 
 class _Samples:
-    """Samples as prometheus_client collects them; it escapes the labels."""
+    """Hands the samples to prometheus_client, which escapes the labels."""
 
     def __init__(self, samples: Collection[Sample]) -> None:
         self._samples = samples
@@ -67,13 +69,13 @@ def _since_last_run(last_ms: Mapping[str, int], now_ms: int) -> Iterator[Sample]
 
 
 def _dead() -> Sample:
-    """A triggerer or DAG processor that never was there has no status, and is not dead."""
+    """Counts the components that Airflow calls unhealthy; one that never was there has no status, and is not dead."""
     health = get_airflow_health()
     return Sample(DEAD_THREADS, (), sum(health[name]["status"] == UNHEALTHY for name in COMPONENTS))
 
 
 def last_runs_ms(dag_ids: Collection[str]) -> dict[str, int]:
-    """When each DAG last began a run, Unix ms; the scheduler's database is what knows it."""
+    """Asks the scheduler's database when each DAG last began a run (Unix ms)."""
     began = func.max(DagRun.start_date)
     query = select(DagRun.dag_id, began).where(DagRun.dag_id.in_(list(dag_ids))).group_by(DagRun.dag_id)
     with create_session() as session:

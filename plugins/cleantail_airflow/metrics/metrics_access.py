@@ -1,4 +1,4 @@
-"""Who may scrape the metrics: a user of Airflow, who sees the topics that he may read, or the bearer of the token.
+"""Lets in who may scrape the metrics: a user of Airflow, who sees the topics that he may read, or the token's bearer.
 
 The token is in the environment variable CLEANTAIL_METRICS_TOKEN of the API server, and opens nothing but the metrics:
 Airflow's own tokens expire after a day, which no scraper likes. Without the variable only Airflow's login counts.
@@ -22,16 +22,19 @@ from cleantail.home.driver_environment import TOKEN_VARIABLE
 async def scraper(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_scheme)]
 ) -> BaseUser | None:
-    """The user, or None for the bearer of the token, who sees every topic. Raises HTTPException 401 or 403."""
+    """Returns the user, or None for the bearer of the token, who sees every topic.
+
+    Raises HTTPException 401 or 403.
+    """
     if credentials is not None and is_token(credentials.credentials, os.environ):
         return None
     return await get_user(request, None, credentials)
 
 
-def is_token(given: str, env: Mapping[str, str]) -> bool:
-    """Compared in constant time; an empty variable is no token."""
-    wanted = env.get(TOKEN_VARIABLE, "").strip()
-    return bool(wanted) and hmac.compare_digest(given.encode(), wanted.encode())
+def is_token(credentials: str, env: Mapping[str, str]) -> bool:
+    """Compares the credentials with the token in constant time; an empty variable is no token."""
+    token = env.get(TOKEN_VARIABLE, "").strip()
+    return bool(token) and hmac.compare_digest(credentials.encode(), token.encode())
 
 
 Scraper = Annotated[BaseUser | None, Depends(scraper)]

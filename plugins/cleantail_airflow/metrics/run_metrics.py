@@ -1,4 +1,4 @@
-"""What tasks send through Airflow's stats: to StatsD, Datadog or OpenTelemetry, as Airflow's [metrics] says.
+"""Sends the metrics of tasks through Airflow's stats: to StatsD, Datadog or OpenTelemetry, as its [metrics] says.
 
 Names are `<prefix>.cleantail.<metric>`, with topic and partition as tags. Plain StatsD has no tags, so there they are
 at the end of the name: `airflow.cleantail.max-dirty-percent.orders`. Dots in a topic's name are two underscores there,
@@ -28,13 +28,15 @@ logger = logging.getLogger(__name__)
 
 
 def send_plan(topic: Topic, run: RunPlan) -> None:
-    """The gauges that evaluate knows."""
+    """Sends the gauges of the logs that evaluate has looked at."""
     _send(lambda: [s for s in log_samples(topic.topic, run.logs, topic.config, run.now_ms) if s.metric.sent_by])
 
 
 def send_since_last_run(topic: str, ti: Any) -> None:
-    """How long before this run the topic's DAG began its last one: while none runs, nobody is there to send anything.
-    Nothing for a first run, and for one without a logical date, which Airflow knows no previous one of."""
+    """Sends how long before this run the topic's DAG began its last one: nobody can send it while none runs.
+
+    It sends nothing for a first run, nor for one without a logical date, of which Airflow knows no previous one.
+    """
     _send(lambda: _since_last_run(topic, ti))
 
 
@@ -47,12 +49,12 @@ def _since_last_run(topic: str, ti: Any) -> list[Sample]:
 
 
 def send_result(job: str, topic: str, result: Mapping[str, Any]) -> None:
-    """What a Spark job said at its end, red or green."""
+    """Sends what a Spark job said at its end, red or green."""
     _send(lambda: job_samples(job, topic, result))
 
 
 def _send(samples: Callable[[], Iterable[Sample]]) -> None:
-    """Nothing that goes wrong here is a reason for a task to fail: the data is what it is."""
+    """Sends the samples. What goes wrong here is logged and fails no task: the data is what it is."""
     try:
         names_only = _names_only()
         for sample in samples():
@@ -72,7 +74,7 @@ def _send_one(sample: Sample, names_only: bool) -> None:
 
 
 def _names_only() -> bool:
-    """Whether the backend is StatsD without the tags of InfluxDB or Datadog; the order is Airflow's own."""
+    """Whether the backend is StatsD without the tags of InfluxDB or Datadog, in Airflow's own order."""
     if conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False):
         return False
     plain = conf.getboolean("metrics", "statsd_on", fallback=False)

@@ -1,4 +1,4 @@
-"""What Airflow knows of the topics' DAGs, from its own database: two queries for all topics, whatever their number.
+"""Asks Airflow's own database about the topics' DAGs: two queries for all topics, whatever their number.
 
 Callers ask only for DAGs that the viewer may read: nothing here asks again. The API server may read the database by
 Airflow's models; tasks may not, and never come here.
@@ -26,21 +26,24 @@ ACTIVE = (DagRunState.RUNNING, DagRunState.QUEUED)
 
 
 def dag_states(dag_ids: Collection[str]) -> dict[str, DagState]:
-    """DAG -> what is known of it; every name that was asked for is in the answer."""
-    found = sorted(dag_ids)
-    if not found:
+    """Returns the state of each DAG; every id that was passed is in the answer."""
+    ids = sorted(dag_ids)
+    if not ids:
         return {}
     models = select(DagModel.dag_id, DagModel.is_stale, DagModel.is_paused, DagModel.has_import_errors)
     with create_session() as session:
-        known = {row.dag_id: row for row in session.execute(models.where(DagModel.dag_id.in_(found)))}
-        rows = session.execute(_runs(found)).all()
-    by_dag = {name: list(of_dag) for name, of_dag in groupby(rows, key=lambda row: row.dag_id)}
-    return {name: _state(known.get(name), by_dag.get(name, [])) for name in found}
+        dag_models = {row.dag_id: row for row in session.execute(models.where(DagModel.dag_id.in_(ids)))}
+        rows = session.execute(_runs(ids)).all()
+    by_dag = {dag_id: list(of_dag) for dag_id, of_dag in groupby(rows, key=lambda row: row.dag_id)}
+    return {dag_id: _state(dag_models.get(dag_id), by_dag.get(dag_id, [])) for dag_id in ids}
 
 
 def _runs(dag_ids: Collection[str]) -> Any:
-    """Of each DAG the newest run that has ended, with a row for each task of it that failed, and all that run or are
-    queued; newest first. A run that is cleared runs again under its old number."""
+    """Selects of each DAG the newest run that has ended, and all that run or are queued; newest first.
+
+    The run that has ended has a row for each of its tasks that failed. A run that is cleared runs again under its old
+    number.
+    """
     newest = (
         select(func.max(RunModel.id))
         .where(RunModel.dag_id.in_(dag_ids), RunModel.state.in_(ENDED))
@@ -64,7 +67,7 @@ def _runs(dag_ids: Collection[str]) -> Any:
 
 
 def _state(model: Any, rows: Collection[Any]) -> DagState:
-    """Of one DAG. A stale one is no longer in any file."""
+    """Makes the state of one DAG. A stale one is no longer in any file."""
     ended = [row for row in rows if row.state in ENDED]
     active = sorted((row for row in rows if row.state in ACTIVE), key=lambda row: row.state != DagRunState.RUNNING)
     return DagState(
@@ -78,9 +81,9 @@ def _state(model: Any, rows: Collection[Any]) -> DagState:
 
 
 def _failed_tasks(rows: Iterable[Any]) -> tuple[FailedTask, ...]:
-    """In the order in which they failed; without the leaf that only turns the run red, where another failed."""
-    found = [FailedTask(row.task_id, row.map_index, row.label or "") for row in rows if row.task_id is not None]
-    return tuple(task for task in found if task.task_id != OUTCOME) or tuple(found)
+    """Returns the tasks in the order in which they failed; the leaf that turns the run red only where it is alone."""
+    failed = [FailedTask(row.task_id, row.map_index, row.label or "") for row in rows if row.task_id is not None]
+    return tuple(task for task in failed if task.task_id != OUTCOME) or tuple(failed)
 
 
 def _run(row: Any) -> DagRun:

@@ -1,4 +1,4 @@
-"""Data Docs as the page serves them: files below one topic's site, and which of them belong to a round."""
+"""Serves Data Docs on the page: the files below one topic's site, and which of them belong to a round."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ TYPES = {
 
 
 def site_of(home: Path, topic: str) -> Path:
-    """The root of a topic's Data Docs. `topic` is the name of a configured topic, never just what a client sent."""
+    """Returns the root of a topic's Data Docs. `topic` is the name of a configured topic, and no text of a client."""
     return home / "data_docs" / topic / "gx" / "uncommitted" / "data_docs" / "local_site"
 
 
 def file_in(site: Path, path: str) -> Path | None:
-    """The file at `path` in the site; None where there is none, it lies outside (also by a link), or is not served."""
+    """Returns the file at `path` in the site.
+
+    Returns None where there is none, where it lies outside of the site (also by a link), or is of a type not served.
+    """
     if "\0" in path:
         return None
     file = (site / path).resolve()
@@ -44,8 +47,10 @@ def file_in(site: Path, path: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class DocsPage:
-    """A validation's page in the site: `label` says partitions, status and suite. The kind is that of its round; pages
-    of earlier versions say none of it."""
+    """A validation's page in the site. `label` says partitions, status and suite, `kind` what its round did.
+
+    Pages of earlier versions say none of it.
+    """
 
     path: str
     label: str
@@ -54,19 +59,22 @@ class DocsPage:
 
 
 def pages_of(site: Path, rounds: Iterable[str]) -> dict[str, list[DocsPage]]:
-    """Round -> its pages in the site, those of failed checks first; rounds without one are left out."""
-    wanted = set(rounds)
+    """Returns, by round, its pages in the site, those of failed checks first; rounds without one are left out."""
+    names = set(rounds)
     pages: dict[str, list[DocsPage]] = {}
     for suite in sorted(site.glob("validations/*")):
         for folder in suite.iterdir() if suite.is_dir() else ():
-            if folder.name in wanted:
-                found = sorted(folder.glob("*/*.html"))
-                pages.setdefault(folder.name, []).extend(_page(site, file) for file in found)
-    return {name: sorted(found, key=lambda page: not page.failed) for name, found in pages.items() if found}
+            if folder.name in names:
+                files = sorted(folder.glob("*/*.html"))
+                pages.setdefault(folder.name, []).extend(_page(site, file) for file in files)
+    return {name: sorted(of_round, key=lambda page: not page.failed) for name, of_round in pages.items() if of_round}
 
 
 def _page(site: Path, file: Path) -> DocsPage:
-    """By its title, `topic · partition 0 · compact ROUND · suite · failed` (spark_jobs.quality.data_docs_pages)."""
+    """Describes a page by its title (spark_jobs.quality.data_docs_pages).
+
+    The title is `topic · partition 0 · compact ROUND · suite · failed`.
+    """
     path = str(file.relative_to(site))
     with file.open(errors="replace") as text:
         title = _TITLE.search(text.read(_TITLE_WITHIN_CHARS))
@@ -78,7 +86,7 @@ def _page(site: Path, file: Path) -> DocsPage:
 
 
 def framed(page: str, root: str, topic: str) -> str:
-    """A page with a style that it can be read by, and a way back: its own are on the internet."""
+    """Adds a style to a page, and a way back: what Great Expectations links to is on the internet."""
     style = f'<link rel="stylesheet" href="{escape(root)}/static/data_docs.css"></head>'
     back = f'<p><a href="{escape(root)}/topics/{escape(topic)}#rounds">Back to {escape(topic)}</a></p>'
     page = _COMMANDS.sub("", page)

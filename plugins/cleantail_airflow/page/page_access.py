@@ -1,6 +1,6 @@
-"""Who may see and change what on the page: Airflow's own login and its permissions on the topic's DAG.
+"""Decides who may see and change what on the page, by Airflow's own login and its permissions on the topic's DAG.
 
-Built on `airflow.api_fastapi.core_api.security`, which is not a public interface: Airflow's version is pinned.
+It is built on `airflow.api_fastapi.core_api.security`, which is not a public interface: Airflow's version is pinned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EVENT = "cleantail_release"
 
 
 def readable(dag_ids: Iterable[str], user: BaseUser) -> set[str]:
-    """The DAGs, existing or not yet, that the user may read."""
+    """Returns the DAGs, existing or not yet, that the user may read."""
     names = set(dag_ids)
     teams: Mapping[str, str | None] = DagModel.get_dag_id_to_team_name_mapping(sorted(names))
     by_team: dict[str | None, set[str]] = defaultdict(set)
@@ -44,7 +44,7 @@ def readable(dag_ids: Iterable[str], user: BaseUser) -> set[str]:
 
 
 def readable_topics(dag_ids: Mapping[str, str], user: BaseUser) -> dict[str, str]:
-    """Those of the topics, with the ids of their DAGs, whose DAGs the user may read."""
+    """Returns the topics whose DAGs the user may read, with the ids of these."""
     allowed = readable(dag_ids.values(), user)
     return {topic: dag_id for topic, dag_id in dag_ids.items() if dag_id in allowed}
 
@@ -67,31 +67,31 @@ def require_same_origin(request: Request) -> None:
         by_token = request.headers.get("authorization", "").lower().startswith("bearer ")
         if by_token:
             return
-    elif site in (None, "same-origin") and (origin is None or urlsplit(origin).netloc in _own_hosts(request)):
+    elif site in (None, "same-origin") and (origin is None or urlsplit(origin).netloc in _hosts_of_ours(request)):
         return
     raise HTTPException(status.HTTP_403_FORBIDDEN, "this request did not come from this site")
 
 
-def _own_hosts(request: Request) -> set[str]:
-    """The host that the client asked, and the one that [api] base_url names: a proxy may have changed the first."""
-    own = {request.headers.get("host", ""), urlsplit(conf.get("api", "base_url", fallback="")).netloc}
-    return own - {""}
+def _hosts_of_ours(request: Request) -> set[str]:
+    """Returns the host that the client asked, and that of [api] base_url: a proxy may have changed the first."""
+    hosts = {request.headers.get("host", ""), urlsplit(conf.get("api", "base_url", fallback="")).netloc}
+    return hosts - {""}
 
 
 def login_url(request: Request) -> str:
-    """Where a person without a login is sent, to come back here after it."""
+    """Returns where a person without a login is sent, to come back here after it."""
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return f"{ui_root(request)}/api/v2/auth/login?next={quote(path, safe='')}"
 
 
 def ui_root(request: Request) -> str:
-    """Where Airflow's own UI begins: empty, or a path without the last /."""
+    """Returns where Airflow's own UI begins: empty, or a path without the last /."""
     root: str = request.scope.get("app_root_path", "")
     return root.rstrip("/")
 
 
 def note_release(dag_id: str, partition: int, reason: str, user: BaseUser) -> None:
-    """Who released what, into Airflow's audit log; the API server's own log has it from the release."""
+    """Writes who released what into Airflow's audit log; the API server's own log has it from the release."""
     name = user.get_name()
     extra = json.dumps({"partition": partition, "quarantine": reason})
     with create_session() as session:

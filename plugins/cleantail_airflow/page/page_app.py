@@ -31,6 +31,7 @@ from cleantail.lake.outside_errors import explained
 from cleantail.lake.runs.releasing import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
+from cleantail_airflow.installation import config_dir
 from cleantail_airflow.metrics.exposition import exposition
 from cleantail_airflow.metrics.metrics_access import SCRAPER, Scraper
 from cleantail_airflow.page import data_docs
@@ -50,8 +51,7 @@ from cleantail_airflow.page.page_access import (
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_records import records_of_round, round_named
 from cleantail_airflow.page.page_templates import TEMPLATES
-from cleantail_airflow.places import config_dir
-from cleantail_airflow.tasks.asking import asking_tasks
+from cleantail_airflow.tasks.pending_approvals import approval_tasks
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -113,8 +113,8 @@ def all_topics(request: Request, user: User) -> Response:
     content = _content(request)
     try:
         dags = readable_topics(dag_ids_of(content.topics(), content.dag_prefix), user)
-        asking, states = by_topic(asking_tasks(dags.values()), dags), by_topic(dag_states(dags.values()), dags)
-        return _page(request, "topics.html", content.all_topics(dags, _now_ms(), asking, states))
+        waiting, states = by_topic(approval_tasks(dags.values()), dags), by_topic(dag_states(dags.values()), dags)
+        return _page(request, "topics.html", content.all_topics(dags, _now_ms(), waiting, states))
     except CleantailError as e:
         return _problem(request, "The topics cannot be shown", str(e))
 
@@ -122,22 +122,21 @@ def all_topics(request: Request, user: User) -> Response:
 def one_topic(request: Request, dag_id: str, user: User, released: int | None = None) -> Response:
     """The page of one topic; also the tab of DAGs that are none."""
     try:
-        asking = asking_tasks([dag_id]).get(dag_id, "")
+        approval_task = approval_tasks([dag_id]).get(dag_id, "")
         content = _content(request)
         name = content.topic_of(dag_id)
-        shown = content.one_topic(name, _now_ms(), asking, dag_states([dag_id])[dag_id])
+        values = content.one_topic(name, _now_ms(), approval_task, dag_states([dag_id])[dag_id])
     except KeyError:
         text = f"{dag_id} is not a Cleantail topic: no file in config/topics names it."
         return _problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
     except Exception as e:
-        known = e if isinstance(e, CleantailError) else explained(e)
-        if known is None:
+        error = e if isinstance(e, CleantailError) else explained(e)
+        if error is None:
             raise
-        return _problem(request, dag_id, str(known))
+        return _problem(request, dag_id, str(error))
     topic = content.topic(name)
     may_release = may_edit(dag_id, user) and may_decide(topic, user.get_id(), user.get_name())
-    more = {"released": released, "may_release": may_release}
-    return _page(request, "topic.html", shown | more)
+    return _page(request, "topic.html", values | {"released": released, "may_release": may_release})
 
 
 def records(
@@ -147,19 +146,19 @@ def records(
     kind: Annotated[str, Query(max_length=20)] = COMPACT,
     partition: int | None = None,
 ) -> Response:
-    """What the records of a round hold: of those alone that the evidence names, and never by an offset of the URL."""
+    """The page of a round's records: of those alone that the evidence names, and never by an offset of the URL."""
     content, now_ms = _content(request), _now_ms()
     try:
-        topic = content.topic(dag_id)
-        found = round_named(content.cache.rounds(topic), round_name, kind)
-        if found is None:
+        topic = content.topic(content.topic_of(dag_id))
+        round_ = round_named(content.cache.rounds(topic), round_name, kind)
+        if round_ is None:
             return _problem(request, "No such round", f"{dag_id} has no such round.", status.HTTP_404_NOT_FOUND)
-        logs = records_of_round(topic, content.platform, found, partition)
+        logs = records_of_round(topic, content.platform, round_, partition)
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
     except CleantailError as e:
         return _problem(request, "The records cannot be shown", str(e))
-    page = _page(request, "records.html", {"topic": topic, "round": found, "logs": logs, "now_ms": now_ms})
+    page = _page(request, "records.html", {"topic": topic, "round": round_, "logs": logs, "now_ms": now_ms})
     page.headers["Cache-Control"] = "private, no-store"
     return page
 
@@ -170,14 +169,14 @@ def release_log(request: Request, dag_id: str, partition: int, user: User) -> Re
     try:
         topic = content.topic(content.topic_of(dag_id))
         require_approver(topic, "a release", user.get_id(), user.get_name())
-        lifted = release(topic, content.platform, partition, user.get_name(), _now_ms())
+        quarantine = release(topic, content.platform, partition, user.get_name(), _now_ms())
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
     except HeldError as e:
         return _problem(request, "Nothing was released", str(e), status.HTTP_403_FORBIDDEN)
     except CleantailError as e:
         return _problem(request, "Nothing was released", str(e), status.HTTP_409_CONFLICT)
-    note_release(dag_id, partition, lifted.reason, user)
+    note_release(dag_id, partition, quarantine.reason, user)
     content.cache.forget(topic)
     target = f"{request.scope['root_path']}/topics/{dag_id}?released={partition}"
     return RedirectResponse(target, status.HTTP_303_SEE_OTHER)
@@ -237,12 +236,12 @@ def _problem(request: Request, title: str, text: str, code: int = status.HTTP_20
     return _page(request, "problem.html", {"title": title, "text": text}, code)
 
 
-def _page(request: Request, template: str, shown: dict[str, Any], code: int = status.HTTP_200_OK) -> Response:
-    places = {"root": request.scope["root_path"], "ui": ui_root(request), "dag_id_of": _dag_id_of(request)}
-    return HTMLResponse(TEMPLATES.get_template(template).render(**places, **shown), code)
+def _page(request: Request, template: str, values: dict[str, Any], code: int = status.HTTP_200_OK) -> Response:
+    links = {"root": request.scope["root_path"], "ui": ui_root(request), "dag_id_of": _dag_id_of(request)}
+    return HTMLResponse(TEMPLATES.get_template(template).render(**links, **values), code)
 
 
 def _dag_id_of(request: Request) -> Callable[[str], str]:
-    """Topic -> the id of its DAG, for links."""
+    """Returns what gives the templates the id of a topic's DAG, for links."""
     prefix = _content(request).dag_prefix
     return lambda topic: dag_id_of(topic, prefix)

@@ -39,19 +39,22 @@ class Charts:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """Bytes of one topic by its evidence: freed by all reclaims, and hidden by all rounds that were not undone, None
-    while the evidence is not read."""
+class SavedBytes:
+    """What one topic has saved by its evidence.
+
+    All reclaims have freed `freed_bytes`; all rounds that were not undone have hidden `so_far_bytes`, which is None
+    while the evidence is not read.
+    """
 
     freed_bytes: int = 0
     so_far_bytes: int | None = None
 
 
-def counted_bytes(totals: Totals | None, topics: Iterable[str]) -> dict[str, Counted]:
-    """By topic; empty while nothing is read."""
+def saved_bytes(totals: Totals | None, topics: Iterable[str]) -> dict[str, SavedBytes]:
+    """Returns what each topic has saved; nothing while the evidence is not read."""
     if totals is None:
         return {}
     return {
-        name: Counted(totals[RECLAIMED, (name,)], max(totals[SAVED, (name,)] - totals[PUT_BACK, (name,)], 0))
+        name: SavedBytes(totals[RECLAIMED, (name,)], max(totals[SAVED, (name,)] - totals[PUT_BACK, (name,)], 0))
         for name in topics
     }

@@ -1,4 +1,4 @@
-"""What the page shows, as plain objects for the templates: from YAML and table metadata, without Airflow."""
+"""Gathers what the page shows, from YAML and table metadata, as values for the templates. It needs no Airflow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from cleantail.config.claims.dag_ids import topic_of
 from cleantail.config.loading import dag_prefix, load_platform, scan_topics
-from cleantail.config.origin import settings, written
+from cleantail.config.origin import settings_in_force
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
@@ -21,7 +21,7 @@ from cleantail.watch.metadata_cache import MetadataCache, ObservedTable
 from cleantail.watch.overview import counts, in_order, lag_limits
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.page.data_docs import pages_of, site_of
-from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, Counted, counted_bytes
+from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, SavedBytes, saved_bytes
 from cleantail_airflow.page.page_rows import log_views, row_of
 
 logger = logging.getLogger(__name__)
@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 ALL_WITHIN_S = 1.0
 """How long the page of all topics waits for metadata; what is not there by then comes at the next load."""
 FREED_WITHIN_S = 0.2
-"""How long a page waits, after the tables were read, for what the whole evidence says of bytes freed; until it is there
-the kept snapshots say it."""
+"""How long a page waits, after the tables were read, for the whole evidence to say how much was freed; until then the
+kept snapshots say it."""
 ONE_WITHIN_S = 30.0
 ROUNDS_SHOWN = 30
 
@@ -40,21 +40,21 @@ TopicFiles = Mapping[str, tuple[Path, Topic | ConfigError]]
 
 
 class Content:
-    """The topics of one configuration. YAML is read again when a file has changed."""
+    """The topics of one configuration. It reads YAML again when a file has changed."""
 
     def __init__(self, config_dir: Path, env: Mapping[str, str]) -> None:
         self._config_dir = config_dir
         self._env = env
         self._lock = threading.RLock()
-        self._seen: tuple[Any, ...] = ()
-        self._found: TopicFiles = {}
+        self._file_stamps: tuple[Any, ...] = ()
+        self._topics: TopicFiles = {}
         self._dag_prefix = ""
         self._platform: Platform | None = None
         self._cache: MetadataCache | None = None
 
     @property
     def platform(self) -> Platform:
-        """Raises ConfigError where defaults.yaml is broken."""
+        """The platform of the configuration. Raises ConfigError where defaults.yaml is broken."""
         with self._lock:
             self._refresh()
             if self._platform is None:
@@ -63,6 +63,7 @@ class Content:
 
     @property
     def cache(self) -> MetadataCache:
+        """The metadata of the tables. It is made anew when defaults.yaml has changed."""
         with self._lock:
             platform = self.platform
             if self._cache is None:
@@ -84,67 +85,75 @@ class Content:
             return self._dag_prefix
 
     def topic_of(self, dag_id: str) -> str:
-        """The topic of a DAG. Raises KeyError for a DAG that is no topic's."""
+        """Returns the topic of a DAG. Raises KeyError for a DAG that is no topic's."""
         name = topic_of(dag_id, self.dag_prefix)
         if name is None or name not in self.topics():
             raise KeyError(dag_id)
         return name
 
     def topics(self) -> TopicFiles:
-        """Topic, or what is wrong with its file, by name; of a broken one the file's name."""
+        """Returns each topic, or what is wrong with its file, by name; a broken one goes by its file's name."""
         with self._lock:
             self._refresh()
-            return self._found
+            return self._topics
 
     def topic(self, name: str) -> Topic:
-        """Raises ConfigError for a broken one, KeyError where there is none."""
+        """Returns the topic. Raises ConfigError for a broken one, KeyError where there is none."""
         _, topic = self.topics()[name]
         if isinstance(topic, ConfigError):
             raise topic
         return topic
 
     def _refresh(self) -> None:
+        """Scans the topics again if a file was added, changed or removed; the caller holds the lock."""
         files = sorted([*self._config_dir.glob("defaults.yaml"), *self._config_dir.glob("topics/*")])
-        seen = tuple((file, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
-        if seen == self._seen:
+        stamps = tuple((file, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
+        if stamps == self._file_stamps:
             return
-        if not self._seen or seen[0] != self._seen[0]:
+        if not self._file_stamps or stamps[0] != self._file_stamps[0]:
             self._platform = self._cache = None
         self._dag_prefix = dag_prefix(self._config_dir)
         scanned = scan_topics(self._config_dir, self._env)
-        self._found = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
-        self._seen = seen
+        self._topics = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
+        self._file_stamps = stamps
 
     def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, ObservedTable | None]:
-        """As the cache's, with the readers' positions of now. Raises TableError where the catalog cannot be reached."""
+        """Returns the tables' metadata as it is cached, with the readers' positions and the releases of now.
+
+        Raises TableError where the catalog cannot be reached.
+        """
         return self.cache.with_namespaces(topics, self.cache.observe(topics, within_s)) if topics else {}
 
     def all_topics(
         self,
         readable: Collection[str],
         now_ms: int,
-        asking: Mapping[str, str],
+        waiting: Mapping[str, str],
         dags: Mapping[str, DagState] = NO_DAGS,
     ) -> dict[str, Any]:
-        """The rows of the topics that the user may read, in their order. `asking`: topic -> the task of its DAG that
-        waits for a person's answer; `dags`: topic -> what Airflow says of its DAG."""
-        found = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
-        topics = [topic for topic in found.values() if isinstance(topic, Topic)]
+        """Makes the rows of the topics that the user may read, in their order.
+
+        `waiting` has, by topic, the task of its DAG that waits for a person's answer; `dags` what Airflow says of its
+        DAG.
+        """
+        files = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
+        topics = [topic for topic in files.values() if isinstance(topic, Topic)]
         if topics:
             self.cache.totals(0)  # begins to read the evidence, beside the tables
-        seen = self.observe(topics, ALL_WITHIN_S)
-        counted = self._counted() if topics else {}
-        of_all = (
-            row_of(name, topic, seen.get(name), now_ms, asking.get(name, ""), counted.get(name), dags.get(name))
-            for name, topic in found.items()
+        observed = self.observe(topics, ALL_WITHIN_S)
+        saved = self._saved_bytes() if topics else {}
+        rows = in_order(
+            row_of(name, topic, observed.get(name), now_ms, waiting.get(name, ""), saved.get(name), dags.get(name))
+            for name, topic in files.items()
         )
-        rows = in_order(of_all)
         reading = any(row.state is State.READING for row in rows)
         return {"rows": rows, "counts": counts(rows), "meaning": MEANING, "reading": reading, "now_ms": now_ms}
 
-    def one_topic(self, name: str, now_ms: int, asking: str = "", dag: DagState | None = None) -> dict[str, Any]:
-        """Everything of one topic. Raises KeyError for an unknown one, CleantailError where it cannot be read."""
-        file, _ = self.topics()[name]
+    def one_topic(self, name: str, now_ms: int, approval_task: str = "", dag: DagState | None = None) -> dict[str, Any]:
+        """Gathers everything that the page of one topic shows.
+
+        Raises KeyError for an unknown topic, CleantailError where its table cannot be read.
+        """
         topic = self.topic(name)
         observed = self.observe([topic], ONE_WITHIN_S)[name]
         if observed is None or observed.error:
@@ -154,11 +163,11 @@ class Content:
         plan = plan_run(topic, facts, now_ms=now_ms)
         return {
             "topic": topic,
-            "row": row_of(name, topic, observed, now_ms, asking, self._counted().get(name), dag),
+            "row": row_of(name, topic, observed, now_ms, approval_task, self._saved_bytes().get(name), dag),
             "ingestion": ingestion_text(topic),
             "dag": dag or DagState(),
-            "asking": asking,
-            "asked_for": next((r for r in rounds if r.open), None) if asking else None,
+            "approval_task": approval_task,
+            "waiting_round": next((r for r in rounds if r.open), None) if approval_task else None,
             "meaning": MEANING,
             "limits": lag_limits(topic),
             "plan": plan,
@@ -168,15 +177,15 @@ class Content:
             **self._rounds(topic, rounds),
             "undoable": {(u.round, u.kind): u for u in observed.undoable},
             "newest": observed.undoable[0] if observed.undoable else None,
-            "settings": settings(topic, *written(file, self._config_dir)),
+            "settings": settings_in_force(topic, self.platform),
             "now_ms": now_ms,
         }
 
-    def _counted(self) -> dict[str, Counted]:
-        """Topic -> bytes by what the evidence says of all its rounds and reclaims, as far as it is read."""
-        return counted_bytes(self.cache.totals(FREED_WITHIN_S), self.topics())
+    def _saved_bytes(self) -> dict[str, SavedBytes]:
+        """Returns, by topic, what its rounds and reclaims have saved by the evidence, as far as that is read."""
+        return saved_bytes(self.cache.totals(FREED_WITHIN_S), self.topics())
 
     def _rounds(self, topic: Topic, rounds: list[Round]) -> dict[str, Any]:
-        shown = rounds[:ROUNDS_SHOWN]
-        docs = pages_of(site_of(self.platform.home, topic.topic), [r.name for r in shown])
-        return {"rounds": shown, "docs": docs, "more_rounds": len(rounds) - len(shown)}
+        newest = rounds[:ROUNDS_SHOWN]
+        docs = pages_of(site_of(self.platform.home, topic.topic), [r.name for r in newest])
+        return {"rounds": newest, "docs": docs, "more_rounds": len(rounds) - len(newest)}

@@ -1,5 +1,7 @@
-"""The records that a person looks at who has to decide: those that a waiting round would remove, and those that failed
-a check. Read when the page is opened, from the table; who may see it is who may read the topic's DAG.
+"""Reads the records that a person looks at who has to decide about a round.
+
+Those are the records that a waiting round would remove, and those that failed a check. They are read from the table
+when the page is opened, for users who may read the topic's DAG.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 LOGS_SHOWN = 20
-"""Logs of a round whose records are read at once; a link of one log shows that alone."""
+"""So many logs of a round have their records read at once; the link of one log shows that log alone."""
 Records = Mapping[int, ShownRecord]
 
 
@@ -45,7 +47,7 @@ class GoingRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogRecords:
-    """Of one log in one round. `readable`: whether a branch still leads to what was checked."""
+    """The records of one log in one round. `readable` says whether a branch still leads to what was checked."""
 
     partition: int
     readable: bool
@@ -54,12 +56,15 @@ class LogRecords:
 
 
 def round_named(rounds: Iterable[Round], name: str, kind: str) -> Round | None:
-    """The newest of the name, since a round that was made anew may have an earlier one's."""
+    """Returns the newest round of the name: one that was made anew may have the name of an earlier one."""
     return next((r for r in rounds if (r.name, r.kind) == (name, kind)), None)
 
 
 def records_of_round(topic: Topic, platform: Platform, round_: Round, partition: int | None) -> tuple[LogRecords, ...]:
-    """The logs of a round that have something to look at, or one of them. Raises TableError where the table is gone."""
+    """Reads the logs of a round that have something to look at, or one of them.
+
+    Raises TableError where the table has gone.
+    """
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None:
         raise TableError(f"topic {topic.topic} has no table")
@@ -72,14 +77,15 @@ def _failed(log: LogRound) -> list[CheckResult]:
 
 
 def _of_log(table: Table, log: LogRound) -> LogRecords:
-    """A sample is read only while its round waits: what was dropped or published is not asked about any more."""
-    sampled, published = log.sampled, log.outcome == PUBLISHED
-    head = snapshot_shown(table, sampled.head_snapshot_id, published)
+    """Reads one log. Its sample is read only while the round waits: after that there is nothing left to decide."""
+    head = snapshot_shown(table, log.sampled.head_snapshot_id, log.outcome == PUBLISHED)
     offsets = [offset for check in _failed(log) for offset in check.offsets]
-    found = _read(table, log.partition, offsets, head)
-    failed = tuple(FailedCheck(check, tuple(found[o] for o in check.offsets if o in found)) for check in _failed(log))
-    waits = log.outcome == CHECKED
-    going = _going(table, log, head) if waits else ()
+    records = _read(table, log.partition, offsets, head)
+    failed = tuple(
+        FailedCheck(check, tuple(records[offset] for offset in check.offsets if offset in records))
+        for check in _failed(log)
+    )
+    going = _going(table, log, head) if log.outcome == CHECKED else ()
     return LogRecords(log.partition, head is not None, going, failed)
 
 
@@ -87,15 +93,16 @@ def _going(table: Table, log: LogRound, head: int | None) -> tuple[GoingRecord, 
     sample = log.sampled.records
     base = log.sampled.base_snapshot_id if head is not None else None
     records = _read(table, log.partition, [going.offset for going in sample], base)
-    stay = [going.kept_offset for going in sample if going.kept_offset is not None]
-    left = _read(table, log.partition, stay, head)
+    kept_offsets = [going.kept_offset for going in sample if going.kept_offset is not None]
+    kept = _read(table, log.partition, kept_offsets, head)
     return tuple(
-        GoingRecord(g, records.get(g.offset), left.get(-1 if g.kept_offset is None else g.kept_offset)) for g in sample
+        GoingRecord(g, records.get(g.offset), None if g.kept_offset is None else kept.get(g.kept_offset))
+        for g in sample
     )
 
 
 def _read(table: Table, partition: int, offsets: Iterable[int], snapshot_id: int | None) -> Records:
     if snapshot_id is None or table.snapshot_by_id(snapshot_id) is None:
         return {}
-    few = sorted(set(offsets))[:MOST_RECORDS]
-    return {record.offset: record for record in read_shown(table, partition, few, snapshot_id)}
+    shown_offsets = sorted(set(offsets))[:MOST_RECORDS]
+    return {record.offset: record for record in read_shown(table, partition, shown_offsets, snapshot_id)}

@@ -1,4 +1,4 @@
-"""Rows of the page: one a topic, and one a log of it."""
+"""Makes the rows of the page: one for each topic, and one for each log of a topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cleantail.watch.dag_state import DagState
 from cleantail.watch.metadata_cache import ObservedTable
 from cleantail.watch.overview import TopicRow, topic_row
 from cleantail.watch.topic_states import MEANING, State
-from cleantail_airflow.page.page_charts import Counted
+from cleantail_airflow.page.page_charts import SavedBytes
 
 BAR_WIDTH = 1000.0
 
@@ -39,7 +39,7 @@ class LogView:
 
     @property
     def work(self) -> str:
-        """What a run would do with it now, in a word or two; empty where nothing."""
+        """Says in a word or two what a run would do with it now; empty where nothing."""
         if self.decision.compact:
             return "Compact"
         return "Apply retention" if self.retention else "Expire tombstones" if self.sweep else ""
@@ -50,12 +50,15 @@ def row_of(
     topic: Topic | ConfigError,
     observed: ObservedTable | None,
     now_ms: int,
-    asking: str = "",
-    counted: Counted | None = None,
+    approval_task: str = "",
+    saved_bytes: SavedBytes | None = None,
     dag: DagState | None = None,
 ) -> TopicRow:
-    """One topic at a glance, whatever is wrong with it. `asking`: the task that waits for a person's answer;
-    `counted`: what the evidence says of all its rounds and reclaims; `dag`: what Airflow says of its DAG."""
+    """Makes the row of one topic at a glance, whatever is wrong with it.
+
+    `approval_task` is the task that waits for a person's answer; `saved_bytes` is what the evidence says of all its
+    rounds and reclaims; `dag` is what Airflow says of its DAG.
+    """
     if isinstance(topic, ConfigError):
         return TopicRow(name, State.BROKEN, str(topic.problems[0]), dag=dag)
     if observed is None:
@@ -67,13 +70,14 @@ def row_of(
     except CleantailError as e:
         return TopicRow(name, State.UNREADABLE, str(e), topic.description, dag=dag)
     files, readers = (observed.facts.files, observed.facts.readers) if observed.facts else ((), ())
-    known = counted or Counted()
-    total = saved(files, observed.sizes, known.freed_bytes, known.so_far_bytes)
-    return topic_row(topic, logs, total, now_ms, asking, readers, dag, last_round_at_ms(observed.sizes))
+    evidence = saved_bytes or SavedBytes()
+    total = saved(files, observed.sizes, evidence.freed_bytes, evidence.so_far_bytes)
+    return topic_row(topic, logs, total, now_ms, approval_task, readers, dag, last_round_at_ms(observed.sizes))
 
 
 def log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:
-    worked = {work.partition for unit in plan.units for work in unit.partitions}
+    """Makes the rows of a topic's logs, with what a run would do with each now."""
+    in_units = {work.partition for unit in plan.units for work in unit.partitions}
     return [
         LogView(
             log=log,
@@ -83,12 +87,13 @@ def log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collect
             sweep=log.partition in plan.sweep,
             kept=kept_branch(log.state, log.partition, topic, platform.catalog.name, branches),
             held_by=tuple(h.name for h in plan.holds if h.partition == log.partition and h.tombstones),
-            retention=retention.reason if retention.due and log.partition in worked else "",
+            retention=retention.reason if retention.due and log.partition in in_units else "",
         )
         for log, decision, retention in zip(plan.logs, plan.decisions, plan.retentions, strict=True)
     ]
 
 
 def _lag_ms(log: LogState, now_ms: int) -> int | None:
+    """Returns how old the oldest dirty record is, None where nothing is dirty."""
     earliest_ms = log.earliest_dirty_timestamp_ms
     return None if earliest_ms is None else max(now_ms - earliest_ms, 0)

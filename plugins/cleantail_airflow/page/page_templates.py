@@ -1,4 +1,4 @@
-"""The page's templates, and in which words they show numbers and times."""
+"""The page's templates, and the filters by which they show numbers and times."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ HERE = Path(__file__).parent
 
 
 def _templates() -> Environment:
-    """Everything that is filled in is escaped, in every template; a name that is not there is an error."""
-    made = Environment(
+    """Makes the templates' environment: it escapes whatever is filled in, and a name that is not there is an error."""
+    environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "size": human.size,
         "instant": human.instant,
         "duration": human.duration,
@@ -34,7 +34,7 @@ def _templates() -> Environment:
         "px": "{:.1f}".format,
         "clocks_differ": clocks_differ,
     }
-    return made
+    return environment
 
 
 TEMPLATES = _templates()

@@ -27,13 +27,13 @@ GROUP = "cleantail"
 
 
 def asset_of(topic: str) -> Asset:
-    """Name and URI are one text, so that `Asset("x-cleantail://orders")` in another DAG is this asset."""
+    """Makes the topic's asset. Name and URI are one text, so `Asset("x-cleantail://orders")` elsewhere is this one."""
     uri = topic_asset_uri(topic)
     return Asset(name=uri, uri=uri, group=GROUP)
 
 
 def schedule_of(topic: Topic) -> Any:
-    """What DAG(schedule=…) takes: cron, all the assets, cron or all the assets, or None."""
+    """Returns what DAG(schedule=…) takes: cron, all the assets, cron or all the assets, or None."""
     cron, uris = parts_of(topic.schedule)
     if not uris:
         return cron
@@ -44,20 +44,20 @@ def schedule_of(topic: Topic) -> Any:
 
 
 def _upstream(uri: str) -> Any:
-    """Whichever asset has this URI. By reference: an Asset of ours with another name would put its owner's out."""
+    """Refers to whichever asset has this URI: an Asset of ours with another name would put its owner's out."""
     return Asset.ref(uri=Asset(uri).uri)
 
 
 def usable_topics(config_dir: Path) -> Iterator[tuple[Path, Topic | ConfigError]]:
-    """scan_topics, where a schedule that only Airflow can judge is a problem of its own file.
+    """Scans the topics, where a schedule that only Airflow can judge is a problem of its own file.
 
     A provider may have rules for the URIs of its scheme; one that breaks them must not hide every other DAG.
     """
     for file, topic in scan_topics(config_dir, os.environ):
-        yield file, topic if isinstance(topic, ConfigError) else _judged(file, topic)
+        yield file, topic if isinstance(topic, ConfigError) else _with_usable_schedule(file, topic)
 
 
-def _judged(file: Path, topic: Topic) -> Topic | ConfigError:
+def _with_usable_schedule(file: Path, topic: Topic) -> Topic | ConfigError:
     for uri in parts_of(topic.schedule)[1]:
         try:
             _upstream(uri)

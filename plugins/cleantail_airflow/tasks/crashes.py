@@ -1,7 +1,7 @@
-"""Why a job that left no result ended, out of what spark-submit printed, without what the records hold.
+"""Says why a job ended that left no result, from what spark-submit printed and without what the records hold.
 
-The last lines of a crash quote whatever Spark or Python was working on. The task's log has them; what goes on from
-there, to Airflow's database and to alerts, is the exit code and the names of the errors.
+The last lines of a crash quote whatever Spark or Python was working on. The task's log has them; only the exit code and
+the names of the errors go on from there, to Airflow's database and to alerts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ NAMES_SHOWN, NAME_CHARS = 5, 80
 
 
 def cause_of_crash(message: str) -> str:
-    """`Error code is: 1, OutOfMemoryError; the task's log has more`, of the message of Airflow's Spark hook: it begins
-    with the whole command line and ends with the last lines of the output."""
+    """Shortens the message of Airflow's Spark hook to `Error code is: 1, OutOfMemoryError; the task's log has more`.
+
+    The message begins with the whole command line and ends with the last lines of the output.
+    """
     code = _EXIT_CODE.search(message)
     if code is None:  # the hook's own words: nothing was started
         return message
     output = message[code.end() :]
-    found = [*_ERROR_NAME.findall(output), *_ERROR_CLASS.findall(output)]
-    names = [name for name in dict.fromkeys(found) if len(name) <= NAME_CHARS][:NAMES_SHOWN]
+    errors = [*_ERROR_NAME.findall(output), *_ERROR_CLASS.findall(output)]
+    names = [name for name in dict.fromkeys(errors) if len(name) <= NAME_CHARS][:NAMES_SHOWN]
     return f"{', '.join([code[0], *names])}; the task's log has more"

@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-from cleantail.config.run_schedule import schedule_text, topic_asset_uri
-from cleantail.config.settings.config_model import LONG_MAX
+import re
+
+from cleantail.config.origin import Origin, Setting, settings_in_force
+from cleantail.config.platform import Platform
+from cleantail.config.run_schedule import topic_asset_uri
 from cleantail.config.topic import Topic
+from cleantail.errors import ConfigError
 from cleantail.human import one_line
 
-
-def settings_table(topic: Topic) -> str:
-    """The resolved settings as Markdown; what YAML sets, here or in the defaults, is bold."""
-    rows = [
-        ("topic", topic.topic),
-        ("table", topic.table),
-        ("schedule", schedule_text(topic.schedule)),
-        ("asset", topic_asset_uri(topic.topic)),
-        ("publish", topic.publish),
-        ("source.path", topic.source.path or "none"),
-        ("checks", ", ".join(check.expectation for check in topic.checks) or "the built-in ones"),
-        ("alerts", ", ".join(alert.type for alert in topic.alerts) or "none"),
-        *(_config_row(topic, name) for name in type(topic.config).model_fields),
-    ]
-    lines = [f"| {name} | {_code(value)} |" for name, value in rows]
-    return "\n".join([f"## Settings of {topic.topic}", "| setting | value |", "|---|---|", *lines])
+HEAD = ("| setting | value | from |", "|---|---|---|")
 
 
-def _config_row(topic: Topic, name: str) -> tuple[str, str]:
-    value = getattr(topic.config, name)
-    alias = type(topic.config).model_fields[name].alias or name
-    text = ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
-    label = f"**{alias}**" if name in topic.config.model_fields_set else alias
-    return label, f"{text} = {_days(value)}" if alias.endswith(".ms") and 1000 <= value < LONG_MAX else text
+def settings_section(topic: Topic, platform: Platform) -> str:
+    """Draws the topic's table of settings (cleantail.config.origin); what the topic's own YAML sets is bold.
+
+    A file that was changed since Airflow read the topic may be broken by now: the section then says so, and the next
+    parse of the DAG files mends it.
+    """
+    title = f"## Settings of {topic.topic}"
+    asset = f"Its asset is {code_span(topic_asset_uri(topic.topic))}."
+    try:
+        rows = [_row(setting) for setting in settings_in_force(topic, platform)]
+    except ConfigError:
+        return f"{title}\nThe topic's files are just being changed: `cleantail check-config` says how they are now."
+    return "\n".join([title, asset, "", *HEAD, *rows])
 
 
-def _days(milliseconds: int) -> str:
-    """9.5 d, 1 h, 15 min: the largest unit that is not below one."""
-    units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
-    unit, size = next((unit, size) for unit, size in units if milliseconds >= size)
-    return f"{milliseconds / size:g} {unit}"
+def _row(setting: Setting) -> str:
+    name = f"**{setting.name}**" if setting.origin is Origin.TOPIC else setting.name
+    readable = f" = {setting.readable}" if setting.readable else ""
+    return f"| {name} | {code_span(setting.shown)}{readable} | {setting.origin.value} |"
 
 
-def _code(text: str) -> str:
-    shown = one_line(text).replace("|", "/").replace("`", "")
-    return f"`{shown}`" if shown else ""
+def code_span(text: str) -> str:
+    """Text that Markdown shows as it is, also in a table: no backtick in it ends the code, and no bar ends the cell."""
+    shown = one_line(text)
+    fence = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
+    pad = " " if shown[:1] == "`" or shown[-1:] == "`" else ""
+    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")

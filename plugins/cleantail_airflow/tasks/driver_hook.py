@@ -1,4 +1,4 @@
-"""Starts a Spark driver by Airflow's spark-submit, with what a driver is to have of the task's environment."""
+"""Starts a Spark driver by Airflow's spark-submit, in an environment of its own."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from cleantail.home.driver_environment import of_driver
 
 
 class DriverHook(SparkSubmitHook):
-    """SparkSubmitHook copies the whole environment of the task; this one what a driver is to have."""
+    """Gives the driver what it needs of the task's environment; SparkSubmitHook would copy all of it."""
 
     @classmethod
     def of(cls, hook: SparkSubmitHook) -> DriverHook:
-        """The same hook, set up as the operator did it."""
-        made = cls.__new__(cls)
-        made.__dict__.update(hook.__dict__)
-        return made
+        """Makes one that is set up as the operator has set up Airflow's hook."""
+        driver_hook = cls.__new__(cls)
+        driver_hook.__dict__.update(hook.__dict__)
+        return driver_hook
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         return super().submit(application, env={**of_driver(os.environ), **(self._env_vars or {})}, **kwargs)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
-        """What was to be added to the whole environment has been added to the driver's."""
+        """Builds the command. `submit` has given the driver the variables that Airflow's hook would add here."""
         command: list[str] = super()._build_spark_submit_command(application)
         self._env = None
         return command

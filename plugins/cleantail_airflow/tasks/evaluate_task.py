@@ -1,4 +1,4 @@
-"""The task that decides what a run does, from metadata alone, and skips what has nothing to do."""
+"""The task `evaluate`: decides what a run does, from metadata alone, and skips what has nothing to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cleantail.errors import CleantailError
 from cleantail.lake.runs.clocks import require_present
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
 from cleantail_airflow.tasks.failure_notes import noted
-from cleantail_airflow.tasks.idle import NOTE, idle_note, not_due
+from cleantail_airflow.tasks.idle_runs import NOTE, idle_note, not_due
 from cleantail_airflow.tasks.run_params import require_known_params
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
@@ -48,12 +48,12 @@ class EvaluateOperator(BaseOperator):
         require_known_params(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
         topic, platform = topic_and_platform(self.topic, self.config_dir)
-        wanted = context["params"]
-        if wanted.get("rollback_to"):
+        params = context["params"]
+        if params.get("rollback_to"):
             self.reason = "the run is a rollback: it does nothing else"
             self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
-        now_ms = _clock(platform, wanted["now_ms"])
-        run = evaluate_topic(topic, platform, now_ms=now_ms, force=wanted["force"], partition=wanted["partition"])
+        now_ms = _clock(platform, params["now_ms"])
+        run = evaluate_topic(topic, platform, now_ms=now_ms, force=params["force"], partition=params["partition"])
         send_plan(topic, run)
         send_since_last_run(self.topic, context["ti"])
         plan = run.as_json()
@@ -67,7 +67,7 @@ class EvaluateOperator(BaseOperator):
         self._skip_not_due(context, plan)
 
     def _skip_not_due(self, context: Context, plan: dict[str, Any]) -> NoReturn:
-        """Ends evaluate well. What has nothing to do is skipped here: no process starts to find that out for itself."""
+        """Ends evaluate well and skips here what has nothing to do, so that no process starts to find that out."""
         ti = context["ti"]
         reasons = not_due(plan)
         # raised, so Airflow does not keep what would be returned: the units, over which compact is mapped
@@ -76,28 +76,28 @@ class EvaluateOperator(BaseOperator):
         self._skip(context, reasons.keys() & self.get_flat_relative_ids(upstream=False), reasons)
 
     def _skip_all_after(self, context: Context, keep: Collection[str] = ()) -> NoReturn:
-        """No process and no slot of the pool for a run without work."""
+        """Skips the tasks after this one but those in `keep`: a run without work takes no process and no slot."""
         tasks = self.get_flat_relative_ids(upstream=False) - set(keep)
         self._skip(context, tasks, dict.fromkeys(tasks, self.reason))
 
     def _skip(self, context: Context, tasks: Collection[str], reasons: Mapping[str, str | None]) -> NoReturn:
-        """Ends this task well and those without starting; each keeps its reason as XCom."""
+        """Ends this task well, and those tasks without starting them; each keeps its reason as an XCom."""
         ti = context["ti"]
         for task_id in sorted(tasks):
             XCom.set("skipped", reasons[task_id], dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
-        raise DownstreamTasksSkipped(tasks=sorted(tasks))  # type: ignore[no-untyped-call]
+        raise DownstreamTasksSkipped(tasks=sorted(tasks))  # type: ignore[no-untyped-call]  # Airflow types it not
 
 
-def _clock(platform: Platform, asked_ms: int | None) -> int:
-    """Unix ms. Whoever may trigger a run sets another one only where the platform says so."""
+def _clock(platform: Platform, param_ms: int | None) -> int:
+    """Returns the run's clock (Unix ms): the param `now_ms`, only where the platform allows it, else the wall clock."""
     clock_ms = int(time.time() * 1000)
-    if asked_ms is None:
+    if param_ms is None:
         return clock_ms
     try:
-        require_present(platform, asked_ms, clock_ms)
+        require_present(platform, param_ms, clock_ms)
     except CleantailError as e:
         raise AirflowFailException(str(e)) from None
-    return asked_ms
+    return param_ms
 
 
 def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:

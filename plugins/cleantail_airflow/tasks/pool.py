@@ -13,7 +13,7 @@ from airflow.listeners import hookimpl
 
 from cleantail.config.loading import load_platform
 from cleantail.errors import ConfigError
-from cleantail_airflow.places import config_dir
+from cleantail_airflow.installation import config_dir
 
 POOL = "cleantail_spark"
 DESCRIPTION = "Spark applications of Cleantail; slots = log.cleaner.threads in defaults.yaml, set at each start"
@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 
 @hookimpl
 def on_starting(component: object) -> None:
-    """A Job (scheduler, dag-processor, triggerer) has the database; a task runner has not."""
+    """Makes the pool when a Job starts (scheduler, dag-processor, triggerer); a task runner has no database."""
     if type(component).__name__ == "Job":
         ensure_pool()
 
 
 def ensure_pool() -> None:
-    """Makes the pool, or gives it the configured slots."""
+    """Makes the pool, or gives it the slots that defaults.yaml says."""
     from airflow.models.pool import Pool
 
     slots = _slots()
@@ -38,6 +38,7 @@ def ensure_pool() -> None:
 
 
 def _slots() -> int:
+    """Returns log.cleaner.threads; 1 where the configuration is broken, so that tasks do not wait without a word."""
     try:
         return load_platform(config_dir(os.environ), os.environ).cleaner.log_cleaner_threads
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What a run was triggered with: a name that no parameter has is refused, not passed over."""
+"""Refuses a run that was triggered with the name of no parameter, which Airflow would pass over."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def require_known_params(context: Context) -> None:
     Airflow takes such a conf by its API, and the run would be an ordinary one: who wrote `rolback_to` would compact.
     The first task of a run asks. Values are Airflow's to check.
     """
-    known = sorted(context["dag"].params)
-    unknown = sorted(map(str, set(context["dag_run"].conf or ()) - set(known)))
+    params = sorted(context["dag"].params)
+    unknown = sorted(map(str, set(context["dag_run"].conf or ()) - set(params)))
     if unknown:
-        nearest = get_close_matches(unknown[0], known, n=1)
+        nearest = get_close_matches(unknown[0], params, n=1)
         hint = f" (did you mean {nearest[0]}?)" if nearest else ""
         raise AirflowFailException(
             f"the run was triggered with {', '.join(unknown)}, which is no parameter of this DAG{hint}: it takes "
-            f"{', '.join(known)}. Nothing was done; trigger it anew"
+            f"{', '.join(params)}. Nothing was done; trigger it anew"
         )

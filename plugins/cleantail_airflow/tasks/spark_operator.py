@@ -28,7 +28,7 @@ from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
-from cleantail_airflow.places import job_file, spark_environment
+from cleantail_airflow.installation import job_file, spark_environment
 from cleantail_airflow.task_ids import EVALUATE, PLAN
 from cleantail_airflow.tasks.crashes import cause_of_crash
 from cleantail_airflow.tasks.driver_hook import DriverHook

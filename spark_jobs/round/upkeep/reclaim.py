@@ -57,8 +57,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     facts, clock_ms = read_facts(table.topic, platform), int(time.time() * 1000)
     until_ms = expiry_ms(platform, now_ms, clock_ms)
     plan = resolve_reclaim(facts, table.topic.config, until_ms)
-    result = {"ok": True, "reclaimed_bytes": 0} | dict.fromkeys(RECLAIMED, 0)
-    result["reasons"] = [plan.reason]  # type: ignore[assignment]
+    result: dict[str, Any] = {"ok": True, "reclaimed_bytes": 0, "reasons": [plan.reason]} | dict.fromkeys(RECLAIMED, 0)
     result["failed_branches_dropped"] = len(plan.branches)
     if facts is None:
         return result

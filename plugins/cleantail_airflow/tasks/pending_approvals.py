@@ -1,7 +1,7 @@
-"""Which topics wait for a person: Airflow keeps its questions in its own database, in one place for all of them.
+"""Finds the topics whose round waits for a person: Airflow keeps its questions in its own database.
 
 The evidence alone cannot tell: a round is `checked` there also in the seconds before it is published, and when it was
-answered but not yet published. One query for all topics, so that the page stays fast.
+answered but not yet published. One query answers for all topics, so that the page stays fast.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from airflow.utils.state import TaskInstanceState
 from sqlalchemy import select
 
 
-def asking_tasks(dag_ids: Collection[str]) -> dict[str, str]:
-    """DAG -> its task that waits for an answer; of several the one that has asked last."""
+def approval_tasks(dag_ids: Collection[str]) -> dict[str, str]:
+    """Returns, by DAG, the task that waits for an answer; of several the one that has asked last."""
     query = (
         select(TaskInstance.dag_id, TaskInstance.task_id)
         .join(HITLDetail, HITLDetail.ti_id == TaskInstance.id)

@@ -106,7 +106,7 @@ from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, EVALUATE, OUTCOME
 from cleantail_airflow.tasks.alert_task import AlertOperator
 from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, ApproveOperator
 from cleantail_airflow.tasks.assets import schedule_of
-from cleantail_airflow.tasks.dag_docs import settings_table
+from cleantail_airflow.tasks.dag_docs import settings_section
 from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
 from cleantail_airflow.tasks.pool import POOL
 from cleantail_airflow.tasks.spark_operator import OutcomeOperator
@@ -152,7 +152,7 @@ def topic_dag(topic: Topic, config_dir: Path) -> DAG:
     with DAG(
         dag_id=dag_id_of(topic.topic, platform.dag_prefix),
         description=one_line(topic.description) or f"Log compaction of {topic.table}",
-        doc_md=f"{__doc__}\n\n{settings_table(topic)}",
+        doc_md=f"{__doc__}\n\n{settings_section(topic, platform)}",
         schedule=schedule_of(topic),
         start_date=FIRST_DAY,
         catchup=False,

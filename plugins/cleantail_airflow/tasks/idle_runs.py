@@ -1,4 +1,4 @@
-"""Runs with little or nothing to do: what of their tasks is skipped, and what the run itself says of it.
+"""Runs with little or nothing to do: which of their tasks are skipped, and the note that says why.
 
 A task has no way to write the note of its run: evaluate leaves the text as an XCom, and a listener in the scheduler
 makes it the run's note when the run has ended well.
@@ -23,7 +23,7 @@ EXPIRY_TASKS = ("expire_tombstones", "approve_expiry", "publish_expiry")
 
 
 def not_due(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Task -> why it has nothing to do in a run of this plan."""
+    """Returns, by task, why it has nothing to do in a run of this plan."""
     skipped = {"rollback": "the run was not triggered with rollback_to"}
     if not plan["units"]:
         skipped |= dict.fromkeys(ROUND_TASKS, plan["reason"])
@@ -35,8 +35,10 @@ def not_due(plan: Mapping[str, Any]) -> dict[str, str]:
 
 
 def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
-    """Of a run in which nothing was due: what is held back all the same, why nothing was due, and when somebody looks
-    again. The UI shows the beginning alone, and the rest by a click."""
+    """Writes the note of a run in which nothing was due: what is held back all the same, why, and when the next one is.
+
+    The UI shows its beginning, and the rest by a click.
+    """
     why = readable_reason(reason.removeprefix("nothing is due: "))
     return (
         f"Nothing was due, {_standing(logs)}: {why}. "
@@ -45,7 +47,7 @@ def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
 
 
 def _standing(logs: Iterable[LogState]) -> str:
-    """A calm run is no reason to call a topic well that a red check, or a person's no, holds back."""
+    """Says what a red check, or a person's no, holds back: a calm run does not make such a topic well."""
     held = [str(log.partition) for log in logs if log.state.quarantine is not None]
     if not held:
         return "all is well"
@@ -55,8 +57,10 @@ def _standing(logs: Iterable[LogState]) -> str:
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:
-    """Makes what evaluate has left the run's note. In the scheduler's own transaction, where the run is part of one:
-    a second one would wait for it."""
+    """Makes the text that evaluate has left the run's note.
+
+    It writes in the scheduler's own transaction where the run is part of one: a second one would wait for that.
+    """
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
     from sqlalchemy.orm import object_session
@@ -64,13 +68,13 @@ def on_dag_run_success(dag_run: Any, msg: str) -> None:
     if (session := object_session(dag_run)) is not None:
         _write_note(dag_run, session)
         return
-    with create_session() as own:
-        if (run := own.get(DagRun, dag_run.id)) is not None:
-            _write_note(run, own)
+    with create_session() as new_session:
+        if (run := new_session.get(DagRun, dag_run.id)) is not None:
+            _write_note(run, new_session)
 
 
 def _write_note(dag_run: Any, session: Any) -> None:
-    """What a person has written stays."""
+    """Writes the note, unless a person has written one."""
     from airflow.models.xcom import XComModel
 
     where = {"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, "task_id": "evaluate", "key": NOTE}

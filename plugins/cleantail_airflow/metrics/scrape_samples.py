@@ -1,4 +1,4 @@
-"""What a scrape of the metrics finds, as samples: from YAML and table metadata, without Airflow."""
+"""Makes the samples that a scrape of the metrics gets, from YAML and table metadata. It needs no Airflow."""
 
 from __future__ import annotations
 
@@ -26,25 +26,31 @@ DOWN = (State.BROKEN, State.UNREADABLE)
 
 
 def samples_of(
-    content: Content, readable: Collection[str], now_ms: int, asking: Mapping[str, str], dags: Mapping[str, DagState]
+    content: Content,
+    readable: Collection[str],
+    now_ms: int,
+    approval_tasks: Mapping[str, str],
+    dags: Mapping[str, DagState],
 ) -> list[Sample]:
-    """The samples of the topics that the scraper may read; `asking` and `dags` as for the page. Raises CleantailError
-    where the catalog is out of reach."""
-    found = {name: topic for name, (_, topic) in content.topics().items() if name in readable}
-    topics = {name: topic for name, topic in found.items() if isinstance(topic, Topic)}
-    seen = content.observe(list(topics.values()), TABLES_WITHIN_S)
+    """Makes the samples of the topics that the scraper may read.
+
+    `approval_tasks` and `dags` are as for the page. Raises CleantailError where the catalog is out of reach.
+    """
+    files = {name: topic for name, (_, topic) in content.topics().items() if name in readable}
+    topics = {name: topic for name, topic in files.items() if isinstance(topic, Topic)}
+    observed = content.observe(list(topics.values()), TABLES_WITHIN_S)
     states = {
-        name: row_of(name, topic, seen.get(name), now_ms, asking.get(name, ""), dag=dags.get(name)).state
-        for name, topic in found.items()
+        name: row_of(name, topic, observed.get(name), now_ms, approval_tasks.get(name, ""), dag=dags.get(name)).state
+        for name, topic in files.items()
     }
     read = [name for name in topics if states[name] not in (*DOWN, State.READING)]
     totals = content.cache.totals(EVIDENCE_WITHIN_S) if topics else None
-    gauges = chain.from_iterable(_of_topic(topics[name], seen[name] or ObservedTable(), now_ms) for name in read)
-    return [*gauges, *_of_states(states), *_of_runs(dags, found), *_counted(totals, read)]
+    gauges = chain.from_iterable(_of_topic(topics[name], observed[name] or ObservedTable(), now_ms) for name in read)
+    return [*gauges, *_of_states(states), *_of_runs(dags, files), *_counted(totals, read)]
 
 
 def _of_runs(dags: Mapping[str, DagState], names: Iterable[str]) -> Iterator[Sample]:
-    """Before its first run has ended a DAG has no sample."""
+    """Yields whether the last run failed; a DAG has no sample before its first run has ended."""
     yield from (
         Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name in names if (dag := dags.get(name)) and dag.last
     )
@@ -58,13 +64,13 @@ def _of_topic(topic: Topic, observed: ObservedTable, now_ms: int) -> Iterator[Sa
 
 
 def _of_states(states: dict[str, State]) -> Iterator[Sample]:
-    """Every state, so that one that nobody is in is 0 and not absent."""
+    """Yields a sample for every state, so that one that no topic is in is 0 and not absent."""
     counted = Counter(states.values())
     yield from (Sample(TOPICS, (state.value,), counted[state]) for state in State)
     yield from (Sample(UP, (n,), int(s not in DOWN)) for n, s in states.items() if s is not State.READING)
 
 
 def _counted(totals: Totals | None, names: Iterable[str]) -> list[Sample]:
-    """The counters of the topics that are read; the evidence also has topics that are gone."""
-    wanted = set(names)
-    return total_samples(Counter({key: n for key, n in (totals or {}).items() if key[1][0] in wanted}))
+    """Makes the counters of these topics; the evidence also has topics whose file has gone."""
+    topics = set(names)
+    return total_samples(Counter({key: n for key, n in (totals or {}).items() if key[1][0] in topics}))

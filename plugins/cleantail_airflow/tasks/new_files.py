@@ -1,4 +1,4 @@
-"""Which files of a topic's source are not in its table yet, found without Spark."""
+"""Finds the files of a topic's source that its table does not have yet, without Spark."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ if TYPE_CHECKING:
 
 
 def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]:
-    """(files that match source.path, those of them whose content was not ingested), each in the order of names.
+    """Returns the files that match source.path, and those of them whose content was not ingested, by name.
 
     A file that cannot be read counts as new: the job then says what is wrong with it.
     """
     from cleantail.lake.runs.evaluate import read_facts
     from cleantail.sources.digest_cache import DigestCache
 
-    found = matching_files(platform, topic.source.path) if topic.source.path else []
-    facts = read_facts(topic, platform) if found else None
-    known = facts.ingested if facts else frozenset()
+    matching = matching_files(platform, topic.source.path) if topic.source.path else []
+    facts = read_facts(topic, platform) if matching else None
+    ingested = facts.ingested if facts else frozenset()
     with DigestCache(platform.home, platform.limits.of_input) as cache:
-        return found, [file for file in found if _digest(cache, file) not in known]
+        return matching, [file for file in matching if _digest(cache, file) not in ingested]
 
 
 def _digest(cache: DigestCache, file: Path) -> str | None:
+    """Returns the digest of the file's content, None where it cannot be read."""
     from cleantail.errors import CleantailError
 
     try:

@@ -10,7 +10,7 @@ import pytest
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.sources.source_files import content_digest
-from cleantail_airflow.tasks.landing import new_files
+from cleantail_airflow.tasks.new_files import new_files
 from tests.airflow_site import Site
 
 

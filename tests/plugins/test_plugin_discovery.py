@@ -1,0 +1,69 @@
+"""What Airflow's own discovery finds of ours: one plugin, the DAG files, and nothing that a list kept by hand hides."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleantail_airflow.plugin import CleantailPlugin
+from tests.airflow_site import ROOT
+
+pytestmark = pytest.mark.airflow
+PLUGINS, DAGS = ROOT / "plugins", ROOT / "dags"
+
+
+def scanned(folder: Path) -> list[str]:
+    """The Python files that Airflow loads from a plugins folder or looks for DAGs in, by its own walk."""
+    from airflow._shared.module_loading import find_path_from_directory
+
+    files = (Path(file) for file in find_path_from_directory(str(folder), ".airflowignore", "glob"))
+    return sorted(str(file.relative_to(folder)) for file in files if file.suffix == ".py")
+
+
+@pytest.fixture
+def discovered() -> Iterator[object]:
+    """Airflow's plugins manager, which looks anew and keeps nothing of what it has found for other tests."""
+    from airflow import plugins_manager
+
+    plugins_manager._get_plugins.cache_clear()
+    yield plugins_manager
+    plugins_manager._get_plugins.cache_clear()
+
+
+def test_airflow_loads_one_plugin_of_ours_and_meets_no_second_one(airflow_db: Path, discovered: object) -> None:
+    plugins, errors = discovered._get_plugins()  # type: ignore[attr-defined]
+    assert [plugin.name for plugin in plugins if "cleantail" in f"{plugin.name} {plugin.__module__}"] == ["cleantail"]
+    assert errors == {}
+
+
+def test_the_plugins_folder_gives_the_plugin_and_no_other_file(discovered: object) -> None:
+    plugins, errors = discovered._load_plugins_from_plugin_directory(str(PLUGINS))  # type: ignore[attr-defined]
+    assert scanned(PLUGINS) == ["cleantail_airflow/plugin.py"]
+    assert [plugin.name for plugin in plugins] == [CleantailPlugin.name]
+    assert errors == {}
+
+
+def test_no_entry_point_gives_the_plugin_a_second_time(discovered: object) -> None:
+    from importlib.metadata import distribution
+
+    plugins, _ = discovered._load_entrypoint_plugins()  # type: ignore[attr-defined]
+    assert [plugin for plugin in plugins if plugin.name == CleantailPlugin.name] == []
+    assert [e for e in distribution("cleantail").entry_points if e.group == "airflow.plugins"] == []
+
+
+def test_a_module_that_is_added_to_the_package_is_no_plugin_file(tmp_path: Path) -> None:
+    folder = shutil.copytree(PLUGINS, tmp_path / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("added.py", "tasks/added.py", "added/__init__.py", "added/plugins.py"):
+        (folder / "cleantail_airflow" / name).parent.mkdir(exist_ok=True)
+        (folder / "cleantail_airflow" / name).write_text("from airflow.plugins_manager import AirflowPlugin\n")
+    (folder / "beside.py").write_text("from airflow.plugins_manager import AirflowPlugin\n")
+    assert scanned(folder) == ["cleantail_airflow/plugin.py"]
+
+
+def test_every_python_file_in_dags_is_a_dag_file() -> None:
+    """So the folder needs no .airflowignore: what the DAG files import lies with the plugin."""
+    assert scanned(DAGS) == sorted(file.name for file in DAGS.glob("*.py"))
+    assert {file.name for file in DAGS.iterdir()} - {"__pycache__"} == set(scanned(DAGS))
