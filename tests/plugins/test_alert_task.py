@@ -17,9 +17,9 @@ from cleantail_airflow.alerts import incident_book
 from cleantail_airflow.alerts.alerting import red_alarms
 from cleantail_airflow.alerts.incident_book import PREFIX, load_book, variable_name
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of
+from cleantail_airflow.outcomes.failure_notes import LOST, NOTE, UNREADABLE, FailureNote, noted, parsed_note
+from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask, RunCoverage
 from cleantail_airflow.tasks.alert_task import run_alarms
-from cleantail_airflow.tasks.failure_notes import LOST, NOTE, UNREADABLE, FailureNote, noted, parsed_note
-from cleantail_airflow.tasks.task_states import EndedTask, FailedTask, RunCoverage
 from tests.airflow_site import NOW_MS, failure, parsed, verdict
 
 RED = failures_of("orders", parsed(verdict(4, failure(), failure(expectation="expect_b")), verdict(5, failure())))

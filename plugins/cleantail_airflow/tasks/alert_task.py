@@ -24,11 +24,11 @@ from cleantail.watch.alerting.incidents import Condition, Look, observed
 from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, tell
 from cleantail_airflow.alerts.incident_book import BookStore, locked_book
 from cleantail_airflow.alerts.waiting_round import waiting_subjects
+from cleantail_airflow.outcomes.job_reports import checked_by, report_from
+from cleantail_airflow.outcomes.task_states import FailedTask, RunCoverage, ended_tasks, failed_tasks
 from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO
-from cleantail_airflow.tasks.job_reports import checked_by, report_from
 from cleantail_airflow.tasks.spark_operator import plan_of, topic_and_platform
 from cleantail_airflow.tasks.spark_tasks import CHECK_QUALITY, PUBLISH_EXPIRY
-from cleantail_airflow.tasks.task_states import FailedTask, RunCoverage, ended_tasks, failed_tasks
 
 
 class AlertOperator(BaseOperator):

@@ -29,7 +29,7 @@ from cleantail.rounds.answers import answered, question, read_answer, shown_of, 
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.watch import approval_text
 from cleantail_airflow.alerts.waiting_round import tell_that_it_waits, tell_that_it_was_answered
-from cleantail_airflow.tasks.job_reports import checked_by
+from cleantail_airflow.outcomes.job_reports import checked_by
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
 if TYPE_CHECKING:

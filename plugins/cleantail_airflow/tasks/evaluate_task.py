@@ -14,8 +14,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.runs.clocks import require_present
+from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
-from cleantail_airflow.tasks.failure_notes import noted
 from cleantail_airflow.tasks.idle_runs import NOTE, idle_note, not_due
 from cleantail_airflow.tasks.run_params import require_known_params
 from cleantail_airflow.tasks.spark_operator import topic_and_platform

@@ -29,11 +29,11 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
 from cleantail_airflow.installation import job_file, spark_environment
+from cleantail_airflow.outcomes.crashes import cause_of_crash
+from cleantail_airflow.outcomes.failure_notes import noted
+from cleantail_airflow.outcomes.job_reports import report_of
 from cleantail_airflow.task_ids import EVALUATE, PLAN
-from cleantail_airflow.tasks.crashes import cause_of_crash
 from cleantail_airflow.tasks.driver_hook import DriverHook
-from cleantail_airflow.tasks.failure_notes import noted
-from cleantail_airflow.tasks.job_reports import report_of
 
 NUMBERS = ("now_ms", "records")
 """Of a plan: what of it goes onto command lines as it is."""

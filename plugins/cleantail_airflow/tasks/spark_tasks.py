@@ -14,9 +14,9 @@ from cleantail.human import counted
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail_airflow.alerts.red_check import failures_of
+from cleantail_airflow.outcomes.job_reports import checked_by, report_of
 from cleantail_airflow.tasks.approvals import ROLLBACK_TO, kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
-from cleantail_airflow.tasks.job_reports import checked_by, report_of
 from cleantail_airflow.tasks.run_params import require_known_params
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, plan_of, topic_and_platform
 

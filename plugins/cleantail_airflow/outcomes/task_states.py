@@ -13,8 +13,8 @@ from cleantail.log.log_state import LogState
 from cleantail.watch.alerting.incidents import Condition
 from cleantail_airflow.alerts.alerting import base_of
 from cleantail_airflow.alerts.red_check import Failure
+from cleantail_airflow.outcomes.failure_notes import pulled_note
 from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, OUTCOME
-from cleantail_airflow.tasks.failure_notes import pulled_note
 
 NOT_MAPPED = -1
 """Airflow's map index of a task that is not mapped."""
