@@ -42,9 +42,15 @@ def namespace_properties(catalog: Catalog, namespace: str) -> dict[str, str]:
 
 
 def write_properties(catalog: Catalog, namespace: str, updates: Mapping[str, str], removals: set[str]) -> None:
-    """Makes the namespace where there is none. A property is not both written and removed."""
-    catalog.create_namespace_if_not_exists(namespace)
-    catalog.update_namespace_properties(namespace, removals=removals, updates=dict(updates))
+    """Writes and removes properties, none of them both. The namespace is made where there is none, and only there: a
+    catalog may forbid it to whoever may change its properties."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    try:
+        catalog.update_namespace_properties(namespace, removals=removals, updates=dict(updates))
+    except NoSuchNamespaceError:
+        catalog.create_namespace_if_not_exists(namespace)
+        catalog.update_namespace_properties(namespace, removals=removals, updates=dict(updates))
 
 
 def property_name(prefix: str, *identity: object) -> str:

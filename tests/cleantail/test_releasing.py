@@ -105,6 +105,14 @@ def test_a_topic_without_a_table_has_nothing_to_release(orders_table):
         release(orders_table.topic, orders_table.platform, 0, "ann", 1)
 
 
+def test_who_may_not_make_namespaces_releases_all_the_same(held, monkeypatch):
+    def forbidden(*_):
+        raise PermissionError("not allowed")
+
+    monkeypatch.setattr(type(held.catalog), "create_namespace", forbidden)
+    assert release(held.topic, held.platform, 0, "ann", 1) == HELD
+
+
 # ---- which quarantine the word is for
 
 
