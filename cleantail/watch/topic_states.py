@@ -1,4 +1,4 @@
-"""In which state a topic is: of all that hold, the one that a person should know first, with its reason. Pure."""
+"""The state of a topic: of all that hold, the one that a person should know first, with its reason. Pure."""
 
 from __future__ import annotations
 
