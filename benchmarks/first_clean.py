@@ -1,4 +1,4 @@
-"""As `compare`, of a log that was never cleaned: everything is dirty, half of the records are updates."""
+"""The systems of `compare` on a log that was never cleaned: everything is dirty, half of the records are updates."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from cleantail.sources.kcat import Header
 
 SEGMENT_MS = 3_600_000
 STEP_MS = 10 * SEGMENT_MS
-"""From the start of one segment to that of the next: always enough to roll."""
+"""The time from the start of one segment to that of the next: always enough to roll."""
 JITTER_MS = SEGMENT_MS // 4
 """The greatest distance of timestamps inside a segment: they are out of order, but never so far that the segment would
 roll."""

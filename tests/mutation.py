@@ -1,7 +1,7 @@
 """Mutation score of the kernel's rules: one small change at a time, and the tests have to notice.
 
     python -m tests.mutation                     # every module of RULE_MODULES
-    python -m tests.mutation triggers budget     # some of them
+    python -m tests.mutation triggers offset_map # some of them
 
 A mutant is killed when a test fails, an import fails or TIMEOUT_S pass. Its own test file is asked first, then every
 other one of tests/cleantail that imports the module, also indirectly. Mutants live in temporary copies, one a worker:
@@ -42,7 +42,7 @@ RULE_MODULES = [
     "partition_state",
     "round_state",
     "reclaiming",
-    "budget",
+    "offset_map",
     "ranking",
     "reader_positions",
     "readers",

@@ -1,4 +1,9 @@
-"""What a topic's YAML says without effect: right as configuration, and yet likely not what was meant. Pure.
+"""Warnings of `check-config`: what a topic's YAML says that is right as configuration, and likely not what was meant.
+Pure.
+
+1. A config has no effect, since a policy or strategy that it belongs to is not in force.
+2. An asset is waited for that no topic updates.
+3. The files hold what a consumer with `read_uncommitted` saw, aborted data included (semantics.md 3.10).
 
 Only what the topic's own file says counts, since defaults.yaml is for topics of all kinds.
 """
@@ -14,11 +19,14 @@ from cleantail.config.topic import Topic
 _OF_DELETE = ("retention.ms", "retention.bytes")
 _OF_HEADER = ("compaction.strategy.header", "cleantail.header.occurrence")
 _OF_CREATE_TIME = "message.timestamp.after.max.ms"
+_UNCOMMITTED = (
+    "source.isolation: read_uncommitted: records of aborted transactions are ingested too, and may win their keys; let "
+    "the consumer that writes the files read committed"
+)
 
 
 def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str]) -> list[str]:
-    """Returns a line for each setting without effect. `written` is the topic's file as it is, `topics` are the names of
-    all topics."""
+    """Returns a line for each warning. `written` is the topic's file as it is, `topics` are the names of all topics."""
     configs = written.get("config") or {}
     policy, strategy = ",".join(sorted(topic.config.cleanup_policy)), topic.config.compaction_strategy
     # 1. configs of a policy or strategy that is not in force
@@ -42,4 +50,7 @@ def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str
         for name in names
         if name not in topics
     ]
+    # 3. aborted data in the files
+    if (written.get("source") or {}).get("isolation") == "read_uncommitted":
+        texts.append(_UNCOMMITTED)
     return texts

@@ -77,7 +77,7 @@ _EXAMPLES = {
 
 
 class Catalog(Model):
-    """Where the Iceberg tables are listed and stored."""
+    """Says where the Iceberg tables are listed and stored."""
 
     name: Identifier = Field(default="cleantail", description="Name of the catalog in Spark SQL.")
     type: Literal["sqlite", "postgres", "rest"] = Field(default="sqlite", description="Kind of catalog.")
@@ -96,7 +96,7 @@ class Catalog(Model):
 
 
 class Spark(Model):
-    """How Spark applications start."""
+    """Says how Spark applications start."""
 
     master: str = Field(default="local[*]", description="Spark master, as in spark-submit --master.")
     columnar: Literal["auto", "always", "never"] = Field(
@@ -125,7 +125,7 @@ class Spark(Model):
 
 
 class PlatformSettings(Model):
-    """The `platform:` section."""
+    """Describes the `platform:` section of defaults.yaml."""
 
     catalog: Catalog = Field(default=Catalog(), description="Where the Iceberg tables are listed and stored.")
     sources: Annotated[tuple[Root, ...], Field(strict=False)] = Field(
@@ -153,14 +153,15 @@ class PlatformSettings(Model):
 
 
 class DefaultsFile(Model):
-    """config/defaults.yaml."""
+    """Describes config/defaults.yaml as a whole."""
 
     platform: PlatformSettings = Field(default=PlatformSettings(), description="The platform.")
     topic: TopicDefaults = Field(default=TopicDefaults(), description="What all topics share.")
 
 
 class Platform(PlatformSettings):
-    """The platform section together with the place of the state, CLEANTAIL_HOME (absolute)."""
+    """Describes the platform section together with the absolute paths of CLEANTAIL_HOME, where the state is, and of the
+    configuration."""
 
     home: Path
     config_dir: Path

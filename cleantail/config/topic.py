@@ -79,7 +79,9 @@ class Source(Model):
         default="text", description="How key, payload and header values are written in the files."
     )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
-        default="read_committed", description="What the consumer that wrote the files was allowed to see."
+        default="read_committed",
+        description="What the consumer that wrote the files was allowed to see. read_uncommitted: with records of "
+        "aborted transactions, of which check-config warns.",
     )
 
 

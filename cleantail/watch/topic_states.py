@@ -1,4 +1,4 @@
-"""In which state a topic is: of all that hold, the one that a person should know first, with its reason. Pure."""
+"""The state of a topic: of all that hold, the one that a person should know first, with its reason. Pure."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
     if late:
         worst = max(late, key=lambda d: d.overdue_ms)
         return State.OVERDUE, _of(worst.partition, worst.reason)
-    if work.any:
+    if work.any_due:
         return State.DUE, _due_text(work)
     # 4. what waits, and why
     if not topic.config.compacts:

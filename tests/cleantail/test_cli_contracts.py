@@ -157,6 +157,16 @@ def test_a_bound_that_the_broker_s_clock_makes_void_is_a_warning(run, project):
     assert run("check-config")[2] == ""
 
 
+def test_files_with_aborted_data_are_a_warning(run, project):
+    file = project / "config" / "topics" / "a.yaml"
+    file.write_text("topic: a\nsource: {isolation: read_uncommitted}\n")
+    code, _, err = run("check-config")
+    text = "source.isolation: read_uncommitted: records of aborted transactions are ingested too"
+    assert code == 0 and err.startswith(f"warning: {file}: {text}")
+    file.write_text("topic: a\nsource: {isolation: read_committed}\n")
+    assert run("check-config")[2] == ""
+
+
 def test_a_wrong_line_is_named_by_its_number(run, project):
     file = project / "config" / "topics" / "a.yaml"
     file.write_text("topic: a\n\nconfig:\n  # a comment\n  segment.ms: soon\n  segment.mss: 1\n")

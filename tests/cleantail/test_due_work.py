@@ -66,7 +66,7 @@ def work_of(*logs, readers=(), how=None, **changes):
 
 def test_while_a_reader_holds_everything_nothing_is_due():
     work = work_of(log(PAST), readers=[Reader("orders", "idx", 0, 0, 7)], cleantail_readers_hold_cap_ms=50)
-    assert (work.any, work.sweep, work.holds, work.sweep_reason) == (False, (), (IDX,), HELD)
+    assert (work.any_due, work.sweep, work.holds, work.sweep_reason) == (False, (), (IDX,), HELD)
     assert work_of(log(PAST)).any
 
 

@@ -25,7 +25,7 @@ _WHY_UNKEPT = "null: Spark and Iceberg know no limit of bytes a second; log.clea
 
 
 class CleanerConfigs(Configs):
-    """The `platform.cleaner:` of defaults.yaml: what bounds compaction over all topics."""
+    """Describes the `platform.cleaner:` of defaults.yaml: what bounds compaction over all topics."""
 
     log_cleaner_threads: int = config(
         "log.cleaner.threads",

@@ -16,7 +16,8 @@ from cleantail.config.settings.input_limits import (
 
 
 class LimitConfigs(Configs):
-    """The `platform.limits:` of defaults.yaml. They are the platform's, not a topic's: what they bound is shared."""
+    """Describes the `platform.limits:` of defaults.yaml. They are the platform's, not a topic's: what they bound is
+    shared."""
 
     line_max_bytes: int = config(
         LINE_BYTES,

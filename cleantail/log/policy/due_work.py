@@ -49,7 +49,7 @@ class DueWork:
         return tuple(p for p, count in self.tombstones.items() if count)
 
     @property
-    def any(self) -> bool:
+    def any_due(self) -> bool:
         """Returns whether a run would do something."""
         return bool(self.compact or self.retain or self.sweep)
 
