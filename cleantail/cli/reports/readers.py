@@ -45,6 +45,8 @@ def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Outpu
         offsets = {str(p): offset for p, offset in sorted(state.positions.items())}
         document = {"topic": topic.topic, "snapshot_id": state.snapshot_id, "positions": offsets}
         file.write_text(json.dumps(document) + "\n")
-    found = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
-    where = f"partition {found}" if found else "the start of every partition, the table has no records yet"
+    offsets_text = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
+    where = (
+        f"partition {offsets_text}" if offsets_text else "the start of every partition, the table has no records yet"
+    )
     output.note(f"snapshot {state.snapshot_id}; go on from: {where}")

@@ -54,11 +54,11 @@ class Status:
         return {"now_ms": self.now_ms, "topics": logs_of, "readers": readers_of, "broken": list(self.broken)}
 
     def tell(self, page: Page) -> None:
-        for each in self.topics:
-            nothing = [f"{each.topic.topic}: no records yet"]
-            page.line("\n".join(_topic_lines(each.topic, each.logs, self.now_ms) if each.logs else nothing))
-            tell_holds(each.holds, page)
-        if any(each.logs for each in self.topics):
+        for status in self.topics:
+            empty = [f"{status.topic.topic}: no records yet"]
+            page.line("\n".join(_topic_lines(status.topic, status.logs, self.now_ms) if status.logs else empty))
+            tell_holds(status.holds, page)
+        if any(status.logs for status in self.topics):
             page.line(LIVE_BYTES_NOTE)
         for text in self.broken:
             page.error(text)
@@ -133,13 +133,14 @@ def block(log: LogState, topic: Topic, now_ms: int, width: int) -> list[str]:
 
 def _notes(log: LogState, topic: Topic, now_ms: int, width: int, label: str) -> list[str]:
     """What the log waits for, its warnings, and the branch of a round that failed, on a line of its own."""
-    held = log.state.quarantine
+    quarantine = log.state.quarantine
     lines = _labelled(label, decide(log, topic.config, now_ms).reason, width)
     lines += [line for text in log.warnings for line in _labelled("warning", text, width)]
-    if held is not None:
-        since = f"{'quarantined' if held.check_failed else 'paused'} since {instant(held.since_ms)} UTC: {held.reason}"
+    if quarantine is not None:
+        verb = "quarantined" if quarantine.check_failed else "paused"
+        since = f"{verb} since {instant(quarantine.since_ms)} UTC: {quarantine.reason}"
         lines += _labelled("held back", since, width)
-        lines += [f"{'':4}{'branch':{LABEL_WIDTH}} {held.branch}"] if held.branch else []
+        lines += [f"{'':4}{'branch':{LABEL_WIDTH}} {quarantine.branch}"] if quarantine.branch else []
     return lines
 
 
