@@ -1,4 +1,4 @@
-"""One Airflow DAG per topic of config/topics. A broken file has none: see cleantail_broken_topics.py."""
+"""Makes one Airflow DAG for each topic of config/topics. A broken file has none: see cleantail_broken_topics.py."""
 
 from __future__ import annotations
 

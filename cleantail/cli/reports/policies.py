@@ -31,7 +31,7 @@ _BASES = "measured: known from real rounds or metadata; estimated: from the shar
 
 @dataclass(frozen=True)
 class OnePolicy:
-    """A topic under another policy, as a table."""
+    """The answer of `plan --set`: a topic under another policy, as a table."""
 
     compared: Comparison
 
@@ -44,7 +44,7 @@ class OnePolicy:
 
 @dataclass(frozen=True)
 class AllPolicies:
-    """All topics whose policy differs, as Markdown."""
+    """The answer of `plan --diff`: all topics whose policy differs, as Markdown."""
 
     difference: Difference
 
@@ -56,7 +56,7 @@ class AllPolicies:
 
 
 def as_json(compared: Comparison) -> dict[str, Any]:
-    """Both sides with all numbers; rates are of the history's whole days, null where it has none."""
+    """Returns both sides with all numbers; rates are of the history's whole days, null where it has none."""
     document = asdict(compared)
     document["changes"] = {key: {"before": b, "after": a} for key, (b, a) in compared.changes.items()}
     for name, side in (("before", compared.before), ("after", compared.after)):
@@ -127,7 +127,7 @@ def _count_text(rate: float | None, count: int, span: str) -> str:
 
 
 def headline(compared: Comparison) -> str:
-    """What the history is."""
+    """Says what the history is."""
     if compared.before is None:
         return compared.note
     since = f"{instant(compared.start_ms)} UTC"
@@ -138,7 +138,7 @@ def headline(compared: Comparison) -> str:
 
 
 def tell_comparison(compared: Comparison, page: Page) -> None:
-    """For a terminal."""
+    """Writes one comparison for a terminal."""
     from rich.markup import escape
 
     from cleantail.cli.console import folding_table
@@ -157,7 +157,7 @@ def tell_comparison(compared: Comparison, page: Page) -> None:
 
 
 def markdown(difference: Difference) -> str:
-    """The comment of a pull request."""
+    """Writes the comment of a pull request."""
     total = len(difference.changed) + len(difference.added) + len(difference.removed)
     if not (total or difference.broken_in_base or difference.broken):
         return "### Cleantail: no topic's policy changes\n"
@@ -205,5 +205,5 @@ def plain(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Text as code, in HTML: a backtick in it cannot end it."""
+    """Writes text as code, in HTML: a backtick in it cannot end it."""
     return f"<code>{plain(text)}</code>"

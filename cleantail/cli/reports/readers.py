@@ -20,7 +20,7 @@ from cleantail.log.reader_positions import Reader
 
 @dataclass(frozen=True)
 class Readers:
-    """One row a reader and log."""
+    """The answer of `reader`: a row for each reader and log."""
 
     topic: Topic
     readers: Sequence[Reader]
@@ -40,7 +40,7 @@ class Readers:
 
 
 def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Output) -> None:
-    """The snapshot and the next offset of every log: to a file, and to a person on stderr."""
+    """Writes the snapshot and the next offset of every log to a file, and says them to a person on stderr."""
     if file is not None:
         offsets = {str(p): offset for p, offset in sorted(state.positions.items())}
         document = {"topic": topic.topic, "snapshot_id": state.snapshot_id, "positions": offsets}

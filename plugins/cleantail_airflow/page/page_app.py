@@ -63,7 +63,7 @@ DOCS_POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
     "sandbox allow-same-origin"
 )
-"""Of pages that show data: nothing in them runs, is sent, or opens another window; links within the frame work."""
+"""The policy of pages that show data: nothing in them runs, is sent, or opens another window; links in them work."""
 HEADERS = {
     "Content-Security-Policy": f"{POLICY}; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",

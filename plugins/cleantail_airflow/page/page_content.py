@@ -36,7 +36,7 @@ ONE_WITHIN_S = 30.0
 ROUNDS_SHOWN = 30
 
 NO_DAGS: Mapping[str, DagState] = {}
-"""Where nobody has asked Airflow."""
+"""The states of no DAGs, for a caller that has not asked Airflow."""
 TopicFiles = Mapping[str, tuple[Path, Topic | ConfigError]]
 
 
