@@ -14,8 +14,9 @@ from cleantail.errors import CleantailError, ConfigError
 from cleantail_airflow.installation import config_dir
 from cleantail_airflow.tasks.assets import usable_topics
 
-found = [line for _, e in usable_topics(config_dir(os.environ)) if isinstance(e, ConfigError) for line in e.locations]
-if found:
-    places = dict.fromkeys(found)  # a broken defaults.yaml breaks every topic in the same way
+errors = [error for _, error in usable_topics(config_dir(os.environ)) if isinstance(error, ConfigError)]
+if errors:
+    # a broken defaults.yaml breaks every topic in the same way
+    lines = dict.fromkeys(line for error in errors for line in error.locations)
     head = "topics without a DAG until their file is right; what is wrong says `cleantail check-config`:"
-    raise CleantailError("\n".join([head, *places]))
+    raise CleantailError("\n".join([head, *lines]))

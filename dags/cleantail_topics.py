@@ -1,4 +1,4 @@
-"""One Airflow DAG per topic of config/topics. A broken file has none: see cleantail_broken_topics.py."""
+"""Makes one Airflow DAG for each topic of config/topics. A broken file has none: see cleantail_broken_topics.py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cleantail_airflow.installation import config_dir
 from cleantail_airflow.tasks.assets import usable_topics
 from cleantail_airflow.topic_dag import topic_dag
 
-wanted = get_parsing_context().dag_id  # a task needs only its own DAG
+parsed_dag_id = get_parsing_context().dag_id  # a task needs only its own DAG
 prefix = dag_prefix(config_dir(os.environ))
 
 for _, topic in usable_topics(config_dir(os.environ)):
-    if isinstance(topic, Topic) and wanted in (None, dag_id_of(topic.topic, prefix)):
+    if isinstance(topic, Topic) and parsed_dag_id in (None, dag_id_of(topic.topic, prefix)):
         globals()[f"dag of {topic.topic}"] = topic_dag(topic, config_dir(os.environ))

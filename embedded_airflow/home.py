@@ -1,4 +1,4 @@
-"""What the embedded Airflow is made of: its folder, its settings (config/airflow.env), its keys and password."""
+"""The embedded Airflow's home: its folder, its settings (config/airflow.env), its keys and its password."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ USER = "admin"
 
 
 def airflow_home(env: Mapping[str, str]) -> Path:
-    """CLEANTAIL_HOME/airflow: database, logs, keys."""
+    """Returns CLEANTAIL_HOME/airflow, where its database, logs and keys are."""
     return load_platform(config_dir(env), env).home / "airflow"
 
 
 def environment(port: int, env: Mapping[str, str]) -> dict[str, str]:
-    """What Airflow's processes see besides `env`; what `env` sets wins over the file. Holds no secret."""
+    """Returns what Airflow's processes see besides `env`. What `env` sets wins over the file. It holds no secret."""
     home, config = airflow_home(env), config_dir(env)
-    places = {"CLEANTAIL_ROOT": str(ROOT), "AIRFLOW_HOME": str(home), "CLEANTAIL_PORT": str(port)}
+    paths = {"CLEANTAIL_ROOT": str(ROOT), "AIRFLOW_HOME": str(home), "CLEANTAIL_PORT": str(port)}
     spark = json.dumps({"conn_type": "spark", "host": load_platform(config, env).spark.master})
-    settings = {"AIRFLOW_CONN_SPARK_DEFAULT": spark, **read_settings(SETTINGS_FILE, places)}
+    settings = {"AIRFLOW_CONN_SPARK_DEFAULT": spark, **read_settings(SETTINGS_FILE, paths)}
     return {
         **{name: env.get(name, value) for name, value in settings.items()},
         "AIRFLOW_HOME": str(home),
         "CLEANTAIL_HOME": str(home.parent),
         CONFIG_VARIABLE: str(config),
-        "PYTHONPATH": _first(ROOT, env.get("PYTHONPATH")),
-        "PATH": _first(Path(sys.executable).parent, env.get("PATH")),
+        "PYTHONPATH": _prepended(ROOT, env.get("PYTHONPATH")),
+        "PATH": _prepended(Path(sys.executable).parent, env.get("PATH")),
     }
 
 
-def read_settings(file: Path, places: Mapping[str, str]) -> dict[str, str]:
-    """Lines KEY=VALUE with ${PLACE} filled in; # starts a comment line."""
+def read_settings(file: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """Reads lines KEY=VALUE and fills in their ${VARIABLE}; # starts a comment line."""
     lines = [line.strip() for line in file.read_text().splitlines()]
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    return {name: Template(value).substitute(places) for name, _, value in pairs}
+    return {name: Template(value).substitute(variables) for name, _, value in pairs}
 
 
 def make_secrets(home: Path) -> None:
-    """Keys and the admin's password, once; only their owner can read them."""
+    """Makes the keys and the admin's password, once; only their owner can read them."""
     make_folder(home.parent, home.name)
     home.chmod(0o700)
     _write_once(home / "jwt_secret", secrets.token_hex(64))
@@ -67,6 +67,7 @@ def _write_once(file: Path, text: str) -> None:
         stream.write(text)
 
 
-def _first(path: Path, rest: str | None) -> str:
-    parts = [part for part in (rest or "").split(os.pathsep) if part and part != str(path)]
+def _prepended(path: Path, paths: str | None) -> str:
+    """Puts the path before the others, where it is once."""
+    parts = [part for part in (paths or "").split(os.pathsep) if part and part != str(path)]
     return os.pathsep.join([str(path), *parts])

@@ -111,7 +111,7 @@ def _tail(home: Path) -> str:
 
 
 def running(home: Path) -> dict[str, Any] | None:
-    """What `up` noted, if that very process is still there: its number may meanwhile be someone else's."""
+    """Returns what `up` noted, if that very process is still there: its number may be someone else's by now."""
     try:
         noted: dict[str, Any] = json.loads((home / STATE).read_text())
         process = psutil.Process(noted["pid"])
@@ -122,7 +122,7 @@ def running(home: Path) -> dict[str, Any] | None:
 
 
 def down(home: Path) -> None:
-    """Stops what `up` started, and all that came of it; Spark applications have process groups of their own."""
+    """Stops what `up` started and all its children; Spark applications have process groups of their own."""
     noted = running(home)
     if noted is None:
         print("Airflow is not up")
@@ -137,7 +137,7 @@ def down(home: Path) -> None:
 
 
 def run(port: int) -> int:
-    """All components in the foreground. If one ends all do, rather than a platform that is half there."""
+    """Runs all components in the foreground. If one ends all do, rather than leave a platform that is half there."""
     make_secrets(airflow_home(os.environ))
     env = {**os.environ, **environment(port, os.environ)}
     signal.signal(signal.SIGTERM, _leave)
@@ -156,7 +156,7 @@ def run(port: int) -> int:
 
 
 def _wait_for_api(server: Any, port: int) -> None:
-    """Tasks report to the API server: one that starts before it is there fails."""
+    """Waits for the API server: a task reports to it, and fails where it starts before it."""
     until(lambda: server.poll() is not None or bool(_health(port)), every_s=0.2, within_s=inf)
 
 
@@ -165,16 +165,16 @@ def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def stop(processes: list[Any]) -> None:
-    """Scheduler and tasks first, while the tasks can still report that they were stopped; then the listeners."""
+    """Stops scheduler and tasks first, while tasks can still report that they were stopped, then the listeners."""
     listening, scheduling = processes[: len(LISTENERS)], processes[len(LISTENERS) :]
     late = [*_stopped(scheduling, TASKS_STOPPED_WITHIN_S), *_stopped(listening, REST_STOPPED_WITHIN_S)]
     _send(late, signal.SIGKILL)
 
 
 def _stopped(processes: list[Any], within_s: float) -> list[Any]:
-    """Asks them and all that came of them to end; returns those that did not."""
-    there = [process for process in processes if process.is_running()]
-    family = [member for process in there for member in (*process.children(recursive=True), process)]
+    """Asks the processes and their children to end; returns those that did not."""
+    alive = [process for process in processes if process.is_running()]
+    family = [member for process in alive for member in (*process.children(recursive=True), process)]
     _send(family, signal.SIGTERM)
     late: list[Any] = psutil.wait_procs(family, timeout=within_s)[1]
     return late
@@ -189,6 +189,7 @@ def _send(processes: Iterable[Any], number: signal.Signals) -> None:
 
 
 def show_environment(port: int) -> None:
+    """Prints the environment as a shell reads it."""
     for name, value in environment(port, os.environ).items():
         print(f"export {name}={shlex.quote(value)}")
 
@@ -199,14 +200,14 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("command", choices=["up", "down", "env", "run"])
     parser.add_argument("--port", type=int, help=f"of the UI on 127.0.0.1; default {DEFAULT_PORT}")
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
         home = airflow_home(os.environ)
-        port = given.port or (running(home) or {}).get("port", DEFAULT_PORT)
-        if given.command == "run":
+        port = options.port or (running(home) or {}).get("port", DEFAULT_PORT)
+        if options.command == "run":
             return run(port)
         actions = {"up": lambda: up(home, port), "down": lambda: down(home), "env": lambda: show_environment(port)}
-        actions[given.command]()
+        actions[options.command]()
     except CleantailError as error:
         print(error, file=sys.stderr)
         return error.exit_code

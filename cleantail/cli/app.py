@@ -19,7 +19,7 @@ from cleantail.cli.commands.planning import plan, status
 from cleantail.cli.commands.readers import latest, read, reader
 from cleantail.cli.commands.recovery import release, rollback
 from cleantail.cli.commands.rounds import check, compact, ingest, reclaim
-from cleantail.cli.completion import answered
+from cleantail.cli.completion import answer_shell
 
 EXAMPLES = ("cleantail check-config", "cleantail plan customer-cdc", "cleantail compact customer-cdc")
 COMMANDS = (
@@ -52,8 +52,8 @@ def app() -> None:
     """
 
 
-for each in COMMANDS:
-    app.add_command(each)
+for command in COMMANDS:
+    app.add_command(command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,14 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def refusal(error: click.UsageError) -> str:
-    """How the command is used, and what is wrong in how it was; without a command all of its help."""
+    """Says how the command is used and what is wrong with how it was; without a command it is all of the help."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
-    where = getattr(error, "param", None)
-    if isinstance(error, click.MissingParameter) and where is not None:
-        text = f"{_name(where, error)} is missing"
-    elif isinstance(error, click.BadParameter) and where is not None:
-        text = f"{_name(where, error)}: {error.message}"
+    param = getattr(error, "param", None)
+    if isinstance(error, click.MissingParameter) and param is not None:
+        text = f"{_name(param, error)} is missing"
+    elif isinstance(error, click.BadParameter) and param is not None:
+        text = f"{_name(param, error)}: {error.message}"
     else:
         text = error.format_message()
     if error.ctx is None:
@@ -95,7 +95,7 @@ def _name(param: click.Parameter, error: click.UsageError) -> str:
 def run_and_exit() -> NoReturn:
     """The command as a process. Ends it once all is written and closed, without taking the interpreter apart: DuckDB
     2.0 prints lists of what it calls leaks where its module goes before its last object."""
-    code = answered(app)
+    code = answer_shell(app)
     try:
         code = main() if code is None else code
     except SystemExit as e:  # --help, --version, wrong arguments

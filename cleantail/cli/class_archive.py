@@ -92,7 +92,7 @@ def _lines(first: int) -> Iterator[str]:
         yield f"{json.dumps(record)}\n"
 
 
-def made_within(archive: Path, work: Path, seconds: float) -> int:
+def make_archive_within(archive: Path, work: Path, seconds: float) -> int:
     """Makes it in a process of its own, which is killed with all that it has started when its time is over."""
     command = [sys.executable, "-m", "cleantail.cli.class_archive", "--jars", str(archive.parent), "--work", str(work)]
     process = subprocess.Popen(command, start_new_session=True)
@@ -113,15 +113,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--jars", type=Path, help=f"default: {JARS_VARIABLE}, else jars under CLEANTAIL_HOME")
     parser.add_argument("--within", type=float, default=WITHIN_S, help="seconds (default: %(default)s)")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory(prefix="cleantail-classes-") as made:
-        work = given.work or Path(made)
-        jars = given.jars or os.environ.get(JARS_VARIABLE) or load_platform(work, os.environ).home / "jars"
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="cleantail-classes-") as folder:
+        work = options.work or Path(folder)
+        jars = options.jars or os.environ.get(JARS_VARIABLE) or load_platform(work, os.environ).home / "jars"
         os.environ.pop(CONF_DIR_VARIABLE, None)  # of its files no archive can be made
         os.environ |= {JARS_VARIABLE: str(Path(jars).absolute()), "CLEANTAIL_HOME": str(work / "home")}
         archive = Path(os.environ[JARS_VARIABLE]) / CLASS_ARCHIVE
-        if given.work is None:
-            return made_within(archive, work, given.within)
+        if options.work is None:
+            return make_archive_within(archive, work, options.within)
         make_archive(archive, work)
     print(f"{archive}: {archive.stat().st_size / (1 << 20):.0f} MiB")
     return 0

@@ -1,4 +1,4 @@
-"""What every command has: the common options, examples in its help, and one way to end.
+"""Gives every command the common options, examples in its help, and one way to end.
 
 A command's body gets an `Invocation` and its own arguments, and returns the exit code. Its docstring is its help.
 """
@@ -29,7 +29,7 @@ CONFIG, JSON = "cleantail.config", "cleantail.json"
 
 @dataclass(frozen=True)
 class Invocation:
-    """What every body is given: where the configuration is, what it says, and where the answer goes."""
+    """What every body gets: where the configuration is, what it says, and where the answer goes."""
 
     config: Path
     platform: Platform
@@ -72,15 +72,15 @@ class Command(Examples):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """The names of options; where nothing else is left to say, one more value of an option that is `Several`."""
-        given = [param for param in self.params if isinstance(param, Several) and ctx.params.get(str(param.name))]
-        if given and not incomplete.startswith("-"):
-            return given[0].shell_complete(ctx, incomplete)
+        begun = [param for param in self.params if isinstance(param, Several) and ctx.params.get(str(param.name))]
+        if begun and not incomplete.startswith("-"):
+            return begun[0].shell_complete(ctx, incomplete)
         return super().shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> int:
         """Runs the body. An error that Cleantail raises on purpose is one plain message on stderr."""
         output: Output = JsonOutput() if ctx.meta.get(JSON) else ConsoleOutput()
-        config = config_of(ctx)
+        config = config_dir_of(ctx)
         try:
             call = Invocation(config, load_platform(config, os.environ), output)
             if (warning := open_to_others(call.platform.home)) and self.name != "check-config":  # which reports it
@@ -94,9 +94,9 @@ class Command(Examples):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except Exception as e:
-            if (known := explained(e)) is None:
+            if (error := explained(e)) is None:
                 raise
-            return output.refuse(known)
+            return output.refuse(error)
         except KeyboardInterrupt:
             print("interrupted; whatever was not published is as it was", file=sys.stderr)
             return 130
@@ -145,7 +145,7 @@ def command(name: str, *parameters: Decorator, examples: Sequence[str]) -> Calla
 
 def common_options() -> list[click.Option]:
     """The options of every command and group: each works before and after the command's name."""
-    place = click.Option(
+    config_dir = click.Option(
         ["--config"],
         type=click.Path(path_type=Path),
         metavar="DIR",
@@ -154,7 +154,7 @@ def common_options() -> list[click.Option]:
         expose_value=False,
         callback=_remembered(CONFIG),
     )
-    machines = click.Option(
+    json_output = click.Option(
         ["--json"],
         is_flag=True,
         default=None,
@@ -162,7 +162,7 @@ def common_options() -> list[click.Option]:
         expose_value=False,
         callback=_remembered(JSON),
     )
-    return [place, machines]
+    return [config_dir, json_output]
 
 
 def directories(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
@@ -170,10 +170,10 @@ def directories(_: click.Context, __: click.Parameter, incomplete: str) -> list[
     return [CompletionItem(incomplete, type="dir")]
 
 
-def config_of(ctx: click.Context) -> Path:
-    """The directory that --config names, else that of the environment."""
-    given: Path | None = ctx.meta.get(CONFIG)
-    return given if given is not None else config_directory(os.environ)
+def config_dir_of(ctx: click.Context) -> Path:
+    """Returns the directory that --config names, else that of the environment."""
+    option: Path | None = ctx.meta.get(CONFIG)
+    return option if option is not None else config_directory(os.environ)
 
 
 def _remembered(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -1,4 +1,4 @@
-"""How wide lines for people are, and tables of that width."""
+"""Says how wide lines for people are, and makes tables of that width."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ FEWEST_COLUMNS = 40
 
 
 def line_width(env: Mapping[str, str] = os.environ) -> int:
-    """COLUMNS where it is a number, else the terminal's width, else that of a pipe."""
-    given = env.get("COLUMNS", "")
-    if given.isdigit() and int(given) > 0:
-        columns = int(given)
+    """Returns COLUMNS where that is a number, else the terminal's width, else that of a pipe."""
+    variable = env.get("COLUMNS", "")
+    if variable.isdigit() and int(variable) > 0:
+        columns = int(variable)
     else:
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
     return max(columns, FEWEST_COLUMNS)
 
 
 def console() -> Console:
-    """For stdout, as wide as its lines may be."""
+    """Makes the console for stdout, as wide as its lines may be."""
     return Console(width=line_width(), highlight=False)
 
 
 def folding_table(*columns: str, title: str | None = None, caption: str | None = None) -> Table:
-    """An empty table whose cells go on in the next line where they are too long: nothing is cut off."""
+    """Makes an empty table whose cells go on in the next line where they are too long: nothing is cut off."""
     table = Table(title=escape(title) if title is not None else None, caption=caption)
     for name in columns:
         table.add_column(name, overflow="fold")

@@ -1,7 +1,7 @@
-"""Where an answer goes: lines and tables for people, or one JSON document for machines.
+"""Sends a command's answer out: lines and tables for people, or one JSON document for machines.
 
-A command is given one of the two and shows reports to it. A report knows both of its forms, and only the one that is
-asked for is made.
+A command gets one of the two outputs and shows its reports to it. A report can make both forms, and makes only the one
+that its output takes.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ class Page(Protocol):
     """What a report writes on for people."""
 
     def line(self, text: str) -> None:
-        """A line of the answer (stdout)."""
+        """Writes a line of the answer (stdout)."""
 
     def table(self, table: Table) -> None:
-        """A table of the answer (stdout), as wide as the terminal."""
+        """Writes a table of the answer (stdout), as wide as the terminal."""
 
     def warning(self, text: str) -> None:
-        """What is not as it should be, though the command did its work (stderr)."""
+        """Says what is not as it should be, though the command did its work (stderr)."""
 
     def error(self, text: str) -> None:
-        """What went wrong (stderr)."""
+        """Says what went wrong (stderr)."""
 
     def note(self, text: str) -> None:
-        """What is worth knowing and no part of the answer (stderr)."""
+        """Says what is worth knowing and no part of the answer (stderr)."""
 
 
 class Report(Protocol):
     """A command's answer in both forms."""
 
     def document(self) -> Any:
-        """The answer for machines, as what JSON can say."""
+        """Returns the answer for machines, as what JSON can say."""
 
     def tell(self, page: Page) -> None:
         """Writes the answer for people."""
@@ -51,29 +51,29 @@ class Output(Protocol):
     """What a command answers to."""
 
     def show(self, report: Report) -> None:
-        """The answer, in the one form or the other."""
+        """Shows the answer, in the one form or the other."""
 
     def error(self, text: str) -> None:
-        """Something is wrong: on stderr, for people and machines."""
+        """Says on stderr what is wrong, for people and machines."""
 
     def warning(self, text: str) -> None:
-        """Something is not as it should be, though the command does its work: on stderr, for people and machines."""
+        """Says on stderr what is not as it should be, though the command does its work, for people and machines."""
 
     def note(self, text: str) -> None:
-        """For people only, on stderr."""
+        """Says on stderr what only people need."""
 
     def refuse(self, error: CleantailError) -> int:
         """Says why the command did not do its work; returns the exit code."""
 
     def progress(self) -> AbstractContextManager[Progress]:
-        """What long work tells how far it is."""
+        """Returns what long work tells how far it is."""
 
     def records_progress(self) -> AbstractContextManager[Progress]:
-        """The same while records go to stdout: none where they go to the terminal that it would be drawn on."""
+        """Returns the same for work that writes records: nothing is drawn on a terminal that gets the records."""
 
 
 class ConsoleOutput:
-    """For people: lines and tables on stdout, whatever needs attention on stderr."""
+    """The output for people: lines and tables on stdout, whatever needs attention on stderr."""
 
     def show(self, report: Report) -> None:
         report.tell(self)
@@ -107,7 +107,7 @@ class ConsoleOutput:
 
 
 class JsonOutput:
-    """For machines: one document on one line of stdout. Errors are on stderr as well, progress nowhere."""
+    """The output for machines: one document on one line of stdout. Errors are on stderr as well, progress nowhere."""
 
     def show(self, report: Report) -> None:
         print_json(report.document())
@@ -119,7 +119,7 @@ class JsonOutput:
         print(f"warning: {text}", file=sys.stderr)
 
     def note(self, text: str) -> None:
-        """Nothing: the document has it."""
+        """Says nothing: the document has it."""
 
     def refuse(self, error: CleantailError) -> int:
         print_json({"ok": False, "error": str(error)})
@@ -134,5 +134,5 @@ class JsonOutput:
 
 
 def print_json(document: Any) -> None:
-    """One document on one line."""
+    """Prints one document on one line."""
     print(json.dumps(document, default=str))

@@ -78,6 +78,6 @@ as_of = click.option("--as-of", metavar="SNAPSHOT", help="An Iceberg snapshot id
 dry_run = click.option("--dry-run", is_flag=True, help="Say what it would do; changes nothing.")
 
 
-def clock(given: int | None) -> int:
-    """--now, else the clock (Unix ms)."""
-    return given if given is not None else int(time.time() * 1000)
+def clock(now_ms: int | None) -> int:
+    """Returns --now where it is set, else the clock (Unix ms)."""
+    return now_ms if now_ms is not None else int(time.time() * 1000)

@@ -1,4 +1,4 @@
-"""How far long work is: one line on stderr, drawn anew in its place, and nothing where stderr is no terminal."""
+"""Shows how far long work is: one line on stderr, drawn anew in its place, and nothing where that is no terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POLL_S = 0.5
 
 
 class Progress(Protocol):
-    """What long work tells. Calling it names the step that begins, which is all that the jobs know of it."""
+    """What long work tells. A call names the step that begins, which is all that the jobs know of it."""
 
     def __call__(self, step: str) -> None:
         """Names the step; what was counted before belongs to the step before."""
@@ -90,7 +90,7 @@ class Line:
         self._watcher.start()
 
     def _follow(self, context: Any) -> None:
-        """A thread of its own, since Spark's answer may take a while; it ends with the work, or with Spark."""
+        """Runs in a thread, since Spark's answer may take a while; it ends with the work, or with Spark."""
         tracker = context.statusTracker()
         while not self._ended.wait(POLL_S):
             try:
@@ -107,15 +107,15 @@ class Line:
 
 
 def tasks(tracker: Any) -> tuple[int, int]:
-    """How many tasks of Spark's active stages are done, of how many."""
+    """Counts the tasks of Spark's active stages that are done, and all of them."""
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    known = [stage for stage in stages if stage is not None]  # one may end between the two questions
-    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+    active = [stage for stage in stages if stage is not None]  # one may end between the two questions
+    return sum(stage.numCompletedTasks for stage in active), sum(stage.numTasks for stage in active)
 
 
 @contextmanager
 def on_terminal() -> Iterator[Progress]:
-    """The line on stderr; where that is no terminal that can draw it anew, nothing at all."""
+    """Draws the line on stderr; nothing where that is no terminal that can draw it anew."""
     if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         yield SILENT
         return

@@ -1,4 +1,4 @@
-"""The command line's reference as Markdown, made from the commands themselves."""
+"""Writes the command line's reference as Markdown, from the commands themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMON = frozenset({"--config", "--json", "--help", "--version"})
 
 
 def as_markdown() -> str:
-    """All commands, each with its usage, arguments, options and examples; the common options come first."""
+    """Writes all commands, each with its usage, arguments, options and examples; the common options come first."""
     top = _top()
     parts = [_text(app), _options(top, shared=True), _examples(app)]
     parts += [part for ctx in _contexts(top) for part in _section(ctx)]
@@ -23,31 +23,31 @@ def as_markdown() -> str:
 
 
 def commands() -> dict[str, Examples]:
-    """Every command and group below `cleantail`, by what is typed: `plan`, `reader`, `reader set`."""
+    """Returns every command and group below `cleantail`, by what is typed: `plan`, `reader`, `reader set`."""
     below = {ctx.command_path: ctx.command for ctx in _contexts(_top())}
-    return {path.partition(" ")[2]: each for path, each in below.items() if isinstance(each, Examples)}
+    return {path.partition(" ")[2]: cmd for path, cmd in below.items() if isinstance(cmd, Examples)}
 
 
 def parsed(argv: Sequence[str]) -> click.Context:
-    """What the arguments mean, without running anything: the command, and its values in `params`.
+    """Parses the arguments without running anything: the command is in the context, its values in `params`.
 
     Raises click.UsageError for what the command line does not take.
     """
     ctx = app.make_context("cleantail", list(argv))
     while isinstance(ctx.command, click.Group):
-        name, command, rest = ctx.command.resolve_command(ctx, [*ctx._protected_args, *ctx.args])
+        name, command, arguments = ctx.command.resolve_command(ctx, [*ctx._protected_args, *ctx.args])
         assert command is not None  # else it has raised
-        ctx = command.make_context(name, rest, parent=ctx)
+        ctx = command.make_context(name, arguments, parent=ctx)
     return ctx
 
 
 def _top() -> click.Context:
-    """That of `cleantail` itself, as `main` makes it, but without a command line."""
+    """Makes the context of `cleantail` itself, as `main` does, but without a command line."""
     return click.Context(app, info_name="cleantail", **app.context_settings)
 
 
 def _contexts(ctx: click.Context) -> Iterator[click.Context]:
-    """A context of every command below that of `ctx`, groups before what is in them."""
+    """Makes a context of every command below that of `ctx`, groups before what is in them."""
     group = ctx.command
     assert isinstance(group, click.Group)
     for name, command in group.commands.items():
@@ -64,20 +64,20 @@ def _section(ctx: click.Context) -> list[str]:
 
 
 def _text(command: click.Command) -> str:
-    """The command's help without the breaks of its source's lines."""
+    """Returns the command's help without the breaks of its source's lines."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _arguments(ctx: click.Context) -> str:
-    rows = [each.get_help_record(ctx) for each in ctx.command.params if isinstance(each, click.Argument)]
+    rows = [param.get_help_record(ctx) for param in ctx.command.params if isinstance(param, click.Argument)]
     return _table("argument", rows)
 
 
 def _options(ctx: click.Context, shared: bool) -> str:
-    """The command's own options, or those that it shares with all others."""
-    options = [each for each in ctx.command.get_params(ctx) if bool(COMMON & {*each.opts}) == shared]
-    rows = [each.get_help_record(ctx) for each in options if isinstance(each, click.Option)]
+    """Writes the command's own options, or those that it shares with all others."""
+    options = [param for param in ctx.command.get_params(ctx) if bool(COMMON & {*param.opts}) == shared]
+    rows = [option.get_help_record(ctx) for option in options if isinstance(option, click.Option)]
     return _table("option", [row for row in rows if row is not None])
 
 

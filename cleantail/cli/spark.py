@@ -1,4 +1,4 @@
-"""Spark for a command: one session, its progress, and Ctrl-C."""
+"""Starts Spark for a command: one session, with its progress and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CANCEL_S = 0.2
-"""So often Spark's jobs are cancelled after Ctrl-C, until the work has ended."""
+"""The pause between two cancellations of Spark's jobs after Ctrl-C, until the work has ended."""
 
 CANCEL_WITHIN_S = 10
 
 
 @contextmanager
 def spark_session(platform: Platform, name: str, progress: Progress, records: int | None = None) -> Iterator[Any]:
-    """The session for the work in the block, which tells how many of its tasks are done and heeds Ctrl-C."""
+    """Starts the session for the work in the block; it counts the tasks that are done, and heeds Ctrl-C."""
     from spark_jobs.iceberg.session import start_session
 
     progress("starting Spark")
@@ -39,7 +39,7 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
     PySpark's own handler calls Java in the midst of a call into Java, of which neither comes to an end.
     Raises KeyboardInterrupt where the block fails because of it. A block that ends well all the same has done its work.
     """
-    asked, ended = threading.Event(), threading.Event()
+    interrupted, ended = threading.Event(), threading.Event()
     canceller: list[threading.Thread] = []
 
     def cancel() -> None:
@@ -48,9 +48,9 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
             ended.wait(CANCEL_S)
 
     def handle(*_: object) -> None:
-        if asked.is_set():
+        if interrupted.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        interrupted.set()
         canceller.append(threading.Thread(target=cancel, daemon=True))
         canceller[0].start()
 
@@ -61,7 +61,7 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except Exception:
-        if asked.is_set():
+        if interrupted.is_set():
             raise KeyboardInterrupt from None
         raise
     finally:

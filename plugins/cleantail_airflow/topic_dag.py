@@ -87,43 +87,24 @@ The architecture and all settings are in the repository's docs/.
 
 from __future__ import annotations
 
-import itertools
 import os
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param, TaskGroup
+from airflow.sdk import DAG, Param
 
 from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.human import one_line
-from cleantail.rounds.approval import can_be_held
-from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, EVALUATE, OUTCOME
-from cleantail_airflow.tasks.alert_task import AlertOperator
-from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO, ApproveOperator
+from cleantail_airflow.tasks.approvals import ROLLBACK_TO
 from cleantail_airflow.tasks.assets import schedule_of
 from cleantail_airflow.tasks.dag_docs import settings_section
-from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
-from cleantail_airflow.tasks.pool import POOL
-from cleantail_airflow.tasks.spark_operator import OutcomeOperator
-from cleantail_airflow.tasks.spark_tasks import (
-    CHECK_QUALITY,
-    COMPACT,
-    PUBLISH_EXPIRY,
-    CheckQualityOperator,
-    CompactOperator,
-    ExpireTombstonesOperator,
-    IngestOperator,
-    PublishOperator,
-    ReclaimOperator,
-    RollbackOperator,
-)
+from cleantail_airflow.topic_tasks import add_tasks
 
-PUBLISH, APPROVE, APPROVE_EXPIRY = "publish", "approve", "approve_expiry"
 RETRIES = 2
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off: a schedule only needs some day in the past
 
@@ -147,7 +128,7 @@ PARAMS = {
 
 
 def topic_dag(topic: Topic, config_dir: Path) -> DAG:
-    """The DAG of one topic. The same YAML gives the same DAG, so that Airflow keeps one version of it."""
+    """Makes the DAG of one topic. The same YAML makes the same DAG, so that Airflow keeps one version of it."""
     platform = load_platform(config_dir, os.environ)
     with DAG(
         dag_id=dag_id_of(topic.topic, platform.dag_prefix),
@@ -161,55 +142,8 @@ def topic_dag(topic: Topic, config_dir: Path) -> DAG:
         params=deepcopy(PARAMS),  # Airflow writes what a run of `dag.test` was given into its DAG's own
         default_args=_default_args(topic, platform),
     ) as dag:
-        _tasks(topic, str(config_dir))
+        add_tasks(topic, str(config_dir))
     return dag
-
-
-def _tasks(topic: Topic, config_dir: str) -> None:
-    """Wires the tasks. `publish` follows a red check too (one_done), `expire_tombstones` and `reclaim` whatever was."""
-    common: dict[str, Any] = {"topic": topic.topic, "config_dir": config_dir}
-    spark = {**common, "pool": POOL}
-    held = can_be_held(topic)
-    asks: dict[str, Any] = {"topic": topic, "config_dir": config_dir}
-    evaluate = EvaluateOperator(task_id=EVALUATE, trigger_rule="none_failed", **common)
-    with _group("round", "What a round does: compact, check, publish"):
-        compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
-        tasks = [evaluate, compact.expand(unit=evaluate.output), CheckQualityOperator(task_id=CHECK_QUALITY, **spark)]
-        if held:
-            early: dict[str, Any] = {"trigger_rule": "one_done", "retries": 0, "early": True}
-            tasks.append(AlertOperator(task_id=ALERT_EARLY, **early, **common))
-            tasks.append(ApproveOperator(task_id=APPROVE, source=CHECK_QUALITY, trigger_rule="one_done", **asks))
-        # where nothing has to be asked approve is skipped, which is no reason not to publish
-        publish = PublishOperator(task_id=PUBLISH, trigger_rule="all_done" if held else "one_done", **spark)
-    tasks.append(publish)
-    with _group("upkeep", "What is due by time: tombstones past their horizon, space"):
-        tasks.append(ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark))
-        if held:  # expire_tombstones is skipped where it published nothing, as when it waits
-            asks["trigger_rule"] = "all_done"
-            tasks.append(ApproveOperator(task_id=APPROVE_EXPIRY, source=EXPIRE_TOMBSTONES, **asks))
-            tasks.append(
-                PublishOperator(task_id=PUBLISH_EXPIRY, source=EXPIRE_TOMBSTONES, trigger_rule="one_done", **spark)
-            )
-        reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
-        tasks.append(reclaim)
-    if topic.source.path:
-        tasks.insert(0, IngestOperator(task_id="ingest", **spark))
-    for before, after in itertools.pairwise(tasks):
-        before >> after
-    publish >> reclaim  # evaluate may skip expire_tombstones before publish has ended
-    with _group("when_needed", "Only when asked for or needed: rollback, a red outcome, alerts"):
-        rollback = RollbackOperator(task_id="rollback", **spark)
-        outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
-        alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **common)
-    evaluate >> rollback
-    tasks.append(rollback)
-    tasks >> outcome
-    tasks >> alert
-
-
-def _group(name: str, tooltip: str) -> TaskGroup:
-    """One box of the grid instead of several; the tasks in it keep the names that they have without it."""
-    return TaskGroup(group_id=name, tooltip=tooltip, prefix_group_id=False)
 
 
 def _default_args(topic: Topic, platform: Platform) -> dict[str, Any]:

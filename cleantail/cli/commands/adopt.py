@@ -1,4 +1,4 @@
-"""`cleantail adopt TABLE`: says what an existing table of a sink is, writes its topic's YAML and takes it over."""
+"""`cleantail adopt TABLE`: inspects an existing table of a sink, writes its topic's YAML and takes it over."""
 
 from __future__ import annotations
 
@@ -59,20 +59,23 @@ def adopt(
     """
     from cleantail.adopt.inspect_table import inspect
 
+    # 1. What the table is, and which topic it becomes.
     written = _written(table, call.config)
     loaded = _load(table, call.platform)
     layout = _layout(loaded, columns, written)
     mapped = _columns(layout)
-    found = inspect(loaded, layout, mapped)
-    topic = _topic_name(table, name, written, found)
+    foreign = inspect(loaded, layout, mapped)
+    topic = _topic_name(table, name, written, foreign)
+    # 2. Whether it can be taken over.
     unsafe, unseen = _unsafe(loaded, call.platform)
-    report = Adopted(table, topic, found, layout.paths, mapped, upgrade, unseen)
-    wrong = [*adoption.problems(found, topic, mapped, upgrade), *unsafe]
-    if mapped is None or wrong:
-        refused = replace(report, problems=tuple(wrong))
+    report = Adopted(table, topic, foreign, layout.paths, mapped, upgrade, unseen)
+    problems = [*adoption.problems(foreign, topic, mapped, upgrade), *unsafe]
+    if mapped is None or problems:
+        refused = replace(report, problems=tuple(problems))
         call.output.show(refused)
         call.output.error(refused.refusal)
         return TableError.exit_code
+    # 3. Take it over.
     _take_over(call, replace(report, dry_run=dry_run), mapped, written)
     return 0
 
@@ -86,7 +89,7 @@ def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tup
     if not written:
         _require_free(file, report.table, call)
     topic = load_topic(file, call.config, os.environ) if written else validated(text, file, call.config)
-    in_table = adoption.changes(report.found, report.topic, columns, report.upgrade)
+    in_table = adoption.changes(report.foreign, report.topic, columns, report.upgrade)
     changes = in_table + ([] if written else [f"{file.name} in {file.parent}"])
     call.output.show(replace(report, changes=tuple(changes), text="" if written else text))
     if report.dry_run:
@@ -98,12 +101,13 @@ def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tup
 
 
 def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
-    """The topic that says it has this table, with its file."""
-    found = [(file, t) for file, t in scan_topics(config_dir, os.environ) if isinstance(t, Topic) and t.table == table]
-    return found[0] if found else None
+    """Returns the topic whose YAML has this table, with its file."""
+    topics = scan_topics(config_dir, os.environ)
+    return next(((file, t) for file, t in topics if isinstance(t, Topic) and t.table == table), None)
 
 
 def _load(name: str, platform: Platform) -> Table:
+    """Loads the table. Raises CleantailError where its name is none, there is no such table, or no catalog."""
     from pyiceberg.exceptions import NoSuchTableError
 
     from cleantail.lake.catalogs import open_catalog, unreachable
@@ -119,37 +123,38 @@ def _load(name: str, platform: Platform) -> Table:
 
 
 def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:
-    """What is given counts first, then the YAML, then what the names of the columns tell."""
+    """Maps the columns: by --column first, then by the YAML, then by the names of the columns."""
     from cleantail.adopt.layouts import guess_layout
 
-    given = dict(written[1].columns.paths) if written and written[1].columns else {}
+    paths = dict(written[1].columns.paths) if written and written[1].columns else {}
     for setting in settings:
         name, equals, path = setting.partition("=")
         if name not in COLUMNS or not equals or not path:
             raise CleantailError(f"--column {setting}: NAME=COLUMN, where NAME is one of {', '.join(COLUMNS)}")
-        given[name] = path
-    return guess_layout(table.schema().column_names, given)
+        paths[name] = path
+    return guess_layout(table.schema().column_names, paths)
 
 
 def _columns(layout: Layout) -> Columns | None:
-    """None where a column that every record needs is not known, which the findings say."""
+    """Returns the columns; None where one that every record needs is not known, which the report says."""
     try:
         return Columns.model_validate(dict(layout.paths))
     except ValidationError:
         return None
 
 
-def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None, found: ForeignTable) -> str:
+def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None, foreign: ForeignTable) -> str:
+    """Names the topic: as in the YAML that has the table, else by --topic, else as the table says."""
     if written:
         if name not in (None, written[1].topic):
             raise CleantailError(f"{written[0]} says that {table} is the table of topic {written[1].topic}")
         return written[1].topic
-    told = found.topics[0] if len(found.topics) == 1 else None
-    return str(name or found.owner or told or table.partition(".")[2])
+    only_topic = foreign.topics[0] if len(foreign.topics) == 1 else None
+    return str(name or foreign.owner or only_topic or table.partition(".")[2])
 
 
 def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: str, columns: Columns) -> Path:
-    """The topic's file. Raises CleantailError where one is there that says something else."""
+    """Returns the topic's file. Raises CleantailError where one is there that says something else."""
     file = config / "topics" / f"{name}.yaml"
     if written:
         file, topic = written
@@ -176,6 +181,7 @@ def _require_free(file: Path, table: str, call: Invocation) -> None:
 
 
 def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
+    """Changes the table, by Spark."""
     from spark_jobs.round.intake.adopt import adopt_table
 
     name = f"cleantail adopt {topic.topic}"
@@ -185,19 +191,19 @@ def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
 
 
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
-    """Why files of others could be deleted as the table's own, and what could not be looked at."""
+    """Returns why files of others could be deleted as the table's own, and what could not be looked at."""
     from cleantail.lake import neighbours
 
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
-    said = adoption.cleantail_table_problems(name, table.properties)
+    problems = adoption.cleantail_table_problems(name, table.properties)
     try:
         unseen = neighbours.require_own_place(table.catalog, platform, table)
     except TableError as e:
-        said.append(str(e))
+        problems.append(str(e))
     try:
         neighbours.require_own_metadata_log(name, location, table.metadata)
         if neighbours.may_delete_files(table.properties):
             neighbours.require_inner_files(name, location, neighbours.named_files(table))
     except TableError as e:
-        said.append(str(e))
-    return said, unseen
+        problems.append(str(e))
+    return problems, unseen

@@ -1,4 +1,4 @@
-"""`cleantail completion`: what a shell reads for its Tab key."""
+"""`cleantail completion`: prints the script by which a shell completes at its Tab key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check-config` and `import-config`: whether the configuration holds, and topics of it out of Kafka's own configs."""
+"""`check-config` and `import-config`: validates the configuration, and makes topics of it from Kafka's own configs."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def check_config(call: Invocation) -> int:
         missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
         raise ConfigError(call.config / "topics", [missing])
     scanned = scan_topics(call.config, os.environ)
-    found = [(file, in_its_sources(file, topic, call.platform)) for file, topic in scanned]
-    topics = [(file, topic) for file, topic in found if isinstance(topic, Topic)]
+    files = [(file, in_its_sources(file, topic, call.platform)) for file, topic in scanned]
+    topics = [(file, topic) for file, topic in files if isinstance(topic, Topic)]
     names = {topic.topic for _, topic in topics}
     read = partial(read_yaml, most_bytes=call.platform.limits.yaml_max_bytes)
     warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read(file), names)]
     warnings += [warning for warning in [open_to_others(call.platform.home)] if warning]
-    call.output.show(Configuration(found, warnings))
-    return 0 if all(isinstance(topic, Topic) for _, topic in found) else 2
+    call.output.show(Configuration(files, warnings))
+    return 0 if all(isinstance(topic, Topic) for _, topic in files) else 2
 
 
 @command(
@@ -78,10 +78,10 @@ def import_config(
     from cleantail.kafka.import_config import EXISTS, WRITTEN, import_topics
 
     described = _described(file, bootstrap_server, command_config, topics)
-    found = import_topics(described, topics, call.config, call.platform.catalog.namespace, force)
-    call.output.show(ImportedTopics(found, call.config / "topics"))
-    meant = [i.status for i in found if i.status in (WRITTEN, EXISTS)]
-    return 2 if meant and WRITTEN not in meant else 0
+    imported = import_topics(described, topics, call.config, call.platform.catalog.namespace, force)
+    call.output.show(ImportedTopics(imported, call.config / "topics"))
+    statuses = [each.status for each in imported if each.status in (WRITTEN, EXISTS)]
+    return 2 if statuses and WRITTEN not in statuses else 0
 
 
 def _described(

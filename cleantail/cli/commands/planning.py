@@ -1,4 +1,4 @@
-"""`status` and `plan`: what is, what would be done, and why. Nothing here changes anything."""
+"""`status` and `plan`: how the logs are, what a run would do and why. Neither changes anything."""
 
 from __future__ import annotations
 
@@ -91,21 +91,22 @@ def plan(
 
     what_if.require_one_kind(topic, settings, base_dir, partition is not None or force)
     if base_dir is not None:
-        return what_if.compare_all(call, base_dir, clock(now))
-    found = call.topic(str(topic))
+        return what_if.compare_topics(call, base_dir, clock(now))
+    configured = call.topic(str(topic))
     if settings:
-        return what_if.compare_one(call, found, settings, clock(now))
-    planned = evaluated(found, call.platform, now, force, partition)
-    adopted = found.columns is not None
-    joins = [resolve_join(unit, call.platform, found.config, adopted).reason for unit in planned.units]
+        return what_if.compare_topic(call, configured, settings, clock(now))
+    planned = evaluated(configured, call.platform, now, force, partition)
+    adopted = configured.columns is not None
+    joins = [resolve_join(unit, call.platform, configured.config, adopted).reason for unit in planned.units]
     call.output.show(Plan(planned, joins))
     return 0
 
 
 def evaluated(topic: Topic, platform: Platform, now: int | None, force: bool, partition: int | None) -> RunPlan:
-    """The run's plan.
+    """Evaluates the topic and returns the run's plan.
 
-    A person who calls has looked at what was red: the pause before the next try is the scheduler's.
+    The person who calls has looked at what was red, so the pause before the next try, which is the scheduler's, does
+    not count.
     """
     from cleantail.lake.runs.evaluate import evaluate_topic
 

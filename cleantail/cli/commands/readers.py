@@ -1,4 +1,4 @@
-"""What readers use: `read`, `latest`, and `reader` for the positions of those who follow."""
+"""`read`, `latest` and `reader`: the records, the latest ones, and the positions of registered readers."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
     from cleantail.lake.table_metadata import live_partitions, require_partition, snapshot_id_of
     from cleantail.sources.kcat_output import format_record
 
-    found = call.topic(topic)
-    table = load_table(open_catalog(call.platform, os.environ), found, call.platform)
+    configured = call.topic(topic)
+    table = load_table(open_catalog(call.platform, os.environ), configured, call.platform)
     if table is None:
-        raise CleantailError(f"topic {found.topic} has no table yet: ingest something first")
-    require_partition(found, partition, log_ends(table))
+        raise CleantailError(f"topic {configured.topic} has no table yet: ingest something first")
+    require_partition(configured, partition, log_ends(table))
     snapshot = snapshot_id_of(table, as_of) if as_of is not None else None
     partitions = [partition] if partition is not None else live_partitions(table, snapshot)
-    starts = log_starts(table, found.config, snapshot)
+    starts = log_starts(table, configured.config, snapshot)
     with call.output.records_progress() as progress:
         progress.about(counted(len(partitions), "partition"))
         progress("reading")
         records = read_records(table, partitions, from_offset, snapshot, starts)
         for record in progress.counting(records, "record"):
-            sys.stdout.write(format_record(found.topic, record) + "\n")
+            sys.stdout.write(format_record(configured.topic, record) + "\n")
     return 0
 
 
@@ -82,21 +82,21 @@ def latest(
     from cleantail.lake.table_metadata import require_partition
     from cleantail.sources.kcat_output import format_record
 
-    found = call.topic(topic)
+    configured = call.topic(topic)
     with call.output.records_progress() as progress:
         progress("finding the latest record of every key")
-        state = load_latest(found, call.platform, clock(now), _snapshot_of(found, call.platform, as_of))
-        require_partition(found, partition, state.positions)
+        state = load_latest(configured, call.platform, clock(now), _snapshot_of(configured, call.platform, as_of))
+        require_partition(configured, partition, state.positions)
         records = (record for batch in state.batches(partition) for record in records_of(batch))
         for record in progress.counting(records, "record"):
-            sys.stdout.write(format_record(found.topic, record) + "\n")
+            sys.stdout.write(format_record(configured.topic, record) + "\n")
         sys.stdout.flush()
-    tell_positions(found, state, positions, call.output)
+    tell_positions(configured, state, positions, call.output)
     return 0
 
 
 def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | None:
-    """The snapshot that --as-of names: by its id, or by a branch or tag. Raises TableError for none of them."""
+    """Returns the snapshot that --as-of names by its id, a branch or a tag. Raises TableError where there is none."""
     from cleantail.lake.catalogs import load_table, open_catalog
     from cleantail.lake.table_metadata import snapshot_id_of
 
@@ -125,9 +125,9 @@ def set_reader(call: Invocation, topic: str, name: str, partition: int, offset: 
     """Register a reader, or move its position."""
     from cleantail.lake.runs.reader_registration import set_position
 
-    found, catalog = _readers_of(call, topic)
-    set_position(catalog, found, name, partition, offset, back=back)
-    return _show_readers(call, found, catalog)
+    configured, catalog = _readers_of(call, topic)
+    set_position(catalog, configured, name, partition, offset, back=back)
+    return _show_readers(call, configured, catalog)
 
 
 @command("list", parameters.topic, examples=["cleantail reader list customer-cdc --json"])
@@ -147,19 +147,22 @@ def remove_reader(call: Invocation, topic: str, name: str, partition: int | None
     """Forget a reader: tombstones wait for it no longer."""
     from cleantail.lake.runs import readers
 
-    found, catalog = _readers_of(call, topic)
-    if not readers.remove(catalog, found, name, partition):
-        names = sorted({r.name for r in readers.registered(catalog, found)})
-        raise CleantailError(f"topic {found.topic} has no reader {name!r}; it has {names or 'none'}")
-    return _show_readers(call, found, catalog)
+    configured, catalog = _readers_of(call, topic)
+    if not readers.remove(catalog, configured, name, partition):
+        names = sorted({r.name for r in readers.registered(catalog, configured)})
+        raise CleantailError(f"topic {configured.topic} has no reader {name!r}; it has {names or 'none'}")
+    return _show_readers(call, configured, catalog)
 
 
-for _each in (set_reader, list_readers, remove_reader):
-    reader.add_command(_each)
+for _command in (set_reader, list_readers, remove_reader):
+    reader.add_command(_command)
 
 
 def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
-    """The topic and the catalog that knows its readers. A foreign table has no readers of ours."""
+    """Returns the topic, and the catalog that knows its readers.
+
+    Raises TableError for a table of somebody else, which has no readers of ours.
+    """
     from cleantail.lake.catalogs import load_table, open_catalog
 
     topic = call.topic(name)

@@ -1,4 +1,4 @@
-"""`release` and `rollback`: what takes something back that a run has done."""
+"""`release` and `rollback`: what a person does after a run has gone wrong."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def release(call: Invocation, topic: str, partition: int) -> int:
     from cleantail.cli.reports.upkeep import Released
     from cleantail.lake.runs import releasing
 
-    found = call.topic(topic)
-    lifted = releasing.release(found, call.platform, partition, getpass.getuser(), int(time.time() * 1000))
-    call.output.show(Released(found, partition, lifted))
+    configured = call.topic(topic)
+    quarantine = releasing.release(configured, call.platform, partition, getpass.getuser(), int(time.time() * 1000))
+    call.output.show(Released(configured, partition, quarantine))
     return 0
 
 
@@ -61,18 +61,19 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
     if to is not None and ingestion is not None:
         raise click.UsageError("--ingestion: not allowed with argument --to", click.get_current_context())
-    found = call.topic(topic)
-    with exclusive(call.platform.home, f"round-{found.topic}"), call.output.progress() as progress:
+    configured = call.topic(topic)
+    with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
         if ingestion is not None:
-            report = undo_ingestion.take_back(call.platform, found, ingestion, dry_run, progress)
+            report = undo_ingestion.take_back(call.platform, configured, ingestion, dry_run, progress)
         else:
             snapshot = None if to in (None, LAST) else int(str(to))
-            report = _undo_rounds(call.platform, found, snapshot, dry_run, progress)
+            report = _undo_rounds(call.platform, configured, snapshot, dry_run, progress)
     call.output.show(report)
     return 0
 
 
 def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
+    """Undoes the rounds since the snapshot `to`, or only says what that would do."""
     from cleantail.cli.reports.upkeep import RolledBack
     from cleantail.lake.runs.rolling_back import preview
 
@@ -85,5 +86,5 @@ def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool
     with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
         progress("rolling back")
         table = TopicTable.of(spark, topic, platform)
-        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
-    return RolledBack(topic, planned, logs, done["snapshot_id"])
+        undone = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    return RolledBack(topic, planned, logs, undone["snapshot_id"])

@@ -1,4 +1,4 @@
-"""`cleantail rollback TOPIC --ingestion …`: takes an ingestion back, or says why it cannot be."""
+"""`cleantail rollback TOPIC --ingestion …`: takes an ingestion back, or says why that cannot be."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ from cleantail.sources.source_files import content_digest
 SNAPSHOT_DIGITS = 19
 
 
-def wanted_of(text: str, limits: InputLimits = DEFAULT_LIMITS) -> Wanted:
-    """What `--ingestion` means: `last`, a snapshot's id, or a file, by its content where it is there, else by its name
-    (a file that is called like a number is `./NUMBER`). Raises BadLineError for a file that is damaged."""
+def parse_ingestion(text: str, limits: InputLimits = DEFAULT_LIMITS) -> Wanted:
+    """Parses what `--ingestion` names: `last`, a snapshot's id, or a file.
+
+    A file that is there is known by its content, any other by its name; one that is called like a number is
+    `./NUMBER`. Raises BadLineError for a file that is damaged.
+    """
     if text == LAST:
         return Wanted(text)
     if text.isascii() and text.isdigit() and len(text) <= SNAPSHOT_DIGITS:
@@ -35,11 +38,11 @@ def wanted_of(text: str, limits: InputLimits = DEFAULT_LIMITS) -> Wanted:
 
 
 def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progress: Progress) -> Report:
-    """The answer of --ingestion. Done before is done: nothing is changed again."""
-    found = preview_ingestion(topic, platform, wanted_of(text, platform.limits.of_input))
-    if isinstance(found, UndoneIngestion):
-        return DoneBefore(topic, found)
-    planned, logs = found
+    """Takes the ingestion back and reports it. One that was taken back before is only reported."""
+    preview = preview_ingestion(topic, platform, parse_ingestion(text, platform.limits.of_input))
+    if isinstance(preview, UndoneIngestion):
+        return DoneBefore(topic, preview)
+    planned, logs = preview
     snapshot_id = None
     if not dry_run:
         from spark_jobs.iceberg.tables import TopicTable
@@ -48,20 +51,20 @@ def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progre
         with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
             progress("taking the ingestion back")
             table = TopicTable.of(spark, topic, platform)
-            done = undo_in_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
-        snapshot_id = done["snapshot_id"]
+            undone = undo_in_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+        snapshot_id = undone["snapshot_id"]
     return TakenBack(topic, planned, tuple(logs), tuple(_come_again(topic, platform, planned)), snapshot_id)
 
 
 def _come_again(topic: Topic, platform: Platform, planned: IngestionUndo) -> list[str]:
-    """The ingestion's files that source.path still means: the next run of the DAG would ingest them again."""
+    """Returns the ingestion's files that source.path still matches: the next run of the DAG ingests them again."""
     digests = {file.sha256 for file in planned.sources.files}
     with DigestCache(platform.home, platform.limits.of_input) as cache:
         return [str(file) for file in _matching(topic, platform) if _digest(cache, file) in digests]
 
 
 def _matching(topic: Topic, platform: Platform) -> list[Path]:
-    """None where the next run could not take any either: it says why."""
+    """Returns the files that source.path matches; none where it is not allowed, of which the next run says why."""
     try:
         return matching_files(platform, topic.source.path) if topic.source.path else []
     except CleantailError:

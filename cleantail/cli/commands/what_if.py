@@ -20,8 +20,8 @@ def require_one_kind(topic: str | None, settings: Sequence[str], base_dir: Path 
         raise CleantailError("--set and --diff replay whole topics: they go without --partition and --force")
 
 
-def compare_one(call: Invocation, topic: Topic, settings: Sequence[str], now_ms: int) -> int:
-    """One topic as a table."""
+def compare_topic(call: Invocation, topic: Topic, settings: Sequence[str], now_ms: int) -> int:
+    """Compares one topic with itself under other configs, and shows a table."""
     from cleantail.cli.reports.policies import OnePolicy
     from cleantail.whatif import policy_comparison
 
@@ -33,8 +33,8 @@ def compare_one(call: Invocation, topic: Topic, settings: Sequence[str], now_ms:
     return 0
 
 
-def compare_all(call: Invocation, base_dir: Path, now_ms: int) -> int:
-    """All topics as Markdown: then a file that is broken makes the exit code 2."""
+def compare_topics(call: Invocation, base_dir: Path, now_ms: int) -> int:
+    """Compares all topics with another configuration and shows Markdown; a broken file makes the exit code 2."""
     from cleantail.cli.reports.policies import AllPolicies
     from cleantail.whatif import policy_comparison
 

@@ -14,11 +14,11 @@ from cleantail.config.columns import Columns
 
 @dataclass(frozen=True)
 class Adopted:
-    """What was found in `table`, and what comes of it. `text` is the YAML that is written, "" where it is there."""
+    """What `table` is, and what adopting it changes. `text` is the YAML that is written, "" where that is there."""
 
     table: str
     topic: str
-    found: ForeignTable
+    foreign: ForeignTable
     paths: Mapping[str, str]
     columns: Columns | None
     upgrade: bool
@@ -43,10 +43,10 @@ class Adopted:
         notes = [] if self.refused else self._notes()
         changes, problems = list(self.changes), list(self.problems)
         more = {"topic": self.topic, "mapped": dict(self.paths), "problems": problems, "changes": changes}
-        return head | asdict(self.found) | {"records": self.found.records} | more | {"notes": notes}
+        return head | asdict(self.foreign) | {"records": self.foreign.records} | more | {"notes": notes}
 
     def tell(self, page: Page) -> None:
-        page.line("\n".join(adoption.describe(self.found, self.paths)))
+        page.line("\n".join(adoption.describe(self.foreign, self.paths)))
         for text in self._notes():
             page.line(f"note: {text}")
         if not self.refused:
@@ -57,6 +57,6 @@ class Adopted:
             page.line(self.text.removesuffix("\n"))
 
     def _notes(self) -> list[str]:
-        said = adoption.advice(self.found, self.columns, self.upgrade) if self.columns else []
+        notes = adoption.advice(self.foreign, self.columns, self.upgrade) if self.columns else []
         unseen = f"{self.unseen}: whether their folders are this table's, too, is not known"
-        return said + ([unseen] if self.unseen else [])
+        return notes + ([unseen] if self.unseen else [])

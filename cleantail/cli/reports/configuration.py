@@ -28,7 +28,7 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """One row a topic file; problems and warnings below, on stderr."""
+    """The answer of `check-config`: a row for each topic file, and problems and warnings below, on stderr."""
 
     files: Sequence[tuple[Path, Topic | ConfigError]]
     warnings: Sequence[str]

@@ -15,7 +15,10 @@ from cleantail.rounds.undo_ingestion import IngestionUndo, UndoneIngestion
 
 @dataclass(frozen=True)
 class TakenBack:
-    """What undoing does, or has done where there is its snapshot. `come_again`: files that the DAG would take again."""
+    """What taking an ingestion back does, or has done where there is its snapshot.
+
+    `come_again` has the files that the DAG would ingest again.
+    """
 
     topic: Topic
     planned: IngestionUndo
@@ -29,9 +32,10 @@ class TakenBack:
         return document | {"come_again": list(self.come_again), "snapshot_id": self.snapshot_id}
 
     def tell(self, page: Page) -> None:
-        planned, one = self.planned, self.planned.ingestion
+        planned, ingestion = self.planned, self.planned.ingestion
         page.line(
-            f"{self.topic.topic}: takes back ingestion {one.snapshot_id} of {instant(one.at_ms)} UTC: {one.names}"
+            f"{self.topic.topic}: takes back ingestion {ingestion.snapshot_id} of {instant(ingestion.at_ms)} UTC: "
+            f"{ingestion.names}"
         )
         back = "the empty table" if planned.to_snapshot_id is None else f"snapshot {planned.to_snapshot_id}"
         rewrites = f", undoes rewrites of files: {planned.rewrites}" if planned.rewrites else ""
@@ -48,14 +52,14 @@ class TakenBack:
 
 def warnings(topic: Topic, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
     """What a person still has to do: readers that have read what goes, files that would come again."""
-    found = [
+    of_readers = [
         f"reader {r.name} is at offset {r.offset} of partition {log.partition} and may have read what is taken back; "
         f"the log ends at {log.log_end_after}: have it load the state anew (`cleantail latest {topic.topic}`), then "
         f"`cleantail reader set {topic.topic}`"
         for log in logs
         for r in log.readers
     ]
-    return found + [
+    return of_readers + [
         f"{file} is still where source.path looks: the DAG's next run ingests it again; take it out of there"
         for file in come_again
     ]
@@ -83,15 +87,19 @@ class DoneBefore:
     undone: UndoneIngestion
 
     def document(self) -> dict[str, Any]:
-        undone, one = self.undone, self.undone.ingestion
-        ingestion = {"snapshot_id": one.snapshot_id, "files": [asdict(f) for f in one.files]}
-        taken = {"ingestion": ingestion, "at_ms": undone.at_ms, "by": undone.by}
+        undone, ingestion = self.undone, self.undone.ingestion
+        files = [asdict(file) for file in ingestion.files]
+        taken = {
+            "ingestion": {"snapshot_id": ingestion.snapshot_id, "files": files},
+            "at_ms": undone.at_ms,
+            "by": undone.by,
+        }
         head = {"ok": True, "topic": self.topic.topic, "done_before": True, "snapshot_id": undone.snapshot_id}
         return head | taken
 
     def tell(self, page: Page) -> None:
-        undone, one = self.undone, self.undone.ingestion
+        undone, ingestion = self.undone, self.undone.ingestion
         page.line(
-            f"{self.topic.topic}: ingestion {one.snapshot_id} ({one.names}) was taken back on "
+            f"{self.topic.topic}: ingestion {ingestion.snapshot_id} ({ingestion.names}) was taken back on "
             f"{instant(undone.at_ms)} UTC by {undone.by}, as snapshot {undone.snapshot_id}; nothing was changed"
         )

@@ -31,7 +31,7 @@ _BASES = "measured: known from real rounds or metadata; estimated: from the shar
 
 @dataclass(frozen=True)
 class OnePolicy:
-    """A topic under another policy, as a table."""
+    """The answer of `plan --set`: a topic under another policy, as a table."""
 
     compared: Comparison
 
@@ -44,7 +44,7 @@ class OnePolicy:
 
 @dataclass(frozen=True)
 class AllPolicies:
-    """All topics whose policy differs, as Markdown."""
+    """The answer of `plan --diff`: all topics whose policy differs, as Markdown."""
 
     difference: Difference
 
@@ -56,7 +56,7 @@ class AllPolicies:
 
 
 def as_json(compared: Comparison) -> dict[str, Any]:
-    """Both sides with all numbers; rates are of the history's whole days, null where it has none."""
+    """Returns both sides with all numbers; rates are of the history's whole days, null where it has none."""
     document = asdict(compared)
     document["changes"] = {key: {"before": b, "after": a} for key, (b, a) in compared.changes.items()}
     for name, side in (("before", compared.before), ("after", compared.after)):
@@ -67,13 +67,13 @@ def as_json(compared: Comparison) -> dict[str, Any]:
     return document
 
 
-def difference_json(found: Difference) -> dict[str, Any]:
+def difference_json(difference: Difference) -> dict[str, Any]:
     return {
-        "changed": [as_json(c) for c in found.changed],
-        "added": [t.topic for t in found.added],
-        "removed": [t.topic for t in found.removed],
-        "broken_in_base": list(found.broken_in_base),
-        "broken": list(found.broken),
+        "changed": [as_json(c) for c in difference.changed],
+        "added": [t.topic for t in difference.added],
+        "removed": [t.topic for t in difference.removed],
+        "broken_in_base": list(difference.broken_in_base),
+        "broken": list(difference.broken),
     }
 
 
@@ -87,16 +87,16 @@ def rows(compared: Comparison) -> list[tuple[str, str, str, str]]:
 
 
 def _cells(side: Policy, compared: Comparison) -> list[str]:
-    o = side.outcome
+    outcome = side.outcome
     span = duration(round(compared.days * 86_400_000))
     expiry = "-" if side.next_expiry_ms is None else f"{instant(side.next_expiry_ms)} UTC"
     return [
-        _shown(_rate(o.whole_days_rounds, compared.whole_days), o.rounds, span),
-        _shown(_rate(o.whole_days_runs, compared.whole_days), o.runs, span),
-        "?" if o.dropped is None else str(o.dropped),
-        str(o.past_retention),
-        "?" if o.bytes_freed is None else size(o.bytes_freed),
-        size(o.read_bytes),
+        _count_text(_rate(outcome.whole_days_rounds, compared.whole_days), outcome.rounds, span),
+        _count_text(_rate(outcome.whole_days_runs, compared.whole_days), outcome.runs, span),
+        "?" if outcome.dropped is None else str(outcome.dropped),
+        str(outcome.past_retention),
+        "?" if outcome.bytes_freed is None else size(outcome.bytes_freed),
+        size(outcome.read_bytes),
         f"{'yes' if side.due else 'no'}: {readable_reason(side.reason)}",
         expiry,
     ]
@@ -121,13 +121,13 @@ def _rate(count: int, whole_days: int) -> float | None:
     return count / whole_days if whole_days else None
 
 
-def _shown(rate: float | None, count: int, span: str) -> str:
+def _count_text(rate: float | None, count: int, span: str) -> str:
     """`96.0 a day`; of less than a day only what was in it, `3 in 8.9 min`."""
     return f"{count} in {span}" if rate is None else f"{rate:.1f} a day"
 
 
 def headline(compared: Comparison) -> str:
-    """What the history is."""
+    """Says what the history is."""
     if compared.before is None:
         return compared.note
     since = f"{instant(compared.start_ms)} UTC"
@@ -138,7 +138,7 @@ def headline(compared: Comparison) -> str:
 
 
 def tell_comparison(compared: Comparison, page: Page) -> None:
-    """For a terminal."""
+    """Writes one comparison for a terminal."""
     from rich.markup import escape
 
     from cleantail.cli.console import folding_table
@@ -156,21 +156,21 @@ def tell_comparison(compared: Comparison, page: Page) -> None:
     page.line(headline(compared))
 
 
-def markdown(found: Difference) -> str:
-    """The comment of a pull request."""
-    total = len(found.changed) + len(found.added) + len(found.removed)
-    if not (total or found.broken_in_base or found.broken):
+def markdown(difference: Difference) -> str:
+    """Writes the comment of a pull request."""
+    total = len(difference.changed) + len(difference.added) + len(difference.removed)
+    if not (total or difference.broken_in_base or difference.broken):
         return "### Cleantail: no topic's policy changes\n"
     parts = [f"### Cleantail: {counted(total, 'topic')} {'changes' if total == 1 else 'change'}"]
-    parts += [f"Cannot be used: {plain(text)}" for text in found.broken]
-    parts += [_section(c) for c in found.changed]
-    parts += [f"#### {plain(t.topic)}: new\n\nIts table is {_code(t.table)}." for t in found.added]
+    parts += [f"Cannot be used: {plain(text)}" for text in difference.broken]
+    parts += [_section(c) for c in difference.changed]
+    parts += [f"#### {plain(t.topic)}: new\n\nIts table is {_code(t.table)}." for t in difference.added]
     parts += [
         f"#### {plain(t.topic)}: removed\n\nIt is compacted no more. Its table {_code(t.table)} stays as it is."
-        for t in found.removed
+        for t in difference.removed
     ]
-    parts += [f"In the base, not readable: {plain(text)}" for text in found.broken_in_base]
-    return "\n\n".join(parts) + (f"\n\n<sub>{_BASES}</sub>\n" if found.changed else "\n")
+    parts += [f"In the base, not readable: {plain(text)}" for text in difference.broken_in_base]
+    return "\n\n".join(parts) + (f"\n\n<sub>{_BASES}</sub>\n" if difference.changed else "\n")
 
 
 def _section(compared: Comparison) -> str:
@@ -199,11 +199,11 @@ def plain(text: str) -> str:
     """Text that Markdown shows as it is, on one line: no markup, no HTML, no mention of anybody, and nothing that is
     not seen or turns the order of letters round. The tag after @ parts it from the name, which nobody is called by."""
     line = " ".join(text.split())
-    seen = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
-    html = _MARKUP.sub(r"\\\1", seen.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+    printable = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
+    html = _MARKUP.sub(r"\\\1", printable.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
     return html.replace("@", "&#64;<wbr>").replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
 
 
 def _code(text: str) -> str:
-    """Text as code, in HTML: a backtick in it cannot end it."""
+    """Writes text as code, in HTML: a backtick in it cannot end it."""
     return f"<code>{plain(text)}</code>"

@@ -20,7 +20,7 @@ from cleantail.log.reader_positions import Reader
 
 @dataclass(frozen=True)
 class Readers:
-    """One row a reader and log."""
+    """The answer of `reader`: a row for each reader and log."""
 
     topic: Topic
     readers: Sequence[Reader]
@@ -40,11 +40,13 @@ class Readers:
 
 
 def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Output) -> None:
-    """The snapshot and the next offset of every log: to a file, and to a person on stderr."""
+    """Writes the snapshot and the next offset of every log to a file, and says them to a person on stderr."""
     if file is not None:
         offsets = {str(p): offset for p, offset in sorted(state.positions.items())}
         document = {"topic": topic.topic, "snapshot_id": state.snapshot_id, "positions": offsets}
         file.write_text(json.dumps(document) + "\n")
-    found = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
-    where = f"partition {found}" if found else "the start of every partition, the table has no records yet"
+    offsets_text = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
+    where = (
+        f"partition {offsets_text}" if offsets_text else "the start of every partition, the table has no records yet"
+    )
     output.note(f"snapshot {state.snapshot_id}; go on from: {where}")

@@ -42,7 +42,10 @@ LABEL_WIDTH = 12
 
 @dataclass(frozen=True)
 class Status:
-    """Every log of the topics with what it waits for, and its readers; what is `broken` on stderr, after the rest."""
+    """The answer of `status`: every log of the topics with what it waits for, and their readers.
+
+    What is `broken` follows on stderr.
+    """
 
     topics: Sequence[TopicStatus]
     now_ms: int
@@ -54,24 +57,24 @@ class Status:
         return {"now_ms": self.now_ms, "topics": logs_of, "readers": readers_of, "broken": list(self.broken)}
 
     def tell(self, page: Page) -> None:
-        for each in self.topics:
-            nothing = [f"{each.topic.topic}: no records yet"]
-            page.line("\n".join(_topic_lines(each.topic, each.logs, self.now_ms) if each.logs else nothing))
-            tell_holds(each.holds, page)
-        if any(each.logs for each in self.topics):
+        for status in self.topics:
+            empty = [f"{status.topic.topic}: no records yet"]
+            page.line("\n".join(_topic_lines(status.topic, status.logs, self.now_ms) if status.logs else empty))
+            tell_holds(status.holds, page)
+        if any(status.logs for status in self.topics):
             page.line(LIVE_BYTES_NOTE)
         for text in self.broken:
             page.error(text)
 
 
 def tell_holds(holds: Sequence[Hold], page: Page) -> None:
-    """A line a reader and log, folded between words as the rest."""
+    """Writes a line for each reader and log, folded between words."""
     for line in hold_lines(holds):
         page.line("\n".join(textwrap.wrap(line, line_width(), break_long_words=False, subsequent_indent="  ")))
 
 
 def log_json(log: LogState, topic: Topic, now_ms: int) -> dict[str, Any]:
-    """Everything that is known of a log, computed values included; bytes are live bytes, times Unix ms."""
+    """Returns everything about a log, computed values included; bytes are live bytes, times Unix ms."""
     fields = asdict(log)
     fields["segments"] = [asdict(s) for s in log.segments]
     computed = ("dirty_ratio", "total_bytes", "active_bytes", "pending_tombstones", "next_horizon_ms")
@@ -90,7 +93,7 @@ def _topic_lines(topic: Topic, logs: Sequence[LogState], now_ms: int) -> list[st
 
 
 def row_of(log: LogState) -> list[str]:
-    """The numbers of a log in the order of COLUMNS; what is not known is a dash."""
+    """Returns the numbers of a log in the order of COLUMNS; a dash is what is not known."""
     return [
         str(log.partition),
         str(log.log_start_offset),
@@ -110,13 +113,13 @@ def row_of(log: LogState) -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of one width each, two blanks between them, numbers to the right."""
+    """Aligns the columns: two blanks between them, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in (COLUMNS, *rows)]
 
 
 def block(log: LogState, topic: Topic, now_ms: int, width: int) -> list[str]:
-    """A partition in lines of a label and a text, none longer than `width` but for a name that cannot be broken."""
+    """Writes a partition in lines of a label and a text, none longer than `width` but for an unbroken name."""
     named = dict(zip(COLUMNS, row_of(log), strict=True))
     offsets = ", ".join(f"{name} {named[name]}" for name in COLUMNS[1:6])
     sections = ", ".join(f"{name} {named[name]}" for name in ("clean", "cleanable", "uncleanable", "active"))
@@ -132,19 +135,20 @@ def block(log: LogState, topic: Topic, now_ms: int, width: int) -> list[str]:
 
 
 def _notes(log: LogState, topic: Topic, now_ms: int, width: int, label: str) -> list[str]:
-    """What the log waits for, its warnings, and the branch of a round that failed, on a line of its own."""
-    held = log.state.quarantine
+    """Says what the log waits for, its warnings, and the branch of a round that failed, on a line of its own."""
+    quarantine = log.state.quarantine
     lines = _labelled(label, decide(log, topic.config, now_ms).reason, width)
     lines += [line for text in log.warnings for line in _labelled("warning", text, width)]
-    if held is not None:
-        since = f"{'quarantined' if held.check_failed else 'paused'} since {instant(held.since_ms)} UTC: {held.reason}"
+    if quarantine is not None:
+        verb = "quarantined" if quarantine.check_failed else "paused"
+        since = f"{verb} since {instant(quarantine.since_ms)} UTC: {quarantine.reason}"
         lines += _labelled("held back", since, width)
-        lines += [f"{'':4}{'branch':{LABEL_WIDTH}} {held.branch}"] if held.branch else []
+        lines += [f"{'':4}{'branch':{LABEL_WIDTH}} {quarantine.branch}"] if quarantine.branch else []
     return lines
 
 
 def _labelled(label: str, text: str, width: int) -> list[str]:
-    """The text beside its label, broken between words only: a name stays whole, so that it can be copied."""
+    """Puts the text beside its label, broken between words only: a name stays whole, so that it can be copied."""
     room = max(width - LABEL_WIDTH - 5, 20)
     parts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
     return [f"{'':4}{label if i == 0 else '':{LABEL_WIDTH}} {part}" for i, part in enumerate(parts)]

@@ -28,7 +28,7 @@ class OfJob:
 
 
 class Ingested(OfJob):
-    """Each file, and how many records came in."""
+    """The answer of `ingest`: each file, and how many records came in."""
 
     def tell(self, page: Page) -> None:
         for row in self.result["files"]:
@@ -39,7 +39,7 @@ class Ingested(OfJob):
 
 
 class Proven(OfJob):
-    """The keys below every clean point, how many of them are there more than once, and which offsets are."""
+    """The answer of `check`: keys below every clean point, which of them are there twice, and which offsets are."""
 
     def tell(self, page: Page) -> None:
         name, result = self.topic.topic, self.result
@@ -57,7 +57,7 @@ class Proven(OfJob):
 
 
 class Reclaimed(OfJob):
-    """Why, and how much of what went."""
+    """The answer of `reclaim`: why it ran, and how much of what it removed."""
 
     def tell(self, page: Page) -> None:
         page.line(f"{self.topic.topic}: {'; '.join(self.result['reasons'])}")
@@ -67,7 +67,7 @@ class Reclaimed(OfJob):
 
 @dataclass(frozen=True)
 class Released:
-    """What the log was held back for."""
+    """The answer of `release`: what the log was held back for."""
 
     topic: Topic
     partition: int
@@ -84,7 +84,7 @@ class Released:
 
 @dataclass(frozen=True)
 class RolledBack:
-    """What a rollback does, or has done where there is its snapshot."""
+    """The answer of `rollback`: what it does, or has done where there is its snapshot."""
 
     topic: Topic
     planned: RollbackPlan

@@ -28,7 +28,7 @@ from cleantail.watch.alerting.incidents import Book
 
 PREFIX = "cleantail.incidents."
 LOCK_WAIT_S = 300.0
-"""As long as a few channels take that do not answer."""
+"""A task waits for the lock as long as a few channels take that do not answer."""
 _NAME_CHARS = 250
 """Airflow's longest name of a variable."""
 _DESCRIPTION = "What is wrong with the topic and who was told. Kept by Cleantail; delete it to have it told anew."

@@ -151,11 +151,11 @@ def _cell(value: object) -> str:
 
 
 _MARKUP = re.compile(r"([@＠]|\](?=[(\[:]))")
-"""Where a mention begins (@all), and where a Markdown link goes on."""
+"""It matches where a mention begins (@all), and where a Markdown link goes on."""
 _ANGLE = re.compile(r"<(?=\S)")
-"""Where a mention or a link in angle brackets begins (<users/all>, <!here>, <http://…|log in>)."""
+"""It matches where a mention or a link in angle brackets begins (<users/all>, <!here>, <http://…|log in>)."""
 _BREAK = "\u200b"
-"""Takes no space, and ends whatever has begun."""
+"""A character that takes no space, and ends whatever has begun."""
 
 
 def plain_text(text: str) -> str:

@@ -20,7 +20,7 @@ from cleantail_airflow.page.page_rows import row_of
 
 TABLES_WITHIN_S = 2.0
 EVIDENCE_WITHIN_S = 2.0
-"""So long a scrape waits, of the ten seconds that Prometheus gives it. What was not read by then has no sample, and is
+"""A scrape waits so long, of the ten seconds that Prometheus gives it. What was not read by then has no sample, and is
 there at the next scrape."""
 DOWN = (State.BROKEN, State.UNREADABLE)
 

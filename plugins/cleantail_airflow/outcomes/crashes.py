@@ -11,7 +11,7 @@ import re
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
 _ERROR_NAME = re.compile(r"(?<![\w.])(?:[a-z]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt))(?=[:\s]|$)", re.MULTILINE)
 _ERROR_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]{2,}(?:\.[A-Z0-9_]+)*)\] ")
-"""Spark's name of a condition, before its message."""
+"""It matches Spark's name of a condition, before its message."""
 NAMES_SHOWN, NAME_CHARS = 5, 80
 
 

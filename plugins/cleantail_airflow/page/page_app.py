@@ -51,6 +51,7 @@ from cleantail_airflow.page.page_access import (
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_records import records_of_round, round_named
 from cleantail_airflow.page.page_templates import TEMPLATES
+from cleantail_airflow.page.page_values import by_name
 from cleantail_airflow.tasks.pending_approvals import approval_tasks
 
 HERE = Path(__file__).parent
@@ -62,7 +63,7 @@ DOCS_POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
     "sandbox allow-same-origin"
 )
-"""Of pages that show data: nothing in them runs, is sent, or opens another window; links within the frame work."""
+"""The policy of pages that show data: nothing in them runs, is sent, or opens another window; links in them work."""
 HEADERS = {
     "Content-Security-Policy": f"{POLICY}; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -114,7 +115,7 @@ def all_topics(request: Request, user: User) -> Response:
     try:
         dags = readable_topics(dag_ids_of(content.topics(), content.dag_prefix), user)
         waiting, states = by_topic(approval_tasks(dags.values()), dags), by_topic(dag_states(dags.values()), dags)
-        return _page(request, "topics.html", content.all_topics(dags, _now_ms(), waiting, states))
+        return _page(request, "topics.html", by_name(content.all_topics(dags, _now_ms(), waiting, states)))
     except CleantailError as e:
         return _problem(request, "The topics cannot be shown", str(e))
 
@@ -125,7 +126,7 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
         approval_task = approval_tasks([dag_id]).get(dag_id, "")
         content = _content(request)
         name = content.topic_of(dag_id)
-        values = content.one_topic(name, _now_ms(), approval_task, dag_states([dag_id])[dag_id])
+        page = content.one_topic(name, _now_ms(), approval_task, dag_states([dag_id])[dag_id])
     except KeyError:
         text = f"{dag_id} is not a Cleantail topic: no file in config/topics names it."
         return _problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
@@ -136,7 +137,7 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
         return _problem(request, dag_id, str(error))
     topic = content.topic(name)
     may_release = may_edit(dag_id, user) and may_decide(topic, user.get_id(), user.get_name())
-    return _page(request, "topic.html", values | {"released": released, "may_release": may_release})
+    return _page(request, "topic.html", by_name(page) | {"released": released, "may_release": may_release})
 
 
 def records(

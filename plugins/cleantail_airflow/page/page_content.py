@@ -15,7 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.lake.runs.evaluate import plan_run
-from cleantail.rounds.past_rounds import Round, with_undone
+from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.metadata_cache import MetadataCache, ObservedTable
 from cleantail.watch.overview import counts, in_order, lag_limits
@@ -23,6 +23,7 @@ from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.page.data_docs import pages_of, site_of
 from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, SavedBytes, saved_bytes
 from cleantail_airflow.page.page_rows import log_views, row_of
+from cleantail_airflow.page.page_values import TopicPage, TopicsPage
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ ONE_WITHIN_S = 30.0
 ROUNDS_SHOWN = 30
 
 NO_DAGS: Mapping[str, DagState] = {}
-"""Where nobody has asked Airflow."""
+"""The states of no DAGs, for a caller that has not asked Airflow."""
 TopicFiles = Mapping[str, tuple[Path, Topic | ConfigError]]
 
 
@@ -130,7 +131,7 @@ class Content:
         now_ms: int,
         waiting: Mapping[str, str],
         dags: Mapping[str, DagState] = NO_DAGS,
-    ) -> dict[str, Any]:
+    ) -> TopicsPage:
         """Makes the rows of the topics that the user may read, in their order.
 
         `waiting` has, by topic, the task of its DAG that waits for a person's answer; `dags` what Airflow says of its
@@ -147,9 +148,9 @@ class Content:
             for name, topic in files.items()
         )
         reading = any(row.state is State.READING for row in rows)
-        return {"rows": rows, "counts": counts(rows), "meaning": MEANING, "reading": reading, "now_ms": now_ms}
+        return TopicsPage(rows, counts(rows), MEANING, reading, now_ms)
 
-    def one_topic(self, name: str, now_ms: int, approval_task: str = "", dag: DagState | None = None) -> dict[str, Any]:
+    def one_topic(self, name: str, now_ms: int, approval_task: str = "", dag: DagState | None = None) -> TopicPage:
         """Gathers everything that the page of one topic shows.
 
         Raises KeyError for an unknown topic, CleantailError where its table cannot be read.
@@ -161,31 +162,29 @@ class Content:
         rounds = with_undone(self.cache.rounds(topic), observed.undone)
         facts = observed.facts
         plan = plan_run(topic, facts, now_ms=now_ms)
-        return {
-            "topic": topic,
-            "row": row_of(name, topic, observed, now_ms, approval_task, self._saved_bytes().get(name), dag),
-            "ingestion": ingestion_text(topic),
-            "dag": dag or DagState(),
-            "approval_task": approval_task,
-            "waiting_round": next((r for r in rounds if r.open), None) if approval_task else None,
-            "meaning": MEANING,
-            "limits": lag_limits(topic),
-            "plan": plan,
-            "logs": log_views(plan, topic, self.platform, facts.branches if facts else ()),
-            "charts": Charts.of(observed.sizes, rounds[:ROUNDS_SHOWN]),
-            "charts_shown": PARTITIONS_SHOWN,
-            **self._rounds(topic, rounds),
-            "undoable": {(u.round, u.kind): u for u in observed.undoable},
-            "newest": observed.undoable[0] if observed.undoable else None,
-            "settings": settings_in_force(topic, self.platform),
-            "now_ms": now_ms,
-        }
+        newest_rounds = rounds[:ROUNDS_SHOWN]
+        return TopicPage(
+            topic=topic,
+            row=row_of(name, topic, observed, now_ms, approval_task, self._saved_bytes().get(name), dag),
+            ingestion=ingestion_text(topic),
+            dag=dag or DagState(),
+            approval_task=approval_task,
+            waiting_round=next((r for r in rounds if r.open), None) if approval_task else None,
+            meaning=MEANING,
+            limits=lag_limits(topic),
+            plan=plan,
+            logs=log_views(plan, topic, self.platform, facts.branches if facts else ()),
+            charts=Charts.of(observed.sizes, newest_rounds),
+            charts_shown=PARTITIONS_SHOWN,
+            rounds=newest_rounds,
+            docs=pages_of(site_of(self.platform.home, topic.topic), [r.name for r in newest_rounds]),
+            more_rounds=len(rounds) - len(newest_rounds),
+            undoable={(u.round, u.kind): u for u in observed.undoable},
+            newest=observed.undoable[0] if observed.undoable else None,
+            settings=settings_in_force(topic, self.platform),
+            now_ms=now_ms,
+        )
 
     def _saved_bytes(self) -> dict[str, SavedBytes]:
         """Returns, by topic, what its rounds and reclaims have saved by the evidence, as far as that is read."""
         return saved_bytes(self.cache.totals(FREED_WITHIN_S), self.topics())
-
-    def _rounds(self, topic: Topic, rounds: list[Round]) -> dict[str, Any]:
-        newest = rounds[:ROUNDS_SHOWN]
-        docs = pages_of(site_of(self.platform.home, topic.topic), [r.name for r in newest])
-        return {"rounds": newest, "docs": docs, "more_rounds": len(rounds) - len(newest)}

@@ -31,13 +31,13 @@ def settings_section(topic: Topic, platform: Platform) -> str:
 
 def _row(setting: Setting) -> str:
     name = f"**{setting.name}**" if setting.origin is Origin.TOPIC else setting.name
-    readable = f" = {setting.readable}" if setting.readable else ""
-    return f"| {name} | {code_span(setting.shown)}{readable} | {setting.origin.value} |"
+    equivalent = f" = {setting.readable}" if setting.readable else ""
+    return f"| {name} | {code_span(setting.shown)}{equivalent} | {setting.origin.value} |"
 
 
 def code_span(text: str) -> str:
-    """Text that Markdown shows as it is, also in a table: no backtick in it ends the code, and no bar ends the cell."""
-    shown = one_line(text)
-    fence = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
-    pad = " " if shown[:1] == "`" or shown[-1:] == "`" else ""
-    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
+    """Writes text that Markdown shows as it is, also in a table: no backtick ends the code, and no bar the cell."""
+    line = one_line(text)
+    fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    pad = " " if line[:1] == "`" or line[-1:] == "`" else ""
+    return f"{fence}{pad}{line}{pad}{fence}".replace("|", "\\|")

@@ -1,0 +1,65 @@
+"""What the templates of the page are filled with: a template knows each field of these values by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from cleantail.config.origin import Setting
+from cleantail.config.topic import Topic
+from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.rounds.past_rounds import Round
+from cleantail.rounds.rollback import UndoneRound
+from cleantail.watch.dag_state import DagState
+from cleantail.watch.overview import TopicRow
+from cleantail.watch.topic_states import State
+from cleantail_airflow.page.data_docs import DocsPage
+from cleantail_airflow.page.page_charts import Charts
+from cleantail_airflow.page.page_rows import LogView
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsPage:
+    """The page of all topics. `reading` says that some tables are still being read."""
+
+    rows: Sequence[TopicRow]
+    counts: Sequence[tuple[State, int]]
+    meaning: Mapping[State, str]
+    reading: bool
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPage:
+    """The page of one topic.
+
+    `approval_task` is the task that waits for a person's answer ("" where none does), and `waiting_round` its round.
+    `rounds` are the newest, with their pages of Data Docs in `docs`; `more_rounds` older ones are not shown. `undoable`
+    has the rounds that can be undone by name and kind, `newest` the first that a rollback undoes.
+    """
+
+    topic: Topic
+    row: TopicRow
+    ingestion: str
+    dag: DagState
+    approval_task: str
+    waiting_round: Round | None
+    meaning: Mapping[State, str]
+    limits: str
+    plan: RunPlan
+    logs: Sequence[LogView]
+    charts: Charts
+    charts_shown: int
+    rounds: Sequence[Round]
+    docs: Mapping[str, Sequence[DocsPage]]
+    more_rounds: int
+    undoable: Mapping[tuple[str, str], UndoneRound]
+    newest: UndoneRound | None
+    settings: Sequence[Setting]
+    now_ms: int
+
+
+def by_name(page: TopicsPage | TopicPage) -> dict[str, Any]:
+    """Returns the fields as they are, for a template: dataclasses.asdict would take them apart."""
+    return {field.name: getattr(page, field.name) for field in fields(page)}

@@ -1,0 +1,113 @@
+"""The tasks of a topic's DAG, and the order in which they run (topic_dag has what each of them does)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from airflow.sdk import TaskGroup
+
+from cleantail.config.topic import Topic
+from cleantail.rounds.approval import can_be_held
+from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, EVALUATE, OUTCOME
+from cleantail_airflow.tasks.alert_task import AlertOperator
+from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ApproveOperator
+from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
+from cleantail_airflow.tasks.pool import POOL
+from cleantail_airflow.tasks.spark_operator import OutcomeOperator
+from cleantail_airflow.tasks.spark_tasks import (
+    CHECK_QUALITY,
+    COMPACT,
+    PUBLISH_EXPIRY,
+    CheckQualityOperator,
+    CompactOperator,
+    ExpireTombstonesOperator,
+    IngestOperator,
+    PublishOperator,
+    ReclaimOperator,
+    RollbackOperator,
+)
+
+PUBLISH, APPROVE, APPROVE_EXPIRY = "publish", "approve", "approve_expiry"
+
+
+def add_tasks(topic: Topic, config_dir: str) -> None:
+    """Adds the tasks to the DAG of the block: each after the one before, those of `when_needed` after all of them."""
+    tasks = [*_source_tasks(topic, config_dir)]
+    with _group("round", "What a round does: compact, check, publish"):
+        tasks += _round_tasks(tasks[-1], topic, config_dir)
+    publish = tasks[-1]
+    with _group("upkeep", "What is due by time: tombstones past their horizon, space"):
+        tasks += _upkeep_tasks(topic, config_dir)
+    for before, after in itertools.pairwise(tasks):
+        before >> after
+    publish >> tasks[-1]  # evaluate may skip expire_tombstones before publish has ended
+    with _group("when_needed", "Only when asked for or needed: rollback, a red outcome, alerts"):
+        rollback = RollbackOperator(task_id="rollback", **_on_spark(topic, config_dir))
+        outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
+        alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **_of_topic(topic, config_dir))
+    next(task for task in tasks if task.task_id == EVALUATE) >> rollback
+    [*tasks, rollback] >> outcome
+    [*tasks, rollback] >> alert
+
+
+def _source_tasks(topic: Topic, config_dir: str) -> list[Any]:
+    """Makes `ingest`, where the topic has files to ingest, and `evaluate`."""
+    evaluate = EvaluateOperator(task_id=EVALUATE, trigger_rule="none_failed", **_of_topic(topic, config_dir))
+    if not topic.source.path:
+        return [evaluate]
+    return [IngestOperator(task_id="ingest", **_on_spark(topic, config_dir)), evaluate]
+
+
+def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> list[Any]:
+    """Makes `compact` to `publish`, which follows a red check too (one_done).
+
+    Where a round can be held, `approve` is skipped if nothing has to be asked, and that is no reason not to publish.
+    """
+    spark = _on_spark(topic, config_dir)
+    compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
+    tasks = [compact.expand(unit=evaluate.output), CheckQualityOperator(task_id=CHECK_QUALITY, **spark)]
+    if not can_be_held(topic):
+        return [*tasks, PublishOperator(task_id=PUBLISH, trigger_rule="one_done", **spark)]
+    early: dict[str, Any] = {"trigger_rule": "one_done", "retries": 0, "early": True}
+    return [
+        *tasks,
+        AlertOperator(task_id=ALERT_EARLY, **early, **_of_topic(topic, config_dir)),
+        _approve(APPROVE, CHECK_QUALITY, "one_done", topic, config_dir),
+        PublishOperator(task_id=PUBLISH, trigger_rule="all_done", **spark),
+    ]
+
+
+def _upkeep_tasks(topic: Topic, config_dir: str) -> list[Any]:
+    """Makes `expire_tombstones` and `reclaim`, which run whatever became of the tasks before.
+
+    Where a round can be held, `expire_tombstones` is skipped if it published nothing, as when it waits.
+    """
+    spark = _on_spark(topic, config_dir)
+    expire = ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark)
+    reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
+    if not can_be_held(topic):
+        return [expire, reclaim]
+    approve = _approve(APPROVE_EXPIRY, EXPIRE_TOMBSTONES, "all_done", topic, config_dir)
+    publish = PublishOperator(task_id=PUBLISH_EXPIRY, source=EXPIRE_TOMBSTONES, trigger_rule="one_done", **spark)
+    return [expire, approve, publish, reclaim]
+
+
+def _approve(task_id: str, source: str, trigger_rule: str, topic: Topic, config_dir: str) -> ApproveOperator:
+    rule: dict[str, Any] = {"trigger_rule": trigger_rule}
+    return ApproveOperator(task_id=task_id, source=source, topic=topic, config_dir=config_dir, **rule)
+
+
+def _of_topic(topic: Topic, config_dir: str) -> dict[str, Any]:
+    """The arguments of every operator but those that wait for a person."""
+    return {"topic": topic.topic, "config_dir": config_dir}
+
+
+def _on_spark(topic: Topic, config_dir: str) -> dict[str, Any]:
+    """The arguments of the operators that start Spark: they take a slot of the pool."""
+    return {**_of_topic(topic, config_dir), "pool": POOL}
+
+
+def _group(name: str, tooltip: str) -> TaskGroup:
+    """Makes one box of the grid of several tasks, which keep the names that they have without it."""
+    return TaskGroup(group_id=name, tooltip=tooltip, prefix_group_id=False)
