@@ -19,6 +19,10 @@ from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, sp
 from spark_jobs.iceberg import quiet_jvm
 from spark_jobs.iceberg.quiet_jvm import SUBMITTED
 
+ASKED_OFTEN = ("functions", "PythonUtils", "org.apache.spark.sql.functions", "org.apache.spark.sql.classic.SparkSession")
+"""Classes of Spark that PySpark asks the JVM for at every function of a column. A short name is looked for in every jar,
+once for each package that it could be in."""
+
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
     """The running session, or a new one. Under spark-submit what was given there wins over the platform's settings.
@@ -47,7 +51,16 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
             builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    _keep_classes(session)
     return session
+
+
+def _keep_classes(session: SparkSession) -> None:
+    """Looks each class up once: PySpark's view of the JVM asks only for what it has not got."""
+    view = session._jvm
+    for name in ASKED_OFTEN:
+        if name not in vars(view):
+            setattr(view, name, getattr(view, name))
 
 
 @contextmanager
