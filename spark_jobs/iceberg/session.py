@@ -21,8 +21,15 @@ from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, sp
 from spark_jobs.iceberg import quiet_jvm
 from spark_jobs.iceberg.quiet_jvm import SUBMITTED
 
-PYSPARKS = ("functions", "PythonUtils", "org.apache.spark.sql.functions", "org.apache.spark.sql.classic.SparkSession")
-"""Classes that PySpark asks the JVM for at every function of a column. One without its package is looked for in every
+CLASSES = (
+    "functions",
+    "PythonUtils",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.iceberg.spark.Spark3Util",
+    "org.apache.iceberg.util.ByteBuffers",
+)
+"""The first four PySpark asks the JVM for at every function of a column. One without its package is looked for in every
 jar, once for each package that it could be in."""
 PACKAGES = ("org.apache.iceberg.util", "org.apache.iceberg.io", "org.apache.iceberg.puffin", "java.util", "java.nio")
 """What `jvm.org.apache…` goes through, name by name: that one is a package is known once no jar has a class of it."""
@@ -61,7 +68,7 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
 
 def _keep_classes(session: SparkSession) -> None:
     """Looks classes and packages up once: a view of the JVM, or of a package, asks only for what it has not got."""
-    for name in PYSPARKS:
+    for name in CLASSES:
         _kept(session._jvm, name)
     for package in PACKAGES:
         reduce(_kept, package.split("."), session._jvm)
