@@ -1,29 +1,51 @@
-"""The order of the tests: files that start Spark or Airflow come first, so that no process ends long after the others."""
+"""Which tests run, and in which order: the longest files first, so that no process ends long after the others."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parent
-LONG_FIRST = (
-    "dags/test_whole_run.py",
-    "plugins/test_embedded.py",
-    "jobs",
-    "dags",
-    "test_readme.py",
-    "plugins",
-    "deploy",
-)
-"""Files and folders below tests/; what is not named is fast and comes last."""
+DURATIONS = TESTS / "durations.json"
+"""File below tests/ -> seconds that it took; `pytest --record-durations` writes it anew."""
+UNKNOWN_S = 30.0
+"""Of a file that starts Spark or Airflow and was never timed; any other is fast."""
+HEAVY = ("jobs", "dags", "plugins", "browser")
+DEEP = int(os.environ.get("CLEANTAIL_HISTORIES", "1")) > 1
+"""As `make test-deep` sets it."""
 
 
-def _place_in_order(file: Path) -> int:
-    relative = file.relative_to(TESTS).as_posix()
-    places = [place for place, name in enumerate(LONG_FIRST) if relative == name or relative.startswith(f"{name}/")]
-    return min(places, default=len(LONG_FIRST))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-durations", action="store_true", help=f"write {DURATIONS.name} anew")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _place_in_order(item.path))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Longest files first. What is marked `deep` repeats a rule for more cases: it is left to `make test-deep`."""
+    known: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    if not DEEP:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    items.sort(key=lambda item: (-_seconds(_name(item.path), known), _name(item.path)))
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(TESTS).as_posix()
+
+
+def _seconds(name: str, known: dict[str, float]) -> float:
+    return known.get(name, UNKNOWN_S if name.startswith(HEAVY) else 0.0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Whole runs only: what was not run keeps no time."""
+    if not config.getoption("--record-durations"):
+        return
+    seconds: Counter[str] = Counter()
+    for report in (r for reports in terminalreporter.stats.values() for r in reports if hasattr(r, "duration")):
+        seconds[report.nodeid.partition("::")[0].removeprefix("tests/")] += report.duration
+    timed = {name: round(spent) for name, spent in seconds.most_common() if round(spent)}
+    DURATIONS.write_text(json.dumps(timed, indent=1) + "\n")

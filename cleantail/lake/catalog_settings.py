@@ -86,6 +86,8 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
+        # else every function of a column asks the JVM six questions, so that an error can name the line that called it
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",

@@ -9,6 +9,7 @@ from typing import Any
 
 from cleantail.errors import ConflictError
 from cleantail.rounds.rollback import Commit
+from spark_jobs.iceberg.java_maps import as_dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def listed_by_io(table: Any) -> bool:
 
 def texts(java_map: Any) -> dict[str, str]:
     """Properties or a summary."""
-    return {str(name): str(java_map.get(name)) for name in each(java_map.keySet())}
+    return {name: str(value) for name, value in as_dict(java_map).items()}
 
 
 def each(iterable: Any) -> Iterator[Any]:

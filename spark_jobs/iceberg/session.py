@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
+from typing import Any
 
 from pyspark import SparkConf
 from pyspark.logger import PySparkLogger
@@ -18,6 +20,19 @@ from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, spark_secrets
 from spark_jobs.iceberg import quiet_jvm
 from spark_jobs.iceberg.quiet_jvm import SUBMITTED
+
+CLASSES = (
+    "functions",
+    "PythonUtils",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.iceberg.spark.Spark3Util",
+    "org.apache.iceberg.util.ByteBuffers",
+)
+"""The first four PySpark asks the JVM for at every function of a column. One without its package is looked for in every
+jar, once for each package that it could be in."""
+PACKAGES = ("org.apache.iceberg.util", "org.apache.iceberg.io", "org.apache.iceberg.puffin", "java.util", "java.nio")
+"""What `jvm.org.apache…` goes through, name by name: that one is a package is known once no jar has a class of it."""
 
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
@@ -47,7 +62,22 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
             builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    _keep_classes(session)
     return session
+
+
+def _keep_classes(session: SparkSession) -> None:
+    """Looks classes and packages up once: a view of the JVM, or of a package, asks only for what it has not got."""
+    for name in CLASSES:
+        _kept(session._jvm, name)
+    for package in PACKAGES:
+        reduce(_kept, package.split("."), session._jvm)
+
+
+def _kept(view: Any, name: str) -> Any:
+    if name not in vars(view):
+        setattr(view, name, getattr(view, name))
+    return vars(view)[name]
 
 
 @contextmanager

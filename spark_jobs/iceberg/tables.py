@@ -19,6 +19,7 @@ from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.rounds.approval import can_be_held
 from spark_jobs.iceberg.branches import change_refs, made_at_s
 from spark_jobs.iceberg.changes import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
+from spark_jobs.iceberg.java_maps import as_dict
 from spark_jobs.iceberg.mapping import as_topic_table
 from spark_jobs.iceberg.refusals import java_message, void
 from spark_jobs.iceberg.vectors import FilesOf, RemovedPositions
@@ -55,7 +56,8 @@ class TopicTable:
             table = iceberg_table(self.spark, self.name)
         except Py4JJavaError as e:
             raise TableError(f"table {self.topic.table} cannot be loaded: {java_message(e)}") from None
-        require_ours({name: table.properties().get(name) for name in OWNERS}, self.topic)
+        properties = as_dict(table.properties())
+        require_ours({name: properties.get(name) for name in OWNERS}, self.topic)
         return table
 
     def exists(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cleantail.config.loading import find_topic, load_platform
+from cleantail.lake.catalog_settings import SMALL_RUN
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.watch.alerting.incident_texts import parse_book
 from cleantail_airflow.alerts.incident_book import variable_name
@@ -27,8 +28,8 @@ RECORDS = 40  # per partition
 HOUR_MS = 3_600_000
 IN_KEY, IN_VALUE, IN_HEADER, TOO_LONG = "KEYMARK", "VALUEMARK", "HEADERMARK", "KEYMARK-that-is-too-long"
 MARKS = (IN_KEY, IN_VALUE, IN_HEADER)
-QUICK = {"spark.sql.shuffle.partitions": 1, "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""Four short applications: less to warm up."""
+QUICK = {**SMALL_RUN, "spark.sql.shuffle.partitions": 1}
+"""Short applications, those before the plan too: less to warm up."""
 
 
 def load_incidents(topic: str) -> list[tuple[str, str]]:

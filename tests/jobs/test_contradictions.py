@@ -224,7 +224,7 @@ def passed_over(table):
     table.set_properties({"cleantail.partition.0": json.dumps(state | {"known_sequence_number": number})})
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
 def test_a_sinks_table_is_held_back_until_the_wrong_rows_are_gone(workshop, redpanda, spark, version):
     topic = f"sunk-{version}"
     ms = 1_700_000_000_000

@@ -84,7 +84,7 @@ def test_reclaim_takes_no_delete_away_that_is_of_other_files_too(workshop, spark
     assert (by_spark(spark, name), branches(table)) == (before, [])
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
 def test_deletes_by_value_that_come_after_adoption_stop_everything_and_nothing_comes_back(
     workshop, spark, lake, table_of, tmp_path, version
 ):

@@ -52,7 +52,7 @@ def test_a_hundred_dirty_records_of_two_keys_take_two_places(workshop, columnar)
     assert (found.map_messages_read, found.invalid_messages_read) == (101, 1)
 
 
-@pytest.mark.parametrize("strategy", ["offset", "timestamp"])
+@pytest.mark.parametrize("strategy", ["offset", pytest.param("timestamp", marks=pytest.mark.deep)])
 def test_bytes_are_those_of_the_files_by_their_share_of_the_records(workshop, strategy):
     config = {"compaction.strategy": strategy, "segment.bytes": 14, "min.compaction.lag.ms": HOUR}
     topic = workshop.topic(f"bytes-{strategy}", config)

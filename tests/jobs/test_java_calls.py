@@ -1,0 +1,38 @@
+"""What is asked of the JVM, and how often: every question is a round trip between two processes."""
+
+from __future__ import annotations
+
+from py4j.java_gateway import GatewayClient
+from pyspark.sql import functions as F
+
+from spark_jobs.iceberg.changes import texts
+
+TEXTS = {"": "", "plain": "text", 'a "quoted"\n\tname': '{"json": [1, "\\\\"]}', "größe": "🙂\u2028", "zero": "\x00"}
+
+
+def calls_of(monkeypatch, work):
+    """The commands that `work` sends, but for those that tell of objects that Python has let go."""
+    sent, send = [], GatewayClient.send_command
+
+    def counted(self, command, *more, **named):
+        sent.append(command)
+        return send(self, command, *more, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GatewayClient, "send_command", counted)
+        work()
+    return [command for command in sent if not command.startswith("m\n")]
+
+
+def test_a_java_map_comes_over_whole_as_it_is_and_in_one_call(spark, monkeypatch):
+    java_map = spark._jvm.java.util.HashMap()
+    for name, value in TEXTS.items():
+        java_map.put(name, value)
+    assert texts(java_map) == TEXTS
+    assert len(calls_of(monkeypatch, lambda: texts(java_map))) == 1
+
+
+def test_a_function_of_a_column_asks_for_no_class_and_for_no_line_of_python(spark, monkeypatch):
+    commands = calls_of(monkeypatch, lambda: F.col("offset") + F.lit(1))
+    assert commands
+    assert not [c for c in commands if c.startswith("r\nu\n") or "CurrentOrigin" in c or "stackTraces" in c]
