@@ -76,7 +76,7 @@ PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
 }
-SNAPSHOTS_KEPT = 20
+SNAPSHOTS_KEPT = 5
 DEAD_AFTER_MS = 5_000
 """A live publisher tells what became of its round within a fraction of this after its commit."""
 MAY_BE_UNKNOWN = ("began_ms", "saved_bytes")
