@@ -155,7 +155,8 @@ def test_the_ui_shows_the_arguments_and_which_partitions_a_unit_has(run: Run, jo
     found["units"] = [unit(0, (0, 3, 7))]
     finished = run(found)
     fields = rendered(finished, "compact")
-    assert fields["unit"] == found["units"][0]
+    assert found["units"][0].items() <= {**fields["unit"], "partitions": found["units"][0]["partitions"]}.items()
+    assert [work["partition"] for work in fields["unit"]["partitions"]] == [0, 3, 7]
     assert fields["application"].endswith("spark_jobs/compact.py")
     assert fields["application_args"][:4] == ["--config", jobs.argument("compact", "--config"), "--topic", "orders"]
     assert "spark.sql.catalog.cleantail" in fields["conf"]

@@ -45,10 +45,12 @@ class CheckReport:
 @dataclass(frozen=True, slots=True)
 class JobReport(CheckReport):
     """The result of any job. `error`: why it failed, in its own words; empty where it did not, or was killed.
-    `published` is None of a job that publishes nothing. The other fields are those of RoundResult."""
+    `branch`: the one that compact has staged its unit on. `published` is None of a job that publishes nothing. The
+    other fields are those of RoundResult."""
 
     ok: bool = True
     error: str = ""
+    branch: str = ""
     published: tuple[int, ...] | None = None
     held_back: tuple[int, ...] = ()
     red_before: tuple[int, ...] = ()

@@ -25,9 +25,10 @@ from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, t
 from cleantail_airflow.alerts.incident_book import BookStore, locked_book
 from cleantail_airflow.alerts.waiting_round import waiting_subjects
 from cleantail_airflow.outcomes.job_reports import checked_by, report_from
+from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.outcomes.task_states import FailedTask, RunCoverage, ended_tasks, failed_tasks
 from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO
-from cleantail_airflow.tasks.spark_operator import plan_of, topic_and_platform
+from cleantail_airflow.tasks.spark_operator import topic_and_platform
 from cleantail_airflow.tasks.spark_tasks import CHECK_QUALITY, PUBLISH_EXPIRY
 
 
@@ -98,7 +99,7 @@ def clock_of(context: Context, platform: Platform) -> int:
     Where `evaluate` made no plan, the clock is the param `now_ms` if the platform allows one, else the wall clock.
     """
     if plan := plan_of(context):
-        return int(plan["now_ms"])
+        return plan.now_ms
     param_ms = context["params"]["now_ms"] if platform.allow_clock else None
     return int(time.time() * 1000 if param_ms is None else param_ms)
 

@@ -14,7 +14,9 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.runs.clocks import require_present
+from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail_airflow.outcomes.failure_notes import noted
+from cleantail_airflow.outcomes.planned_run import PlannedRun, planned_run
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
 from cleantail_airflow.tasks.idle_runs import NOTE, idle_note, not_due
 from cleantail_airflow.tasks.run_params import require_known_params
@@ -57,22 +59,24 @@ class EvaluateOperator(BaseOperator):
         send_plan(topic, run)
         send_since_last_run(self.topic, context["ti"])
         plan = run.as_json()
+        planned = planned_run(plan)
         self.log.info("%s", run.table())
-        self.reason = f"{plan['reason']}; {plan['sweep_reason']}; {plan['reclaim']['reason']}"
+        self.reason = f"{planned.reason}; {planned.sweep_reason}; {planned.reclaim.reason}"
         context["ti"].xcom_push(PLAN, plan)
         tell_of_missed(topic, platform, context, run.logs, now_ms)
-        if not (plan["units"] or plan["sweep"] or plan["reclaim"]["due"]):
+        if not planned.due:
             context["ti"].xcom_push(NOTE, idle_note(topic, self.reason, run.logs))
             self._skip_all_after(context, keep=[ALERT] if _something_to_tell(topic, run, now_ms) else [])
-        self._skip_not_due(context, plan)
+        self._skip_not_due(context, planned)
 
-    def _skip_not_due(self, context: Context, plan: dict[str, Any]) -> NoReturn:
+    def _skip_not_due(self, context: Context, plan: PlannedRun) -> NoReturn:
         """Ends evaluate well and skips here what has nothing to do, so that no process starts to find that out."""
         ti = context["ti"]
         reasons = not_due(plan)
         # raised, so Airflow does not keep what would be returned: the units, over which compact is mapped
         where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
-        XCom.set("return_value", plan["units"], **where, _mapped_length=len(plan["units"]))
+        units = [WORK_UNIT_JSON.plain(unit) for unit in plan.units]
+        XCom.set("return_value", units, **where, _mapped_length=len(units))
         self._skip(context, reasons.keys() & self.get_flat_relative_ids(upstream=False), reasons)
 
     def _skip_all_after(self, context: Context, keep: Collection[str] = ()) -> NoReturn:

@@ -6,7 +6,7 @@ makes it the run's note when the run has ended well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from airflow.listeners import hookimpl
@@ -15,6 +15,7 @@ from cleantail.config.run_schedule import schedule_text
 from cleantail.config.topic import Topic
 from cleantail.human import be, readable_reason
 from cleantail.log.log_state import LogState
+from cleantail_airflow.outcomes.planned_run import PlannedRun
 
 NOTE = "run_note"
 """XCom of `evaluate`: what its run says of itself when it has ended."""
@@ -22,15 +23,15 @@ ROUND_TASKS = ("compact", "check_quality", "alert_early", "approve", "publish")
 EXPIRY_TASKS = ("expire_tombstones", "approve_expiry", "publish_expiry")
 
 
-def not_due(plan: Mapping[str, Any]) -> dict[str, str]:
+def not_due(plan: PlannedRun) -> dict[str, str]:
     """Returns, by task, why it has nothing to do in a run of this plan."""
     skipped = {"rollback": "the run was not triggered with rollback_to"}
-    if not plan["units"]:
-        skipped |= dict.fromkeys(ROUND_TASKS, plan["reason"])
-    if not plan["sweep"]:
-        skipped |= dict.fromkeys(EXPIRY_TASKS, plan["sweep_reason"])
-    if not plan["reclaim"]["due"]:
-        skipped["reclaim"] = plan["reclaim"]["reason"]
+    if not plan.units:
+        skipped |= dict.fromkeys(ROUND_TASKS, plan.reason)
+    if not plan.sweep:
+        skipped |= dict.fromkeys(EXPIRY_TASKS, plan.sweep_reason)
+    if not plan.reclaim.due:
+        skipped["reclaim"] = plan.reclaim.reason
     return skipped
 
 

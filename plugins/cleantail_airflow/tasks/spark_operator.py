@@ -32,11 +32,9 @@ from cleantail_airflow.installation import job_file, spark_environment
 from cleantail_airflow.outcomes.crashes import cause_of_crash
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.outcomes.job_reports import report_of
-from cleantail_airflow.task_ids import EVALUATE, PLAN
+from cleantail_airflow.outcomes.planned_run import PlannedRun, plan_of
 from cleantail_airflow.tasks.driver_hook import DriverHook
 
-NUMBERS = ("now_ms", "records")
-"""Of a plan: what of it goes onto command lines as it is."""
 FINAL = (2, 5)
 """Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
 
@@ -118,7 +116,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
         from cleantail_airflow.alerts.alerting import tell_of_red
 
         plan, places = plan_of(context), topic_and_platform(self.topic, self.config_dir)
-        tell_of_red(*places, context, red, plan["now_ms"] if plan else int(time.time() * 1000))
+        tell_of_red(*places, context, red, plan.now_ms if plan else int(time.time() * 1000))
 
     @property
     def exit_code(self) -> int | None:
@@ -155,26 +153,17 @@ class OutcomeOperator(BaseOperator):
         raise AirflowFailException(f"failed: {', '.join(failed)}; the log of each says why, the DAG's docs what to do")
 
 
-def plan_of(context: Context) -> dict[str, Any] | None:
-    """The RunPlan of this run, None if evaluate did not come so far. Raises AirflowFailException for an XCom that is
-    none: what stands in for a number on a job's command line could be the name of a file to read."""
-    plan: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
-    if plan is not None and not (isinstance(plan, dict) and all(type(plan.get(n, 0)) is int for n in NUMBERS)):
-        raise AirflowFailException(f"the XCom {PLAN} of {EVALUATE} is not what the task wrote: clear the whole run")
-    return plan
-
-
 def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
     path = Path(config_dir)
     return find_topic(topic, path, os.environ), load_platform(path, os.environ)
 
 
-def _submit_conf(platform: Platform, master: str, plan: dict[str, Any] | None) -> dict[str, str]:
+def _submit_conf(platform: Platform, master: str, plan: PlannedRun | None) -> dict[str, str]:
     """The platform's Spark settings; the master is that of the Airflow connection, which the hook adds."""
     from cleantail.lake.catalog_settings import spark_conf
 
     spark = platform.spark.model_copy(update={"master": master})
-    conf = spark_conf(platform.model_copy(update={"spark": spark}), os.environ, (plan or {}).get("records"))
+    conf = spark_conf(platform.model_copy(update={"spark": spark}), os.environ, plan.records if plan else None)
     return {key: value for key, value in conf.items() if key != "spark.master"}
 
 

@@ -13,12 +13,14 @@ from cleantail.errors import HeldError
 from cleantail.human import counted
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
+from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest
 from cleantail_airflow.alerts.red_check import failures_of
 from cleantail_airflow.outcomes.job_reports import checked_by, report_of
+from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.tasks.approvals import ROLLBACK_TO, kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
 from cleantail_airflow.tasks.run_params import require_known_params
-from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, plan_of, topic_and_platform
+from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, topic_and_platform
 
 COMPACT = "compact"
 CHECK_QUALITY = "check_quality"
@@ -77,10 +79,10 @@ class CheckQualityOperator(CleantailSparkOperator):
         plan = plan_of(context)
         if not plan:
             self.skip(NO_PLAN)
-        indexes = range(len(plan["units"]))
-        units = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=indexes)
-        round_ = {"round": plan["round"], "branches": [unit["branch"] for unit in units if unit and "branch" in unit]}
-        return ["--round", json.dumps(round_), "--now", str(plan["now_ms"])]
+        results = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=range(len(plan.units)))
+        reports = (report_of(result, COMPACT) for result in results if result)
+        request = CheckRequest(plan.round, tuple(report.branch for report in reports if report.branch))
+        return ["--round", CHECK_REQUEST_JSON.text(request), "--now", str(plan.now_ms)]
 
 
 class PublishingOperator(CleantailSparkOperator):
@@ -127,9 +129,9 @@ class PublishOperator(PublishingOperator):
             "--kind",
             kind_of(self.source),
             "--told",
-            REFERENCE_JSON.text(checked.reference(str(plan["round"]))),
+            REFERENCE_JSON.text(checked.reference(plan.round)),
             "--now",
-            str(plan["now_ms"]),
+            str(plan.now_ms),
         ]
 
     def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
@@ -155,9 +157,9 @@ class ExpireTombstonesOperator(PublishingOperator):
         plan = plan_of(context)
         if not plan:
             self.skip(NO_PLAN)
-        if not plan["sweep"]:
-            self.skip(plan["sweep_reason"])
-        return ["--round", json.dumps(plan["sweep"]), "--now", str(plan["now_ms"])]
+        if not plan.sweep:
+            self.skip(plan.sweep_reason)
+        return ["--round", EXPIRY_REQUEST_JSON.text(plan.sweep), "--now", str(plan.now_ms)]
 
 
 class RollbackOperator(PublishingOperator):
@@ -193,6 +195,6 @@ class ReclaimOperator(CleantailSparkOperator):
         plan = plan_of(context)
         if not plan:
             self.skip(NO_PLAN)
-        if not plan["reclaim"]["due"]:
-            self.skip(plan["reclaim"]["reason"])
-        return ["--now", str(plan["now_ms"])]
+        if not plan.reclaim.due:
+            self.skip(plan.reclaim.reason)
+        return ["--now", str(plan.now_ms)]
