@@ -41,6 +41,8 @@ RULE_MODULES = [
     "work_units",
     "partition_state",
     "round_state",
+    "tombstones",
+    "quarantine",
     "reclaiming",
     "offset_map",
     "ranking",

@@ -10,8 +10,9 @@ from typing import Any
 from cleantail.codec import Codec
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.log_state import LogState, overdue_ms
-from cleantail.log.policy.triggers import due_tombstones, quarantine_pause
+from cleantail.log.policy.triggers import quarantine_pause
 from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.tombstones import due_tombstones
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult

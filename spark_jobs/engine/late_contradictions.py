@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.log.contradictions import CANDIDATE, HIDDEN, LIVE, Contradiction
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.round_state import late_spans, spans_of
+from cleantail.log.round_state import late_spans
+from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.transforms.contradictions import COLUMNS, PART, contradicting, first_by_log, spans_twice
 from spark_jobs.engine.transforms.winners import span_condition

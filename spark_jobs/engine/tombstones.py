@@ -19,7 +19,7 @@ from cleantail.log.partition_state import (
     with_late_tombstones,
     with_round,
 )
-from cleantail.log.round_state import as_due, spans_of, swept
+from cleantail.log.tombstones import as_due, spans_of, swept
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.late_contradictions import LateFiles

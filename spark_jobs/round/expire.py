@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from cleantail.config.topic_table import OFFSET, PARTITION, VALUE
 from cleantail.lake.runs.evaluate import RunPlan
 from cleantail.log.reader_positions import hold_offset, left_behind
-from cleantail.log.round_state import spans_of
+from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.staged_units import EXPIRED, LeftBehind, StagedUnit, UnitCounts
 from spark_jobs.engine.transforms.guards import GUARDS, with_guards

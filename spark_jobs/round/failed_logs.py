@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from cleantail.log.keyless import KEYLESS_RULE
 from cleantail.log.partition_state import PartitionState, states_of_properties
-from cleantail.log.round_state import EXPIRE, after_failure
+from cleantail.log.quarantine import after_failure
+from cleantail.log.round_state import EXPIRE
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.staged_units import keyless_logs

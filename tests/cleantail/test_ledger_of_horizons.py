@@ -22,7 +22,8 @@ from cleantail.log.partition_state import (
     with_round,
     without_swept,
 )
-from cleantail.log.round_state import after_round, as_due, due_spans, late_spans, swept
+from cleantail.log.round_state import after_round, late_spans
+from cleantail.log.tombstones import as_due, due_spans, swept
 from cleantail.log.work_units import PartitionWork
 
 BEYOND = 1 << 62

@@ -15,8 +15,8 @@ from cleantail.lake.runs.evaluate import evaluate_topic, log_states, read_facts
 from cleantail.lake.runs.releases import PROPERTY_RELEASED, RELEASES, current_releases, forget_releases, releases_in
 from cleantail.lake.runs.releasing import release
 from cleantail.log.partition_state import PROPERTY_PARTITION, Horizon, PartitionState, Quarantine
+from cleantail.log.quarantine import after_failure
 from cleantail.log.releases import Release, lifted
-from cleantail.log.round_state import after_failure
 from cleantail.watch.metadata_cache import MetadataCache
 from cleantail.watch.overview import quarantined
 

@@ -11,11 +11,10 @@ from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.policy.triggers import (
     Decision,
     decide,
-    due_tombstones,
-    held_tombstones,
     in_order_of_work,
     quarantine_pause,
 )
+from cleantail.log.tombstones import due_tombstones
 
 DIRTY = log_state(clean_bytes=300, cleanable_bytes=700)
 HELD = replace(
@@ -315,112 +314,7 @@ class TestCase12:
         assert self.decided(sizes) == expected
 
 
-# ---- the sweep
-
-
-@pytest.mark.parametrize(
-    ("now_ms", "due"),
-    [
-        pytest.param(99, 0, id="before the horizon"),
-        pytest.param(100, 3, id="now == horizon: due"),
-        pytest.param(101, 3, id="after it"),
-        pytest.param(200, 7, id="two rounds"),
-    ],
-)
-def test_tombstones_are_due_when_now_has_reached_their_horizon(now_ms, due):
-    log = log_state(first_dirty_offset=10, horizons=(Horizon(5, 100, 3), Horizon(10, 200, 4)))
-    assert due_tombstones(log, now_ms) == due
-
-
-@pytest.mark.parametrize(
-    ("first_dirty", "due"),
-    [
-        pytest.param(10, 7, id="end == clean point"),
-        pytest.param(6, 7, id="an entry that is clean in part counts whole"),
-        pytest.param(5, 3, id="only the first"),
-        pytest.param(0, 0, id="none"),
-    ],
-)
-def test_only_tombstones_below_the_clean_point_are_due(first_dirty, due):
-    log = log_state(first_dirty_offset=first_dirty, horizons=(Horizon(5, 100, 3), Horizon(10, 100, 4)))
-    assert due_tombstones(log, 100) == due
-
-
-def test_what_a_sweep_has_passed_up_to_a_late_record_is_not_due_again():
-    ledger = (Horizon(10, 100, 4, swept_to=6),)
-    assert due_tombstones(log_state(first_dirty_offset=6, horizons=ledger), 100) == 0
-    assert due_tombstones(log_state(first_dirty_offset=7, horizons=ledger), 100) == 4
-
-
-@pytest.mark.parametrize(("guards", "clean_to", "due"), [(0, None, 7), (3, None, 4), (8, None, 0), (3, 10, 7)])
-def test_what_beats_records_that_are_not_cleaned_is_not_due_before_a_round(guards, clean_to, due):
-    log = log_state(first_dirty_offset=10, horizons=(Horizon(5, 100, 3), Horizon(10, 100, 4)))
-    log = replace(log, state=replace(log.state, guards=guards))
-    assert due_tombstones(log, 100, clean_to=clean_to) == due
-
-
-def test_a_due_horizon_after_one_that_is_not_counts():
-    log = log_state(first_dirty_offset=10, horizons=(Horizon(5, 900, 3), Horizon(10, 100, 4)))
-    assert due_tombstones(log, 100) == 4
-
-
-def test_a_horizon_without_live_tombstones_makes_no_sweep():
-    assert due_tombstones(log_state(horizons=(Horizon(5, 100, 0),)), 1_000) == 0
-
-
-def test_one_live_tombstone_makes_a_sweep():
-    assert due_tombstones(log_state(horizons=(Horizon(5, 100, 1),)), 100) == 1
-
-
-# ---- held for a reader (semantics.md 3.9)
-
-LEDGER = log_state(first_dirty_offset=20, horizons=(Horizon(10, 100, 3), Horizon(20, 200, 4)))
-
-
-@pytest.mark.parametrize(
-    ("hold_offset", "due"),
-    [
-        pytest.param(None, 7, id="no reader"),
-        pytest.param(0, 0, id="nothing is read"),
-        pytest.param(1, 3, id="the first record is read: an entry held in part counts whole"),
-        pytest.param(10, 3, id="exactly the first entry is read"),
-        pytest.param(11, 7, id="inside the second"),
-        pytest.param(20, 7, id="all is read"),
-    ],
-)
-def test_what_a_reader_has_not_read_is_not_due(hold_offset, due):
-    assert due_tombstones(LEDGER, 200, hold_offset, 1_000) == due
-
-
-@pytest.mark.parametrize(("cap_ms", "due"), [(100, 7), (101, 3), (200, 3), (201, 0)])
-def test_a_hold_ends_at_the_cap(cap_ms, due):
-    assert due_tombstones(LEDGER, 300, 0, cap_ms) == due
-    assert held_tombstones(LEDGER, 300, 0, cap_ms) == 7 - due
-
-
-def test_without_a_cap_nothing_is_held():
-    assert due_tombstones(LEDGER, 100, 0) == 3
-
-
-@pytest.mark.parametrize(
-    ("now_ms", "hold_offset", "held"),
-    [
-        pytest.param(200, None, 0, id="no reader"),
-        pytest.param(99, 0, 0, id="before the horizon nothing waits for a reader"),
-        pytest.param(100, 0, 3, id="now == horizon"),
-        pytest.param(200, 0, 7, id="two rounds"),
-        pytest.param(200, 9, 7, id="an entry read but for one record"),
-        pytest.param(200, 10, 4, id="exactly the first entry is read"),
-        pytest.param(200, 20, 0, id="all is read"),
-    ],
-)
-def test_past_their_horizon_tombstones_wait_for_a_reader(now_ms, hold_offset, held):
-    assert held_tombstones(LEDGER, now_ms, hold_offset, 1_000) == held
-
-
-@pytest.mark.parametrize(("first_dirty", "clean_to", "due"), [(0, None, 0), (5, 10, 3), (5, 20, 7), (20, 5, 7)])
-def test_what_a_round_of_the_same_run_cleans_before_is_due(first_dirty, clean_to, due):
-    assert due_tombstones(replace(LEDGER, first_dirty_offset=first_dirty), 200, clean_to=clean_to) == due
+# ---- boundaries and reasons
 
 
 def test_case_22_every_boundary_of_a_decision():

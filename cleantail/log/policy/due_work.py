@@ -21,8 +21,9 @@ from cleantail.human import counted, instant
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.holds import Hold, resolve_holds, slowest, waiting_text
 from cleantail.log.policy.retention import Retention, resolve_retention
-from cleantail.log.policy.triggers import Decision, decide, due_tombstones, in_order_of_work, quarantine_pause
+from cleantail.log.policy.triggers import Decision, decide, in_order_of_work, quarantine_pause
 from cleantail.log.reader_positions import Reader, hold_offset
+from cleantail.log.tombstones import due_tombstones
 
 
 @dataclass(frozen=True, slots=True)

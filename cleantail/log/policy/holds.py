@@ -16,9 +16,8 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import LAST_MOMENT_MS, instant
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Horizon
-from cleantail.log.policy.triggers import held_tombstones
 from cleantail.log.reader_positions import Reader
-from cleantail.log.round_state import passed
+from cleantail.log.tombstones import held_tombstones, past_readers
 
 NAMED = 3
 """The number of readers that a sentence names; the page, `cleantail status` and `cleantail plan` list all."""
@@ -77,7 +76,7 @@ def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Itera
     are still there."""
     starts = [0, *(h.end_offset for h in log.horizons)]
     for start, h in zip(starts, log.horizons, strict=False):
-        if h.tombstones and now_ms >= h.horizon_ms and not passed(h, now_ms, offset, cap_ms):
+        if h.tombstones and now_ms >= h.horizon_ms and not past_readers(h, now_ms, offset, cap_ms):
             yield max(start, h.swept_to), h
 
 

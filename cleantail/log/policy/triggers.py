@@ -24,7 +24,6 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import duration, instant, interval, setting
 from cleantail.log.log_state import LogState, overdue_ms
 from cleantail.log.policy.waiting_reasons import nothing_cleanable, pause
-from cleantail.log.round_state import due_spans, passed
 
 RATIO = "min.cleanable.dirty.ratio"
 
@@ -129,33 +128,3 @@ def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
         return (not overdue, float(d.deadline_ms or 0) if overdue else 0.0, -d.dirty_ratio, d.partition)
 
     return sorted((d for d in decisions if d.compact), key=rank)
-
-
-def due_tombstones(
-    log: LogState, now_ms: int, hold_offset: int | None = None, hold_cap_ms: int = 0, clean_to: int | None = None
-) -> int:
-    """Returns how many live tombstones below the clean point have reached their horizon; of an entry that a reader
-    holds in part, all count.
-
-    1. Where records arrived late, only tombstones below the lowest of them count: one above may still have to beat one
-       of them. A round of the same run makes the log clean up to `clean_to` before.
-    2. Tombstones that the last sweep left, since they beat records that no round has cleaned yet, are due only after
-       such a round.
-    """
-    end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)
-    spans = due_spans(log.horizons, end_offset, now_ms, hold_offset, hold_cap_ms)
-    starts = [0, *(h.end_offset for h in log.horizons)]
-    count = sum(
-        h.tombstones
-        for start, h in zip(starts, log.horizons, strict=False)
-        if any(start < end <= h.end_offset for _, end in spans)
-    )
-    return max(count - (log.state.guards if clean_to is None else 0), 0)
-
-
-def held_tombstones(log: LogState, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
-    """Returns how many live tombstones past their horizon wait for a reader; of an entry that is held in part, all
-    count."""
-    return sum(
-        h.tombstones for h in log.horizons if now_ms >= h.horizon_ms and not passed(h, now_ms, hold_offset, hold_cap_ms)
-    )

@@ -19,8 +19,8 @@ from cleantail.human import be, counted, duration, instant, readable_reason
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.policy.triggers import decide
+from cleantail.log.quarantine import red_since_and_retry
 from cleantail.log.reader_positions import Reader, hold_offset
-from cleantail.log.round_state import red_since_and_retry
 from cleantail.rounds.failed_branches import kept_until_ms
 from cleantail.watch.alerting.incidents import Condition
 

@@ -1,0 +1,114 @@
+"""When a tombstone may go: its horizon has come, the log is clean up to it, and readers have read it. Pure.
+
+The ledger of a log has its tombstones in entries, each a span of offsets with one horizon
+(cleantail.log.partition_state.Horizon). A tombstone goes in an expiry once all of these hold:
+
+1. now >= its horizon (semantics.md 1.5).
+2. It is below the clean point, which late records move back: it may still have to beat one of them (semantics.md 3.5).
+3. The slowest reader has read it, or the cap of the hold has passed (semantics.md 3.9).
+4. Its horizon was not set by this very run. A tombstone takes two cleanings at least, also with delete.retention.ms 0.
+
+An expiry sweeps the spans that are due (`due_spans`). A run asks before whether an expiry is worth it
+(`due_tombstones`), and what waits for a reader alone (`held_tombstones`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cleantail.log.log_state import LogState
+from cleantail.log.partition_state import Horizon
+from cleantail.log.work_units import PartitionWork
+
+
+def due_spans(
+    horizons: Sequence[Horizon],
+    end_offset: int,
+    now_ms: int,
+    hold_offset: int | None = None,
+    hold_cap_ms: int = 0,
+    fresh_from: int | None = None,
+) -> list[tuple[int, int]]:
+    """Returns the offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5).
+
+    1. They end at `end_offset`, the clean point. Late records move it back into an entry (semantics.md 3.5), and a
+       tombstone above one of them may still have to beat it.
+    2. What the slowest reader has not read, from `hold_offset` on, waits until the cap has passed as well (semantics.md
+       3.9).
+    3. A tombstone takes two cleanings at least. With delete.retention.ms 0 a horizon is due when it is set, so horizons
+       that this very run has set, those from `fresh_from` on, are left for a later run.
+    """
+    starts = [0, *(h.end_offset for h in horizons)]
+    spans = [
+        (max(start, h.swept_to), min(_end(h, now_ms, hold_offset, hold_cap_ms), end_offset))
+        for start, h in zip(starts, horizons, strict=False)
+        if now_ms >= h.horizon_ms and not _is_fresh(h, now_ms, fresh_from)
+    ]
+    return [(start, end) for start, end in spans if start < end]
+
+
+def _end(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
+    """Returns the offset up to which readers let an entry's tombstones go."""
+    return horizon.end_offset if past_readers(horizon, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0
+
+
+def as_due(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
+    """Returns the ledger with the times from which tombstones may go: an entry that this run has set is not due in
+    it."""
+    return tuple(replace(h, horizon_ms=now_ms + 1) if _is_fresh(h, now_ms, work.fresh_from) else h for h in horizons)
+
+
+def _is_fresh(horizon: Horizon, now_ms: int, fresh_from: int | None) -> bool:
+    return fresh_from is not None and horizon.end_offset > fresh_from and horizon.horizon_ms == now_ms
+
+
+def past_readers(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> bool:
+    """Returns whether readers hold back no tombstone of an entry whose horizon has come."""
+    return hold_offset is None or horizon.end_offset <= hold_offset or now_ms >= horizon.horizon_ms + hold_cap_ms
+
+
+def spans_of(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> list[tuple[int, int]]:
+    """Returns the due spans of one log's share of an expiry."""
+    return due_spans(horizons, work.end_offset, now_ms, work.hold_offset, work.hold_cap_ms, work.fresh_from)
+
+
+def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
+    """Returns the ledger once the due spans are swept; its counts of tombstones are still those of before."""
+    ends = [end for _, end in spans_of(work, horizons, now_ms)]
+    starts = [0, *(h.end_offset for h in horizons)]
+    return tuple(
+        replace(h, swept_to=max([h.swept_to, *(e for e in ends if start < e <= h.end_offset)]))
+        for start, h in zip(starts, horizons, strict=False)
+    )
+
+
+def due_tombstones(
+    log: LogState, now_ms: int, hold_offset: int | None = None, hold_cap_ms: int = 0, clean_to: int | None = None
+) -> int:
+    """Returns how many live tombstones below the clean point have reached their horizon; of an entry that a reader
+    holds in part, all count.
+
+    1. Where records arrived late, only tombstones below the lowest of them count: one above may still have to beat one
+       of them. A round of the same run makes the log clean up to `clean_to` before.
+    2. Tombstones that the last sweep left, since they beat records that no round has cleaned yet, are due only after
+       such a round.
+    """
+    end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)
+    spans = due_spans(log.horizons, end_offset, now_ms, hold_offset, hold_cap_ms)
+    starts = [0, *(h.end_offset for h in log.horizons)]
+    count = sum(
+        h.tombstones
+        for start, h in zip(starts, log.horizons, strict=False)
+        if any(start < end <= h.end_offset for _, end in spans)
+    )
+    return max(count - (log.state.guards if clean_to is None else 0), 0)
+
+
+def held_tombstones(log: LogState, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
+    """Returns how many live tombstones past their horizon wait for a reader alone.
+
+    Of an entry that is held in part, all count.
+    """
+    come = (h for h in log.horizons if now_ms >= h.horizon_ms)
+    return sum(h.tombstones for h in come if not past_readers(h, now_ms, hold_offset, hold_cap_ms))

@@ -1,0 +1,84 @@
+"""When a log is put into quarantine, and how long it rests before it is tried again."""
+
+from dataclasses import replace
+
+import pytest
+
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.quarantine import MAX_BACKOFF_MS, after_failure, red_since_and_retry
+
+QUARANTINE = Quarantine(1, "compact", "check failed: a", 1, 2)
+
+
+def test_a_failed_check_quarantines_the_log_and_changes_nothing_else():
+    before = PartitionState(checkpoint=10, horizons=(Horizon(10, 500, 2),), known_sequence_number=5)
+    held = Quarantine(since_ms=1_000, kind="expire", reason="check failed: a, b", attempts=1, retry_at_ms=16_000)
+    assert after_failure(before, "expire", ["b", "a", "b"], 1_000, 15_000) == replace(before, quarantine=held)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "pause_ms"),
+    [
+        pytest.param(0, 15_000, id="first"),
+        pytest.param(1, 30_000, id="second"),
+        pytest.param(2, 60_000, id="third"),
+        pytest.param(7, 1_920_000, id="eighth"),
+        pytest.param(8, MAX_BACKOFF_MS, id="ninth: an hour at most"),
+        pytest.param(10_000, MAX_BACKOFF_MS, id="far beyond"),
+    ],
+)
+def test_the_pause_doubles_with_each_failure_up_to_an_hour(attempts, pause_ms):
+    held = Quarantine(7, "expire", "check failed: old", attempts, 0) if attempts else None
+    quarantine = after_failure(PartitionState(quarantine=held), "compact", ["x"], 1_000, 15_000).quarantine
+    since_ms = 7 if attempts else 1_000
+    assert quarantine == Quarantine(since_ms, "compact", "check failed: x", attempts + 1, 1_000 + pause_ms)
+
+
+def test_an_hour_is_the_longest_pause():
+    assert MAX_BACKOFF_MS == 3_600_000
+
+
+def test_the_doubling_stops_growing_after_thirty_failures():
+    """A back-off of 0 stays 0, and no number grows without bound."""
+    assert (
+        after_failure(
+            PartitionState(quarantine=Quarantine(1, "compact", "check failed: r", 99, 1)), "compact", ["x"], 5, 0
+        ).quarantine.retry_at_ms
+        == 5
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "kind"), [(None, "retain"), (QUARANTINE, "compact"), (replace(QUARANTINE, kind="expire"), "expire")]
+)
+def test_a_failed_retention_does_not_change_why_a_log_was_held_before(held, kind):
+    assert after_failure(PartitionState(quarantine=held), "retain", ["x"], 5, 0).quarantine.kind == kind
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(None, id="not held"),
+        pytest.param(replace(QUARANTINE, reason="rejected by anna", attempts=4), id="rejected"),
+        pytest.param(QUARANTINE, id="red before"),
+        pytest.param(replace(QUARANTINE, attempts=6), id="red often"),
+    ],
+)
+def test_what_a_red_check_leads_to_is_the_same_before_and_after_it_is_written(held):
+    state = PartitionState(quarantine=held)
+    after = after_failure(state, "compact", ["x"], 5_000, 15_000)
+    written = (after.quarantine.since_ms, after.quarantine.retry_at_ms)
+    assert red_since_and_retry(state, 5_000, 15_000) == red_since_and_retry(after, 5_000, 15_000) == written
+
+
+@pytest.mark.parametrize("kind", ["compact", "expire", "retain"])
+def test_a_red_check_after_a_rejection_is_held_since_then_and_for_the_first_time(kind):
+    rejected = replace(QUARANTINE, kind="compact", reason="rejected by anna", attempts=4)
+    quarantine = after_failure(PartitionState(quarantine=rejected), kind, ["x"], 5_000, 15_000).quarantine
+    assert quarantine == Quarantine(5_000, kind, "check failed: x", 1, 20_000)
+
+
+def test_a_quarantine_names_the_branch_of_its_latest_try():
+    held = after_failure(PartitionState(quarantine=replace(QUARANTINE, branch="old")), "compact", ["x"], 5, 0, "new")
+    assert held.quarantine.branch == "new"
+    assert after_failure(held, "compact", ["x"], 5, 0).quarantine.branch == ""
