@@ -1,4 +1,7 @@
-"""A red check in words: what failed, on which partition, and what was seen there."""
+"""What a red check is in words: which expectation failed, on which partition, and what was observed there.
+
+Nothing of it is a key or value of a record, but `examples` in a message to a channel whose YAML asks for them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,17 @@ from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import Verdict
 
 _SHOWN_CHARS = 300
+"""A failure shows so many characters of what was observed, and of its rule."""
 NO_HEADS: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One expectation that one partition did not meet: counts, and `offsets` of records that failed, in the snapshot
-    that was checked. `examples` are those records in words: empty but in a message to a channel whose YAML asks for
-    them."""
+    """Describes one expectation that one partition did not meet.
+
+    `observed` and `detail` are what was counted and the rule. `offsets` are those of records that failed, in the
+    snapshot `snapshot_id` that was checked (0: unknown). `examples` are these records in words.
+    """
 
     topic: str
     partition: int
@@ -40,25 +46,28 @@ class Failure:
 
 
 class RedCheck(AirflowFailException):
-    """Partitions that are held back. The same branch would fail again, so the task is not retried."""
+    """Is raised for partitions that are held back. The same branch would fail again, so the task is not retried."""
 
     def __init__(self, topic: str, failures: Iterable[Failure]) -> None:
         self.failures = tuple(failures)
-        held_back = ", ".join(map(str, sorted({f.partition for f in self.failures})))
-        lines = [f"{topic}: the check is red, partitions held back: {held_back}", *map(str, self.failures)]
+        partitions = ", ".join(map(str, sorted({f.partition for f in self.failures})))
+        lines = [f"{topic}: the check is red, partitions held back: {partitions}", *map(str, self.failures)]
         super().__init__("\n  - ".join(lines))
 
 
 def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int] = NO_HEADS) -> list[Failure]:
-    """Returns what held partitions back. A log that only waits for others has no failure of its own. `heads`: partition
-    -> the snapshot that was checked, where it is known."""
+    """Returns the failures that held partitions back.
+
+    A log that is held back only for others, with which it shares files, has no failure. `heads`: partition -> the
+    snapshot that was checked, where it is known.
+    """
     red = (verdict for verdict in verdicts if verdict.failed)
     results = (result for verdict in red for result in verdict.failures or [_unnamed(verdict)])
     return [_failure(topic, result, heads.get(result.partition, 0)) for result in results]
 
 
 def _unnamed(verdict: Verdict) -> CheckResult:
-    """A log that is held back is told of, whatever is missing of the reason."""
+    """Returns the result that stands for a reason which is missing: people hear of every log that is held back."""
     return CheckResult(verdict.partition, "no expectation named", "", "critical", False, "nothing")
 
 

@@ -1,10 +1,15 @@
-"""The tasks that wait for a person; only topics that can be held have them.
+"""The task that asks a person whether a round may be published; only topics whose rounds can be held have it.
 
-While a round waits it holds no process and no slot of the pool: Airflow parks the task, and wakes it with the answer,
-from the page Required Actions, the task's own tab or the REST API, or with the refusal when the time to answer is over.
-What a person is asked is read from the evidence, and question and answer are kept beside the table: who may edit the
-DAG may write XComs and set tasks to success, and publishes nothing by it. It says where records are and not what they
-hold, since Airflow keeps it; the topic's page shows those. It is set in `execute`, never rendered.
+1. Whether a round waits is no decision of this module: the check has made it (cleantail.rounds.approval.holds_of), and
+   it is read from the evidence.
+2. `execute` asks. While the round waits, the task has no process and no slot of the pool: Airflow parks it.
+3. Airflow wakes it with the answer, from the page Required Actions, the task's tab or the REST API, or with a refusal
+   when the time to answer is over (`execute_complete`).
+4. Question and answer are kept beside the table (cleantail.rounds.answers), and `publish` goes by these alone: who may
+   edit the DAG may write XComs and set tasks to success, and publishes nothing by it.
+
+The question says where records are and not what they hold, since Airflow keeps it; the topic's page shows the records.
+It is set in `execute`, and is no template field, so Jinja never renders it.
 """
 
 from __future__ import annotations
@@ -37,17 +42,18 @@ if TYPE_CHECKING:
 
 APPROVE, REJECT = "Approve", "Reject"
 EXPIRE_TOMBSTONES = "expire_tombstones"
+"""Id of the task that expires tombstones; every other task that checks a round checks a compaction."""
 NOBODY_ASKED = "nothing waits for approval: nobody was asked"
+"""The reason with which the task is skipped."""
 ROLLBACK_TO = "rollback_to"
 """Param of a run that undoes rounds instead of doing one."""
 
 
 class ApproveOperator(HITLOperator):
-    """Asks whether what `source` has checked may be published.
+    """Asks whether the round that the task `source` has checked may be published.
 
-    The answer is kept beside the table (cleantail.rounds.answers), where publish reads it; the task's XCom,
-    {"approved", "by" (None: nobody in time), "at_ms"}, is for people. Where nothing has to be asked
-    the task is skipped: green would say that somebody had approved.
+    The task's XCom, {"approved", "by" (None: nobody in time), "at_ms" (Unix ms)}, is for people. Where nothing has to
+    be asked the task is skipped: green would say that somebody had approved.
     """
 
     template_fields: Sequence[str] = ("topic", "source")
@@ -66,22 +72,25 @@ class ApproveOperator(HITLOperator):
         self.source = source
 
     def execute(self, context: Context) -> None:
+        # 1. the round, and whether it waits
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         catalog = open_catalog(platform, os.environ)
         checked = self._checked(context, topic, platform, catalog)
         if not checked or not checked.holds:
             self.log.info("%s", NOBODY_ASKED)
             raise AirflowSkipException(NOBODY_ASKED)
+        # 2. the question, as Airflow shows it and as it is kept beside the table
         self.subject = approval_text.subject(checked)
         self.body = approval_text.body(checked, self._question(context, checked))
         self._require_shown(context, shown_of(checked))
         write_answer(catalog, topic, question(checked, instance_of(context), int(time.time() * 1000)))
         self.log.info("%s", self.body)
+        # 3. the channels hear of it, and Airflow parks the task
         tell_that_it_waits(topic, platform, checked, context)
         super().execute(context)
 
     def _checked(self, context: Context, topic: Topic, platform: Platform, catalog: Catalog) -> CheckedRound | None:
-        """Returns what the evidence says of the round that the task before names."""
+        """Returns the round that the XCom of `source` names, as the evidence has it; None where nothing was checked."""
         if not (report := checked_by(context, self.source)):
             return None
         try:
@@ -90,13 +99,16 @@ class ApproveOperator(HITLOperator):
             raise AirflowFailException(str(error)) from None
 
     def _require_shown(self, context: Context, shown: str) -> None:
-        """Airflow goes on showing the question of a task's first try when the task is cleared. Where something else was
-        asked then, or somebody else, nobody would see what is asked now."""
+        """Raises AirflowFailException where Airflow shows another question than this one, or asks other people.
+
+        Airflow goes on showing the question of a task's first try when the task is cleared. `shown` is what the body
+        says of this very round (shown_of).
+        """
         from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
         people: Any = [{"id": user["id"], "name": user["name"]} for user in self.assigned_users or ()]
-        asked = CreateHITLDetailPayload(
+        question = CreateHITLDetailPayload(
             ti_id=context["ti"].id,
             options=self.options,
             subject=self.subject,
@@ -105,15 +117,16 @@ class ApproveOperator(HITLOperator):
             params={},
             assigned_users=people,
         )
-        kept: Any = SUPERVISOR_COMMS.send(msg=asked)
-        if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(asked.assigned_users or ()):
+        # Airflow answers with the question that it has, which is the first one
+        kept: Any = SUPERVISOR_COMMS.send(msg=question)
+        if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(question.assigned_users or ()):
             raise AirflowFailException(
                 "this round, or the topic's approvers, changed after the task had asked before, and Airflow would "
                 "still show that question: nobody is asked, and nothing is published. The topic's next run asks anew"
             )
 
     def _question(self, context: Context, checked: CheckedRound) -> approval_text.Question:
-        """Airflow counts the time to answer from now on."""
+        """Returns the question's deadline, links and mark of the round. Airflow counts the time to answer from now on."""
         from cleantail_airflow.alerts.alerting import place_of
 
         _, platform = topic_and_platform(self.topic, self.config_dir)
@@ -123,6 +136,7 @@ class ApproveOperator(HITLOperator):
         return approval_text.Question(until_ms, place.page(), place.data_docs, records, shown_of(checked))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        # 1. the answer, and whether who gave it may
         answer = super().execute_complete(context, event)
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         user, approved = answer["responded_by_user"], answer["chosen_options"] == [APPROVE]
@@ -130,23 +144,25 @@ class ApproveOperator(HITLOperator):
         if approved and topic.approvers and (user or {}).get("id") not in topic.approvers:
             raise AirflowFailException(f"{by} has approved it, who is not among the topic's approvers. Clear this task")
         self.log.info("%s by %s", "approved" if approved else "rejected", by or "nobody: the time to answer is over")
+        # 2. it is kept beside the question that it answers
         at_ms = int(answer["responded_at"].timestamp() * 1000)
         catalog = open_catalog(platform, os.environ)
-        asked = read_answer(catalog, topic, kind_of(self.source))
+        kept = read_answer(catalog, topic, kind_of(self.source))
         try:
-            write_answer(catalog, topic, answered(asked, instance_of(context), approved, user, at_ms))
+            write_answer(catalog, topic, answered(kept, instance_of(context), approved, user, at_ms))
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
+        # 3. the channels hear of it
         tell_that_it_was_answered(topic, platform, context)
         return {"approved": approved, "by": by, "at_ms": at_ms}
 
 
 def instance_of(context: Context) -> tuple[str, str, str]:
-    """What Airflow knows a task instance by, whichever of its tries it is."""
+    """Returns DAG, run and task: Airflow's name of a task instance, whichever of its tries it is."""
     ti = context["ti"]
     return ti.dag_id, ti.run_id, ti.task_id
 
 
 def kind_of(source: str) -> str:
-    """What a round did that a task has checked."""
+    """Returns the kind of the round that the task `source` has checked: COMPACT or EXPIRE."""
     return EXPIRE if source == EXPIRE_TOMBSTONES else COMPACT

@@ -1,8 +1,9 @@
-"""The base of all Spark tasks, and the leaf that makes a run red.
+"""The base of all Spark tasks, and the last task of a run, which fails where another has failed.
 
-Argv goes in, one JSON object comes back and is the task's XCom. Neither holds keys or values of records: a job says
-where they are (snapshot, partition, offset). Documents go in by files that only this user can read, since everybody on
-the machine can list the arguments of a process, and Airflow keeps those of a task.
+A task starts a job of spark_jobs with arguments. The job leaves one JSON object in the file of `--result`, and that is
+the task's XCom. Neither holds keys or values of records: a job says where they are (snapshot, partition, offset). JSON
+documents go to the job by files that only this user can read, since everybody on the machine can list the arguments of
+a process, and Airflow keeps those of a task.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from airflow.sdk.exceptions import (
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, HeldError
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
 from cleantail_airflow.installation import job_file, spark_environment
 from cleantail_airflow.outcomes.crashes import cause_of_crash
@@ -35,12 +37,16 @@ from cleantail_airflow.outcomes.job_reports import report_of
 from cleantail_airflow.outcomes.planned_run import PlannedRun, plan_of
 from cleantail_airflow.tasks.driver_hook import DriverHook
 
-FINAL = (2, 5)
+FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
 """Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
 
 
 class CleantailSparkOperator(SparkSubmitOperator):
-    """Runs spark_jobs/<job>.py for one topic; returns its result. Subclasses say with which arguments, or why not."""
+    """Runs spark_jobs/<job>.py for one topic, and returns what it reports.
+
+    A subclass says with which arguments (`arguments`), or skips the task with a reason (`skip`), which the UI shows
+    under Rendered Templates. `failed` and `succeeded` say what becomes of the report.
+    """
 
     template_fields: Sequence[str] = ("application", "application_args", "conf", "reason")
     overwrite_rtif_after_execution = True  # so that the final arguments and `reason` show under Rendered Templates
@@ -58,7 +64,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
         self.reason: str | None = None
 
     def arguments(self, context: Context) -> list[str]:
-        """The job's own arguments; calls `skip` where it has nothing to do."""
+        """Returns the job's arguments beside those of every job; calls `skip` where it has nothing to do."""
         raise NotImplementedError
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
@@ -66,15 +72,18 @@ class CleantailSparkOperator(SparkSubmitOperator):
             return self._run_job(context)
 
     def _run_job(self, context: Context) -> dict[str, Any]:
-        own = self.arguments(context)
+        # 1. what the job is to do; a task with nothing to do ends here
+        arguments = self.arguments(context)
+        # 2. where and with which settings Spark runs it
         master = self._master()
         _, platform = topic_and_platform(self.topic, self.config_dir)
         self.conf = _submit_conf(platform, master, plan_of(context))
         self.env_vars = spark_environment(os.environ)
+        # 3. the job, whose documents and whose report go by files
         with TemporaryDirectory(prefix="cleantail-") as folder:
             file = Path(folder) / "result.json"
-            own = [_documents_by_file(argument, Path(folder)) for argument in own]
-            self.application_args = [*(self.application_args or ()), *own, "--result", str(file)]
+            arguments = [_document_in_file(argument, Path(folder)) for argument in arguments]
+            self.application_args = [*(self.application_args or ()), *arguments, "--result", str(file)]
             try:
                 super().execute(context)
             except AirflowException as error:
@@ -85,7 +94,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
         return DriverHook.of(super()._get_hook())
 
     def _result(self, file: Path) -> dict[str, Any]:
-        """What the job said, which is also what is sent as metrics."""
+        """Reads what the job reported, and sends it as metrics."""
         from cleantail_airflow.metrics.run_metrics import send_result
 
         result = _read(file)
@@ -93,7 +102,8 @@ class CleantailSparkOperator(SparkSubmitOperator):
         return result
 
     def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
-        """A job that ended well without saying so did not end well."""
+        """Returns the result, and logs its warnings. Raises AirflowException where there is none: a job that ended well
+        has left one."""
         if not result:
             raise AirflowException(f"{self.job} wrote no result")
         for warning in warnings_of(self.topic, report_of(result, self.job).verdicts):
@@ -101,7 +111,12 @@ class CleantailSparkOperator(SparkSubmitOperator):
         return result
 
     def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
-        """Raises what tells most: the failed expectations, else the job's own words, else what spark-submit printed."""
+        """Raises the error that says most.
+
+        1. The expectations that failed, as RedCheck; the channels hear of them at once.
+        2. The error that the job reports.
+        3. What spark-submit printed, where the job crashed and reports nothing.
+        """
         report = report_of(result, self.job)
         if red := failures_of(self.topic, report.verdicts, report.heads_by_log):
             context["ti"].xcom_push("return_value", result)
@@ -109,27 +124,34 @@ class CleantailSparkOperator(SparkSubmitOperator):
             raise RedCheck(self.topic, red) from None
         if not report.error:
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
-        kind = AirflowFailException if self.exit_code in FINAL else AirflowException
+        kind = AirflowFailException if self.exit_code in FINAL_EXIT_CODES else AirflowException
         raise kind(report.error) from None
 
     def _tell(self, context: Context, red: Sequence[Failure]) -> None:
         from cleantail_airflow.alerts.alerting import tell_of_red
 
-        plan, places = plan_of(context), topic_and_platform(self.topic, self.config_dir)
-        tell_of_red(*places, context, red, plan.now_ms if plan else int(time.time() * 1000))
+        plan = plan_of(context)
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        tell_of_red(topic, platform, context, red, plan.now_ms if plan else int(time.time() * 1000))
 
     @property
     def exit_code(self) -> int | None:
+        """Returns the exit code of spark-submit, and so of the job; None where nothing was started."""
         process = getattr(self._hook, "_submit_sp", None)
         return getattr(process, "returncode", None)
 
     def skip(self, reason: str) -> NoReturn:
+        """Ends the task as skipped, and shows the reason."""
         self.reason = reason
         self.log.info("skipped: %s", reason)  # Airflow's own line with it is folded away in the UI
         raise AirflowSkipException(reason)
 
     def _master(self) -> str:
-        """The connection's. Without a connection the hook would submit to a YARN cluster that nobody named."""
+        """Returns the Spark master that the Airflow connection names.
+
+        Raises AirflowFailException where there is no such connection: the hook would submit to a YARN cluster that
+        nobody named.
+        """
         try:
             connection = BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException:
@@ -144,7 +166,8 @@ class CleantailSparkOperator(SparkSubmitOperator):
 
 
 class OutcomeOperator(BaseOperator):
-    """Runs only where a task failed, and fails, so that no later success hides a red task."""
+    """Fails where a task before it has failed. It is the run's last task: without it the success of a later task would
+    make the run green."""
 
     def execute(self, context: Context) -> NoReturn:
         ti = context["ti"]
@@ -154,12 +177,13 @@ class OutcomeOperator(BaseOperator):
 
 
 def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
+    """Reads the topic and the platform from their YAML, in the environment of the task. Raises ConfigError."""
     path = Path(config_dir)
     return find_topic(topic, path, os.environ), load_platform(path, os.environ)
 
 
 def _submit_conf(platform: Platform, master: str, plan: PlannedRun | None) -> dict[str, str]:
-    """The platform's Spark settings; the master is that of the Airflow connection, which the hook adds."""
+    """Returns the platform's Spark settings for a job on `master`, but for the master: the hook adds that."""
     from cleantail.lake.catalog_settings import spark_conf
 
     spark = platform.spark.model_copy(update={"master": master})
@@ -167,8 +191,9 @@ def _submit_conf(platform: Platform, master: str, plan: PlannedRun | None) -> di
     return {key: value for key, value in conf.items() if key != "spark.master"}
 
 
-def _documents_by_file(argument: str, folder: Path) -> str:
-    """A JSON document goes by a file, as argparse's @FILE; `folder` is open to nobody else."""
+def _document_in_file(argument: str, folder: Path) -> str:
+    """Writes an argument that is a JSON document into `folder`, which only this user can read, and returns argparse's
+    @FILE for it. Any other argument is returned as it is."""
     if not argument.startswith("{"):
         return argument
     file = folder / f"argument-{len(list(folder.iterdir()))}"
@@ -177,7 +202,7 @@ def _documents_by_file(argument: str, folder: Path) -> str:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """The job's result, {} where it left none or half of one."""
+    """Returns the job's result, {} where it left none or half of one."""
     try:
         result: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,7 @@
-"""The Spark tasks of a topic's DAG, in their order: what each hands to its job, and when it has nothing to do."""
+"""The Spark tasks of a topic's DAG, in their order: which arguments each gives its job, and when it is skipped.
+
+`topic_tasks` has the order, and what runs besides. The plan that most of them go by is the XCom of `evaluate`.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,10 @@ from cleantail_airflow.tasks.run_params import require_known_params
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, topic_and_platform
 
 COMPACT = "compact"
+"""Id of the mapped task that compacts, one instance for each work unit."""
 CHECK_QUALITY = "check_quality"
 PUBLISH_EXPIRY = "publish_expiry"
-"""Publishes what EXPIRE_TOMBSTONES left for a person to approve."""
+"""Id of the task that publishes what EXPIRE_TOMBSTONES left for a person to approve."""
 NO_PLAN = "evaluate made no plan"
 NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
@@ -42,16 +46,20 @@ class IngestOperator(CleantailSparkOperator):
         if context["params"].get(ROLLBACK_TO):
             self.skip("the run is a rollback")
         topic, platform = topic_and_platform(self.topic, self.config_dir)
-        found, new = new_files(topic, platform)
+        files, new = new_files(topic, platform)
         if not new:
             self.skip(
-                f"nothing new: the table already has what matches {topic.source.path} ({counted(len(found), 'file')})"
+                f"nothing new: the table already has what matches {topic.source.path} ({counted(len(files), 'file')})"
             )
         return [argument for file in new for argument in ("--file", str(file))]
 
 
 class CompactOperator(CleantailSparkOperator):
-    """Compacts one work unit onto a branch of its own. `unit` holds numbers and names of our making only."""
+    """Compacts one work unit onto a branch of its own.
+
+    `unit` is a WorkUnit of the plan (cleantail.log.work_units) as JSON: it holds numbers and names that Cleantail made,
+    and nothing of a record.
+    """
 
     job = "compact"
     template_fields: Sequence[str] = (*CleantailSparkOperator.template_fields, "unit")
@@ -62,7 +70,7 @@ class CompactOperator(CleantailSparkOperator):
 
     @property
     def partitions(self) -> str:
-        """The label of this instance of the mapped task."""
+        """Returns the label that the UI shows for this instance of the mapped task."""
         numbers = ", ".join(str(work["partition"]) for work in self.unit["partitions"])
         return f"partitions {numbers}"
 
@@ -86,7 +94,10 @@ class CheckQualityOperator(CleantailSparkOperator):
 
 
 class PublishingOperator(CleantailSparkOperator):
-    """Its success updates the topic's asset, so where nothing was published it is skipped, and starts no other DAG."""
+    """Is the base of the tasks whose success updates the topic's asset, and so starts the DAGs that wait for it.
+
+    Where nothing was published the task is skipped instead, and its result is an XCom all the same.
+    """
 
     operation: str
 
@@ -102,7 +113,7 @@ class PublishingOperator(CleantailSparkOperator):
         return result
 
     def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Readers whose hold an expiry has overrun are in its result; the task `alert` tells of them."""
+        """Warns of readers whose hold was over before they had read the tombstones. The task `alert` tells of them."""
         super().succeeded(result)
         for reader in report_of(result, self.job).left_behind:
             where = (reader.name, reader.offset, reader.partition)
@@ -111,8 +122,11 @@ class PublishingOperator(CleantailSparkOperator):
 
 
 class PublishOperator(PublishingOperator):
-    """Publishes the partitions of the round that `source` has checked, also when others did not pass. The job takes
-    from the evidence which passed, and from beside the table what was answered where the round waited for a person."""
+    """Publishes the partitions of a round that passed, also where others did not.
+
+    `source` is the id of the task that has checked the round. Its XCom says which round is meant; what passed the job
+    reads from the evidence, and what a person answered from the answers kept beside the table.
+    """
 
     job = "publish"
 
@@ -135,7 +149,11 @@ class PublishOperator(PublishingOperator):
         ]
 
     def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
-        """Held back as its check said is not this task's failure; red anew, after the round started over, is."""
+        """Raises only for partitions that were not red before.
+
+        The check was red for those that it held back already. A round that started over was checked anew, and what
+        turned red only then is this task's failure.
+        """
         report = report_of(result, self.job)
         if report.published is None:
             return super().failed(context, result, error)
@@ -148,7 +166,7 @@ class PublishOperator(PublishingOperator):
 
 
 class ExpireTombstonesOperator(PublishingOperator):
-    """Removes tombstones past their horizon, through branch, check and publish of its own."""
+    """Removes tombstones past their horizon: a round of its own, whose job makes, checks and publishes it."""
 
     job = "expire_tombstones"
     operation = "expire"
@@ -163,8 +181,10 @@ class ExpireTombstonesOperator(PublishingOperator):
 
 
 class RollbackOperator(PublishingOperator):
-    """Undoes rounds where the run was triggered with `rollback_to`, of a topic with `publish: approve` by one of its
-    approvers; the rest of such a run is skipped."""
+    """Undoes rounds where the run was triggered with `rollback_to`; the other tasks of such a run are skipped.
+
+    Of a topic with `publish: approve` only one of its approvers may trigger it.
+    """
 
     job = "rollback"
     operation = "rollback"
@@ -181,13 +201,14 @@ class RollbackOperator(PublishingOperator):
         except HeldError as error:
             raise AirflowFailException(f"{error}. One of them has to trigger the run") from None
         by = user or run.run_id
-        # a try that died may have done it: the next one must not go a round further
-        asked = [f"--asked-ms={int(run.run_after.timestamp() * 1000)}"] if run.run_after else []
-        return ["--to", to, f"--by={by}", f"--request={run.run_id}", *asked]
+        # a try that died may have undone the rounds already: by the time of the request the job knows, and goes no
+        # round further
+        requested = [f"--asked-ms={int(run.run_after.timestamp() * 1000)}"] if run.run_after else []
+        return ["--to", to, f"--by={by}", f"--request={run.run_id}", *requested]
 
 
 class ReclaimOperator(CleantailSparkOperator):
-    """Gives space back: rewrites files, expires snapshots, removes orphans."""
+    """Gives space back: rewrites files whose records are mostly deleted, expires snapshots, removes orphans."""
 
     job = "reclaim"
 
