@@ -29,23 +29,24 @@ CONFIG, JSON = "cleantail.config", "cleantail.json"
 
 @dataclass(frozen=True)
 class Invocation:
-    """What every body gets: where the configuration is, what it says, and where the answer goes."""
+    """Holds what the body of every command gets: where the configuration is, what it says, and where the answer goes."""
 
     config: Path
     platform: Platform
     output: Output
 
     def topic(self, name: str) -> Topic:
-        """The topic that the command is about. Raises ConfigError."""
+        """Returns the topic that the command is about. Raises ConfigError."""
         return find_topic(name, self.config, os.environ)
 
 
 Body = Callable[..., int]
+"""A command's function: takes an Invocation and the command's arguments, and returns the exit code."""
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class Examples(click.Command):
-    """A command whose help ends with examples, as they are typed."""
+class CommandWithExamples(click.Command):
+    """Is the base of all commands and groups: it has the common options, and its help ends with examples as typed."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -60,30 +61,37 @@ class Examples(click.Command):
             formatter.write(f"  {example}\n")
 
 
-class Command(Examples):
-    """A command that does something."""
+class Command(CommandWithExamples):
+    """Runs a body, and ends in one way whatever happens there."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Options that are `Several` may have all their values after one name."""
+        """Parses the arguments, after options that are `Several` got their name before each value."""
         for param in self.params:
             if isinstance(param, Several):
                 args = param.spread(args)
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """The names of options; where nothing else is left to say, one more value of an option that is `Several`."""
+        """Completes one more value where an option that is `Several` has some already, else what click completes."""
         begun = [param for param in self.params if isinstance(param, Several) and ctx.params.get(str(param.name))]
         if begun and not incomplete.startswith("-"):
             return begun[0].shell_complete(ctx, incomplete)
         return super().shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> int:
-        """Runs the body. An error that Cleantail raises on purpose is one plain message on stderr."""
+        """Runs the body, and returns its exit code.
+
+        1. An error that Cleantail raises on purpose is one plain message on stderr, and its `exit_code`.
+        2. So is an error of a library that Cleantail knows the meaning of (`explained`).
+        3. Any other error is a defect, and keeps its traceback.
+        4. Interrupted by Ctrl-C it is 130, as in a shell.
+        """
         output: Output = JsonOutput() if ctx.meta.get(JSON) else ConsoleOutput()
         config = config_dir_of(ctx)
         try:
             call = Invocation(config, load_platform(config, os.environ), output)
-            if (warning := open_to_others(call.platform.home)) and self.name != "check-config":  # which reports it
+            # check-config reports this by itself
+            if (warning := open_to_others(call.platform.home)) and self.name != "check-config":
                 output.warning(warning)
             body: Any = self.callback
             return int(ctx.invoke(body, call, **ctx.params))
@@ -102,21 +110,24 @@ class Command(Examples):
             return 130
 
 
-class Group(Examples, click.Group):
-    """Commands of one name, listed in the order in which they were added."""
+class Group(CommandWithExamples, click.Group):
+    """Holds the commands of one name, listed in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
 
 class Several(click.Option):
-    """An option with one or more values, which may be repeated: `--file a b --file c`."""
+    """Is an option that takes one or more values, and may be repeated: `--file a b --file c`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs | {"multiple": True})
 
     def spread(self, args: Sequence[str]) -> list[str]:
-        """The same arguments with the option's name before each of its values."""
+        """Returns the arguments with the option's name before each of its values: `--file a --file b`.
+
+        The values end at the next option; after `--` nothing is an option.
+        """
         spread: list[str] = []
         name = ""
         for i, argument in enumerate(args):
@@ -144,7 +155,7 @@ def command(name: str, *parameters: Decorator, examples: Sequence[str]) -> Calla
 
 
 def common_options() -> list[click.Option]:
-    """The options of every command and group: each works before and after the command's name."""
+    """Makes the options of every command and group: each works before and after the command's name."""
     config_dir = click.Option(
         ["--config"],
         type=click.Path(path_type=Path),
@@ -177,6 +188,8 @@ def config_dir_of(ctx: click.Context) -> Path:
 
 
 def _remembered(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Returns the callback that keeps an option's value in the context, for the command whichever side it stands on."""
+
     def remember(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         if value is not None:
             ctx.meta[key] = value

@@ -1,4 +1,4 @@
-"""Writes the command line's reference as Markdown, from the commands themselves."""
+"""Writes docs/command-line.md from the commands themselves (docs_site.generated calls it)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import click
 
 from cleantail.cli.app import app
-from cleantail.cli.command import Examples
+from cleantail.cli.command import CommandWithExamples
 
 COMMON = frozenset({"--config", "--json", "--help", "--version"})
-"""Options that every command has; they are told once."""
+"""Options that every command has: the reference lists them once, at its beginning."""
 
 
 def as_markdown() -> str:
@@ -22,10 +22,10 @@ def as_markdown() -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def commands() -> dict[str, Examples]:
-    """Returns every command and group below `cleantail`, by what is typed: `plan`, `reader`, `reader set`."""
+def commands() -> dict[str, CommandWithExamples]:
+    """Returns what is typed after `cleantail` -> the command or group: `plan`, `reader`, `reader set`."""
     below = {ctx.command_path: ctx.command for ctx in _contexts(_top())}
-    return {path.partition(" ")[2]: cmd for path, cmd in below.items() if isinstance(cmd, Examples)}
+    return {path.partition(" ")[2]: cmd for path, cmd in below.items() if isinstance(cmd, CommandWithExamples)}
 
 
 def parsed(argv: Sequence[str]) -> click.Context:
@@ -47,7 +47,7 @@ def _top() -> click.Context:
 
 
 def _contexts(ctx: click.Context) -> Iterator[click.Context]:
-    """Makes a context of every command below that of `ctx`, groups before what is in them."""
+    """Yields a context for every command below the group of `ctx`; a group comes before what is in it."""
     group = ctx.command
     assert isinstance(group, click.Group)
     for name, command in group.commands.items():
@@ -58,13 +58,14 @@ def _contexts(ctx: click.Context) -> Iterator[click.Context]:
 
 
 def _section(ctx: click.Context) -> list[str]:
+    """Writes one command: head, help, usage, arguments, options, examples."""
     usage = " ".join([ctx.command_path, *ctx.command.collect_usage_pieces(ctx)])
     head = [f"## `{ctx.command_path}`", _text(ctx.command), f"```sh\n{usage}\n```"]
     return [*head, _arguments(ctx), _options(ctx, shared=False), _examples(ctx.command)]
 
 
 def _text(command: click.Command) -> str:
-    """Returns the command's help without the breaks of its source's lines."""
+    """Returns the command's help, each paragraph on one line."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
@@ -91,5 +92,5 @@ def _cell(text: str) -> str:
 
 
 def _examples(command: click.Command) -> str:
-    lines = "\n".join(command.examples) if isinstance(command, Examples) else ""
+    lines = "\n".join(command.examples) if isinstance(command, CommandWithExamples) else ""
     return f"```sh\n{lines}\n```" if lines else ""

@@ -1,4 +1,11 @@
-"""Which files a source has, and how a file is recognized: by its content, whatever its name and compression."""
+"""Tells whether a file may be ingested, and whether it was ingested before: by its content, whatever its name.
+
+1. A file is known by the digest of its decompressed content (`content_digest`): a copy, and its .gz, are the same file.
+2. What is read after that has to be what the digest was taken of, so a file that changes meanwhile is refused
+   (`file_state`, `require_unchanged`).
+
+Which files a source has is found elsewhere (cleantail.config.claims.source_paths).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +20,8 @@ from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.errors import BadLineError, CleantailError, OutsideError
 from cleantail.sources.input_content import Content
 
-UNREADABLE = (OSError, EOFError, gzip.BadGzipFile, zlib.error)
+_READ_ERRORS = (OSError, EOFError, gzip.BadGzipFile, zlib.error)
+"""What Python raises for a file that cannot be read, or is a damaged .gz."""
 
 
 def require_readable(files: Iterable[Path]) -> None:
@@ -28,7 +36,8 @@ def require_readable(files: Iterable[Path]) -> None:
 def file_state(file: Path) -> str | None:
     """Returns a text that changes whenever the file does, None where there is no such file.
 
-    Nobody can set the time at which its inode last changed (ctime), which is part of the text.
+    Size and time of the last write can be as before although the content is not. The time at which the inode changed
+    (ctime) is in the text as well, and nobody can set that.
     """
     try:
         status = file.stat()
@@ -39,9 +48,10 @@ def file_state(file: Path) -> str | None:
 
 
 def require_unchanged(states: Mapping[Path, str | None]) -> None:
-    """Raises OutsideError for a file that has changed since its digest was taken.
+    """Raises OutsideError for a file that has changed since its state was taken, before its digest.
 
-    Its records may be others than those that the digest stands for, and these would never be read again.
+    Its records may be others than those that the digest stands for: the table would remember these as ingested, and
+    never read them.
     """
     for file, state in states.items():
         if file_state(file) != state:
@@ -52,7 +62,7 @@ def require_unchanged(states: Mapping[Path, str | None]) -> None:
 
 
 def content_digest(file: Path, limits: InputLimits = DEFAULT_LIMITS) -> str:
-    """Returns SHA-256 of the decompressed content, so that a file and its .gz are the same.
+    """Returns SHA-256 of the decompressed content, as hexadecimal digits.
 
     Raises CleantailError where there is no such file, BadLineError where it is damaged or passes a limit.
     """
@@ -66,6 +76,6 @@ def content_digest(file: Path, limits: InputLimits = DEFAULT_LIMITS) -> str:
         raise CleantailError(f"{file} does not exist; nothing was appended") from None
     except ValueError as e:
         raise BadLineError(file, lines + 1, f"{e}; nothing was appended") from None
-    except UNREADABLE as e:
+    except _READ_ERRORS as e:
         raise BadLineError(file, lines + 1, f"the file ends early or cannot be read: {e}") from None
     return digest.hexdigest()

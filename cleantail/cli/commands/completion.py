@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from cleantail.cli.command import Examples
+from cleantail.cli.command import CommandWithExamples
 from cleantail.cli.completion import SHELLS, script
 
 
 @click.command(
     "completion",
-    cls=Examples,
+    cls=CommandWithExamples,
     examples=(
         'eval "$(cleantail completion bash)"                          # in ~/.bashrc',
         'eval "$(cleantail completion zsh)"                           # in ~/.zshrc, after compinit',

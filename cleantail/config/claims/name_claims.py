@@ -1,9 +1,11 @@
-"""Who has which name: a topic is what its file says, and every name in the catalog has one owner at most. Pure.
+"""Which topic has which name in the catalog: every name has one owner at most. Pure.
 
-A topic's name is its file's stem, so the directory itself says who owns what, and a review by file (CODEOWNERS) is
-one by topic. Beside its table a topic has two side tables and a view, and all topics together the evidence; a name
-that two files claim is neither's until one of them gives way, since nothing here knows who was first. Names that
-differ in their case alone are one name: they are one for some catalogs and disks.
+1. A topic has the name of its file. So the directory says who owns what, and a review by file (CODEOWNERS) is one by
+   topic.
+2. A topic file claims the name of its table, and of two side tables and a view beside it. All topics together have the
+   table of the evidence, which none may claim.
+3. A name that two files claim belongs to neither until one of them gives way: nothing here knows who was first.
+4. Names that differ in their case alone are one name, since they are for some catalogs and disks.
 """
 
 from __future__ import annotations
@@ -19,17 +21,20 @@ from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX
 from cleantail.config.yaml_file import key_lines, line_of
 from cleantail.errors import Problem, not_allowed
 
-_BESIDE = {
+_SIDE_NAMES = {
     KEYLESS_SUFFIX: "its side table of records without a key",
     LEDGER_SUFFIX: "its side table of deleted versions",
     LATEST_SUFFIX: "its view of the current state",
 }
+"""Ending of a name -> what the name is for the topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Describes what one topic file claims, also where the file is broken otherwise: while its owner mends it, no other
-    topic may take its table. `table` is None where the file claims none."""
+    """Describes what one topic file claims. `table` is None where it claims none.
+
+    A file that is broken elsewhere still claims: while its owner mends it, no other topic may take its table.
+    """
 
     file: Path
     table: str | None
@@ -43,7 +48,7 @@ class Claim:
         """Returns every name in the catalog that the topic takes -> what it is for the topic."""
         if self.table is None:
             return {}
-        return {self.table: "its table", **{self.table + suffix: text for suffix, text in _BESIDE.items()}}
+        return {self.table: "its table", **{self.table + suffix: text for suffix, text in _SIDE_NAMES.items()}}
 
 
 def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
@@ -53,12 +58,12 @@ def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
     2. A file that is a link leads to a file of the same name.
     3. The name is short enough for the id of a DAG.
     """
-    file_stem, real = file.stem, file.resolve()
+    file_stem, link_target = file.stem, file.resolve()
     if topic.topic != file_stem:
         allowed = f"the name of its file: write {file_stem}, or call the file {topic.topic}.yaml"
         return Problem("topic", not_allowed(topic.topic), allowed, topic.topic, line=_line(file, "topic"))
-    if real.stem != file_stem:
-        fact = f"a link to {real.name}"
+    if link_target.stem != file_stem:
+        fact = f"a link to {link_target.name}"
         return Problem(
             "", fact, f"a file, or a link to a file that is called {file_stem}.yaml: it decides over topic {file_stem}"
         )
@@ -110,7 +115,11 @@ def _same_topic(claim: Claim, namesakes: Sequence[Claim]) -> Problem:
 
 
 def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> Problem:
-    """Returns the problem of a name that other files claim as well; `name` is written as in this file."""
+    """Returns the problem of a name that other files claim as well.
+
+    `name` is as this file has it; each of `others` is a claim and the same name as that file has it, which may differ
+    in its case.
+    """
     theirs = ", ".join(
         f"{other.names()[name_there].replace('its', 'the', 1)} of {other.file.name}" for other, name_there in others
     )

@@ -1,8 +1,12 @@
 """Tells the channels of a topic what is wrong and what is over.
 
-Every task that tells does it here, by one rule (`notifications`) and one book: the task that sees a red check,
-`evaluate` where a deadline was missed, `approve` when it asks and when it was answered, and the task `alert` at the end
-of a run.
+1. The tasks that tell are the one that sees a red check, `evaluate` where a deadline was missed, `approve` when it asks
+   and when it was answered, and `alert` at the end of a run.
+2. Each looks for conditions, and enters them into the topic's book of incidents (incident_book), which it has locked.
+3. What the book has and a channel has not heard yet is due (cleantail.watch.alerting.notifications), and is sent
+   (notifiers). The book keeps what each channel heard last.
+
+A new channel is a class in cleantail.config.alert_channels and a branch in `deliver` of notifiers.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ def base_of(context: Context) -> str:
 
 
 def place_of(topic: str, platform: Platform, context: Context) -> Place:
-    """Returns where this task is in the UI."""
+    """Returns where the topic's page and this task's run are in the UI, from which messages take their links."""
     dag_id, run_id = dag_id_of(topic, platform.dag_prefix), context["ti"].run_id
     return Place(base_of(context), topic, dag_id, run_id, datetime.now(UTC).isoformat(timespec="seconds"))
 
@@ -104,11 +108,12 @@ def tell_of_missed(topic: Topic, platform: Platform, context: Context, logs: Seq
         before = log_states(topic, read_facts(topic, platform), before_ms)
         return missed_deadlines(logs, before, topic.config, now_ms, before_ms)
 
-    if missed_deadlines(logs, logs, topic.config, now_ms, now_ms):  # else the table is not read a second time
+    # reading the table again, for the state at the run before, is worth it only where a deadline is missed now
+    if missed_deadlines(logs, logs, topic.config, now_ms, now_ms):
         tell_now(topic, platform, context, EarlyLook(conditions, now_ms))
 
 
-def _nothing(_: Condition) -> bool:
+def _ends_nothing(_: Condition) -> bool:
     return False
 
 
@@ -121,7 +126,7 @@ class EarlyLook:
 
     conditions: Callable[[], list[Condition]]
     now_ms: int
-    is_over: Callable[[Condition], bool] = _nothing
+    is_over: Callable[[Condition], bool] = _ends_nothing
     failures: Sequence[Failure] = ()
 
 
@@ -135,9 +140,12 @@ def tell_now(topic: Topic, platform: Platform, context: Context, early: EarlyLoo
         return []
     try:
         with locked_book(topic.topic, platform.home) as book_store:
+            # 1. what is wrong now, seen by nobody else meanwhile
             conditions, run_id = tuple(early.conditions()), context["ti"].run_id
             look = Look(conditions, early.is_over, early.now_ms, began_ms(context), run_id)
+            # 2. the incidents that this begins, or ends
             book_store.save(observed(book_store.load(), look))
+            # 3. the channels
             return tell(topic, platform, book_store, early.failures, context)
     except Exception as error:
         # by its frames: what a library says may quote what it has read

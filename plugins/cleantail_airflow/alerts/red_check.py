@@ -1,7 +1,4 @@
-"""What a red check is in words: which expectation failed, on which partition, and what was observed there.
-
-Nothing of it is a key or value of a record, but `examples` in a message to a channel whose YAML asks for them.
-"""
+"""What a red check is in words: which expectation failed, on which partition, and what was observed there."""
 
 from __future__ import annotations
 
@@ -24,7 +21,8 @@ class Failure:
     """Describes one expectation that one partition did not meet.
 
     `observed` and `detail` are what was counted and the rule. `offsets` are those of records that failed, in the
-    snapshot `snapshot_id` that was checked (0: unknown). `examples` are these records in words.
+    snapshot `snapshot_id` that was checked (0: unknown). `examples` are these records in words, and empty but in a
+    message to a channel whose YAML asks for them.
     """
 
     topic: str

@@ -1,7 +1,7 @@
 """Asks Airflow's own database about the topics' DAGs: two queries for all topics, whatever their number.
 
-Callers ask only for DAGs that the viewer may read: nothing here asks again. The API server may read the database by
-Airflow's models; tasks may not, and never come here.
+Whether the viewer may read a DAG is not looked at here: callers ask only for DAGs that they may. The API server may
+read the database by Airflow's models; tasks may not, and never call this.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def dag_states(dag_ids: Collection[str]) -> dict[str, DagState]:
     ids = sorted(dag_ids)
     if not ids:
         return {}
-    models = select(DagModel.dag_id, DagModel.is_stale, DagModel.is_paused, DagModel.has_import_errors)
+    columns = select(DagModel.dag_id, DagModel.is_stale, DagModel.is_paused, DagModel.has_import_errors)
     with create_session() as session:
-        dag_models = {row.dag_id: row for row in session.execute(models.where(DagModel.dag_id.in_(ids)))}
-        rows = session.execute(_runs(ids)).all()
-    by_dag = {dag_id: list(of_dag) for dag_id, of_dag in groupby(rows, key=lambda row: row.dag_id)}
-    return {dag_id: _state(dag_models.get(dag_id), by_dag.get(dag_id, [])) for dag_id in ids}
+        models = {row.dag_id: row for row in session.execute(columns.where(DagModel.dag_id.in_(ids)))}
+        runs = session.execute(_runs_query(ids)).all()
+    runs_of = {dag_id: list(rows) for dag_id, rows in groupby(runs, key=lambda row: row.dag_id)}
+    return {dag_id: _state(models.get(dag_id), runs_of.get(dag_id, [])) for dag_id in ids}
 
 
-def _runs(dag_ids: Collection[str]) -> Any:
-    """Selects of each DAG the newest run that has ended, and all that run or are queued; newest first.
+def _runs_query(dag_ids: Collection[str]) -> Any:
+    """Returns the query for the newest ended run of each DAG, and for all that run or are queued; newest first.
 
-    The run that has ended has a row for each of its tasks that failed. A run that is cleared runs again under its old
-    number.
+    An ended run has one row for each of its tasks that failed, and one where none did. A run that somebody clears is
+    active again with the id that it had, so it need not be the newest.
     """
     newest = (
         select(func.max(RunModel.id))
@@ -67,7 +67,7 @@ def _runs(dag_ids: Collection[str]) -> Any:
 
 
 def _state(model: Any, rows: Collection[Any]) -> DagState:
-    """Makes the state of one DAG. A stale one is no longer in any file."""
+    """Returns the state of one DAG. Airflow calls a DAG stale that is in no file any more: it does not exist."""
     ended = [row for row in rows if row.state in ENDED]
     active = sorted((row for row in rows if row.state in ACTIVE), key=lambda row: row.state != DagRunState.RUNNING)
     return DagState(
@@ -81,7 +81,10 @@ def _state(model: Any, rows: Collection[Any]) -> DagState:
 
 
 def _failed_tasks(rows: Iterable[Any]) -> tuple[FailedTask, ...]:
-    """Returns the tasks in the order in which they failed; the leaf that turns the run red only where it is alone."""
+    """Returns the tasks in the order in which they failed.
+
+    The task `outcome` fails in every red run, since another has failed: it is left out where another is there.
+    """
     failed = [FailedTask(row.task_id, row.map_index, row.label or "") for row in rows if row.task_id is not None]
     return tuple(task for task in failed if task.task_id != OUTCOME) or tuple(failed)
 

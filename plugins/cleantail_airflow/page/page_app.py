@@ -1,13 +1,16 @@
-"""The page itself: a FastAPI application that the API server mounts. No route answers without Airflow's login.
+"""The pages of Cleantail in Airflow's UI, as a FastAPI application that the API server mounts (mount).
+
+No route answers without Airflow's login, but /metrics to a scraper with a token. A route reads here what was asked for
+and who asks; what a page shows is computed in page_content, and page_access says who may see it.
 
 GET  /topics                                      all topics that the user may read
 GET  /topics/TOPIC                                one topic
 GET  /topics/TOPIC/records?round=R&kind=K         records that a round would remove, or that failed its checks
 GET  /topics/TOPIC/docs/PATH                      its Data Docs
-POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine; who may edit the DAG, and of a topic
-                                                  with `publish: approve` its approvers
-GET  /static/FILE
-GET  /metrics                                     for Prometheus; also with a token of its own (metrics_access)
+POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine, for those who may edit the DAG, and of
+                                                  a topic with `publish: approve` for its approvers alone
+GET  /static/FILE                                 a style sheet, script or image
+GET  /metrics                                     for Prometheus, whose token metrics_access knows
 """
 
 from __future__ import annotations
@@ -58,14 +61,14 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'"
-DOCS_POLICY = (
+CONTENT_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'"
+DATA_DOCS_POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
     "sandbox allow-same-origin"
 )
-"""The policy of pages that show data: nothing in them runs, is sent, or opens another window; links in them work."""
+"""The Content-Security-Policy of Data Docs: nothing in them runs, is sent, or opens another window; links work."""
 HEADERS = {
-    "Content-Security-Policy": f"{POLICY}; base-uri 'none'; frame-ancestors 'self'",
+    "Content-Security-Policy": f"{CONTENT_POLICY}; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "private, no-cache",
@@ -73,10 +76,10 @@ HEADERS = {
 
 
 def build_app() -> FastAPI:
-    """The application over CLEANTAIL_CONFIG and CLEANTAIL_HOME."""
+    """Makes the application, with all routes, over the CLEANTAIL_CONFIG and CLEANTAIL_HOME of the process."""
     app = FastAPI(title="Cleantail", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[LOGGED_IN])
     app.state.content = content = Content(config_dir(os.environ), os.environ)
-    # the menu's icon is asked for by every page of the UI: long before someone opens this one
+    # every page of the UI asks for the menu's icon, long before someone opens a page of ours: tables are read by then
     threading.Thread(target=content.warm, name="cleantail-warm", daemon=True).start()
     app.middleware("http")(_with_headers)
     app.exception_handler(StarletteHTTPException)(_to_login)
@@ -102,15 +105,15 @@ async def _with_headers(request: Request, call_next: Callable[[Request], Awaitab
 
 
 async def _to_login(request: Request, error: Any) -> Response:
-    """A browser without a login is sent to it; everything else gets the plain refusal."""
-    page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
-    if error.status_code == status.HTTP_401_UNAUTHORIZED and page:
+    """Sends a browser without a login to Airflow's, and answers everything else with the plain error."""
+    wants_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    if error.status_code == status.HTTP_401_UNAUTHORIZED and wants_page:
         return RedirectResponse(login_url(request), status.HTTP_303_SEE_OTHER)
     return await http_exception_handler(request, error)
 
 
 def all_topics(request: Request, user: User) -> Response:
-    """The page of all topics."""
+    """Shows all topics that the user may read."""
     content = _content(request)
     try:
         dags = readable_topics(dag_ids_of(content.topics(), content.dag_prefix), user)
@@ -121,7 +124,7 @@ def all_topics(request: Request, user: User) -> Response:
 
 
 def one_topic(request: Request, dag_id: str, user: User, released: int | None = None) -> Response:
-    """The page of one topic; also the tab of DAGs that are none."""
+    """Shows one topic. Airflow has a tab for it in every DAG, so a DAG of no topic gets a page that says so."""
     try:
         approval_task = approval_tasks([dag_id]).get(dag_id, "")
         content = _content(request)
@@ -132,7 +135,7 @@ def one_topic(request: Request, dag_id: str, user: User, released: int | None = 
         return _problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
     except Exception as e:
         error = e if isinstance(e, CleantailError) else explained(e)
-        if error is None:
+        if error is None:  # a defect, and nothing that a person could mend
             raise
         return _problem(request, dag_id, str(error))
     topic = content.topic(name)
@@ -147,7 +150,7 @@ def records(
     kind: Annotated[str, Query(max_length=20)] = COMPACT,
     partition: int | None = None,
 ) -> Response:
-    """The page of a round's records: of those alone that the evidence names, and never by an offset of the URL."""
+    """Shows records of a round: those alone that the evidence names, and none by an offset in the URL."""
     content, now_ms = _content(request), _now_ms()
     try:
         topic = content.topic(content.topic_of(dag_id))
@@ -184,7 +187,7 @@ def release_log(request: Request, dag_id: str, partition: int, user: User) -> Re
 
 
 def docs(request: Request, dag_id: str, path: str) -> Response:
-    """A file of the topic's Data Docs; without their scripts, which would run as the user."""
+    """Sends a file of the topic's Data Docs, without their scripts, which would run with the user's rights."""
     content = _content(request)
     try:
         site = data_docs.site_of(content.platform.home, content.topic_of(dag_id))
@@ -193,31 +196,30 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
     file = data_docs.file_in(site, path)
     if file is None:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
-    kind = data_docs.TYPES[file.suffix]
-    headers = {"Content-Security-Policy": f"{DOCS_POLICY}; base-uri 'none'; frame-ancestors 'self'; form-action 'none'"}
+    media_type = data_docs.TYPES[file.suffix]
+    headers = {
+        "Content-Security-Policy": f"{DATA_DOCS_POLICY}; base-uri 'none'; frame-ancestors 'self'; form-action 'none'"
+    }
     if file.suffix != ".html":
-        return FileResponse(file, media_type=kind, headers=headers)
+        return FileResponse(file, media_type=media_type, headers=headers)
     root = request.scope["root_path"]
     return HTMLResponse(data_docs.framed(file.read_text(errors="replace"), root, dag_id), headers=headers)
 
 
 def metrics(request: Request, user: Scraper) -> Response:
-    """The metrics of all topics, or of those that the user may read."""
+    """Sends the metrics: of all topics to a scraper with the token, else of those that the user may read."""
     content = _content(request)
     try:
         dags = dag_ids_of(content.topics(), content.dag_prefix)
-        body, kind = exposition(content, readable_topics(dags, user) if user else dags, _accepted(request))
+        accepted = request.headers.get("accept", "")
+        body, media_type = exposition(content, readable_topics(dags, user) if user else dags, accepted)
     except CleantailError as e:
         raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(e)) from None
-    return Response(body, headers={"Content-Type": kind})
-
-
-def _accepted(request: Request) -> str:
-    return request.headers.get("accept", "")
+    return Response(body, headers={"Content-Type": media_type})
 
 
 def static(name: str) -> Response:
-    """A file of the page's own."""
+    """Sends a style sheet, script or image of the pages."""
     file = STATIC / name
     if file.parent != STATIC or file.suffix not in STATIC_TYPES or not file.is_file():
         raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
@@ -243,6 +245,6 @@ def _page(request: Request, template: str, values: dict[str, Any], code: int = s
 
 
 def _dag_id_of(request: Request) -> Callable[[str], str]:
-    """Returns what gives the templates the id of a topic's DAG, for links."""
+    """Returns the function by which templates get from a topic to the id of its DAG, for links."""
     prefix = _content(request).dag_prefix
     return lambda topic: dag_id_of(topic, prefix)

@@ -126,7 +126,7 @@ class ApproveOperator(HITLOperator):
             )
 
     def _question(self, context: Context, checked: CheckedRound) -> approval_text.Question:
-        """Returns the question's deadline, links and mark of the round. Airflow counts the time to answer from now on."""
+        """Returns deadline, links and the mark of the round. Airflow counts the time to answer from now on."""
         from cleantail_airflow.alerts.alerting import place_of
 
         _, platform = topic_and_platform(self.topic, self.config_dir)
