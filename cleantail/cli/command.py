@@ -29,7 +29,7 @@ CONFIG, JSON = "cleantail.config", "cleantail.json"
 
 @dataclass(frozen=True)
 class Invocation:
-    """Holds what the body of every command gets: where the configuration is, what it says, and where the answer goes."""
+    """Holds what every body gets: where the configuration is, what it says, and where the answer goes."""
 
     config: Path
     platform: Platform

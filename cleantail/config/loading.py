@@ -1,10 +1,17 @@
-"""The configuration: `config/defaults.yaml` (may be absent) and one `config/topics/<topic>.yaml` per topic.
+"""Reads the configuration: `config/defaults.yaml` (may be absent) and one `config/topics/<topic>.yaml` per topic.
 
     platform = load_platform(config_dir, os.environ)
     topic = find_topic("orders", config_dir, os.environ)
 
-A topic's YAML lies over the defaults: mappings merge key by key, lists replace, null means the default (but
-`schedule: null` means no schedule). Every error is a ConfigError with file, key, value and what is allowed.
+A topic is read in these steps:
+
+1. Its YAML lies over the `topic:` of the defaults: mappings merge key by key, lists replace, null means the default
+   (but `schedule: null` means no schedule).
+2. Each value is of its type and in its range (cleantail.config.topic).
+3. The topic stays within what the platform allows (claims.platform_limits).
+4. Its name and table are those of no other topic (claims.name_claims).
+
+Every error is a ConfigError with file, key, value and what is allowed.
 """
 
 from __future__ import annotations
@@ -43,20 +50,20 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
 
     The state is where `env` says in CLEANTAIL_HOME, else in `.cleantail` beside `config_dir`.
     """
-    settings, home = _defaults(config_dir, env).file, _home(config_dir, env)
+    file, home = _defaults(config_dir, env).file, _home(config_dir, env)
     if set("?%#") & set(str(home)):
         problem = Problem(HOME_VARIABLE, not_allowed(str(home)), "a path without ? % #: it becomes part of addresses")
         raise ConfigError(config_dir, [problem])
-    parts = settings.platform
+    settings = file.platform
     return Platform(
-        catalog=parts.catalog,
-        cleaner=parts.cleaner,
-        spark=parts.spark,
-        limits=parts.limits,
-        allow_clock=parts.allow_clock,
-        dag_prefix=parts.dag_prefix,
-        sources=parts.sources,
-        alert_connections=parts.alert_connections,
+        catalog=settings.catalog,
+        cleaner=settings.cleaner,
+        spark=settings.spark,
+        limits=settings.limits,
+        allow_clock=settings.allow_clock,
+        dag_prefix=settings.dag_prefix,
+        sources=settings.sources,
+        alert_connections=settings.alert_connections,
         home=home,
         config_dir=Path(os.path.abspath(config_dir)),
     )
@@ -67,8 +74,8 @@ def _home(config_dir: Path, env: Mapping[str, str]) -> Path:
 
 
 def dag_prefix(config_dir: Path) -> str:
-    """Returns platform.dag_prefix, also where something else of defaults.yaml is wrong, since rights go by it. It is
-    empty where nothing of the file can be read."""
+    """Returns platform.dag_prefix, also where something else in defaults.yaml is wrong, since what a user may see goes
+    by the id of a DAG. It is empty where nothing of the file can be read."""
     try:
         return _defaults(config_dir, _NO_ENV).file.platform.dag_prefix
     except ConfigError:
@@ -145,8 +152,11 @@ def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]
 
 
 def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
-    """Returns what a file claims. One that is not named as its topic claims the table of its own name, not that of the
-    topic it names."""
+    """Returns what a file claims, also a broken one.
+
+    A broken file claims the table that it names, if it has the name of its topic. Else it claims the default table of
+    the file's name, so that it cannot take the table of the topic that it names.
+    """
     if isinstance(topic, Topic):
         return Claim(file, topic.table)
     data = _data_or_nothing(file)
@@ -169,7 +179,8 @@ def _require_directory(config_dir: Path) -> None:
 
 
 class _Defaults(NamedTuple):
-    """Holds defaults.yaml as a model, and its topic section as it was written, to be merged under each topic."""
+    """Holds defaults.yaml as a model, its `topic:` as it was written, to be merged under each topic's YAML, and the
+    directory of the state (CLEANTAIL_HOME)."""
 
     file: DefaultsFile
     written: dict[str, Any]
@@ -207,7 +218,8 @@ def _topic(file: Path, defaults: _Defaults) -> Topic:
     platform = defaults.file.platform
     max_bytes = platform.limits.yaml_max_bytes
     data = merged(defaults.written, without_nulls(read_yaml(file, max_bytes, limit_text(YAML_BYTES))))
-    name = str(data.get("topic") or "none")  # a wrong name is one problem, not also a wrong table
+    # any name makes a default table, so that a missing topic is one problem, and not a wrong table as well
+    name = str(data.get("topic") or "none")
     data.setdefault("table", default_table(platform.catalog.namespace, name))
     topic = validate(Topic, data, file)
     if problems := list(platform_problems(topic, platform, defaults.home)):

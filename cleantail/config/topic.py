@@ -1,4 +1,8 @@
-"""What `config/topics/<topic>.yaml` says: one frozen Topic with everything that the jobs and the DAG need."""
+"""What `config/topics/<topic>.yaml` may say, and the frozen Topic that it becomes: all that jobs and the DAG need.
+
+Its `config:` are Kafka's configs and Cleantail's (cleantail.config.settings.kafka_configs). Descriptions of the fields
+are what docs/topics.md and the JSON Schema say. cleantail.config.loading reads the files.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +42,7 @@ def _source_path(text: str) -> str:
     return text
 
 
+# Types of single values: the second text of each says what is allowed, in an error.
 TopicName = Annotated[
     str,
     AfterValidator(_topic_name),
@@ -62,7 +67,7 @@ ANY_TOPIC = "*"
 
 
 class Source(Model):
-    """Where records come from: files of kcat -J lines."""
+    """Says where records come from: files of kcat -J lines. Another kind of source begins with another `type` here."""
 
     type: Literal["files"] = Field(default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz.")
     path: SourcePath | None = Field(
@@ -86,7 +91,7 @@ class Source(Model):
 
 
 class TopicDefaults(Model):
-    """The `topic:` of defaults.yaml: what all topics share. Config maps merge key by key, lists replace."""
+    """Holds the `topic:` section of defaults.yaml: what topics share. Mappings merge key by key, lists replace."""
 
     schedule: Schedule | None = Field(
         default=DEFAULT_SCHEDULE,
@@ -109,7 +114,7 @@ class TopicDefaults(Model):
 
 
 class Topic(TopicDefaults):
-    """One topic, complete: its own YAML over the defaults."""
+    """Holds one topic, complete: what its YAML says over what the defaults say."""
 
     topic: TopicName = Field(description="Name of the topic, and of its DAG.")
     description: str = Field(default="", description="What the topic holds, for people.")
@@ -123,16 +128,17 @@ class Topic(TopicDefaults):
     )
 
     @model_validator(mode="after")
-    def _waits_for_others(self) -> Topic:
-        """Refuses a DAG that runs after its own publish: it would never rest."""
-        if (own_asset := topic_asset_uri(self.topic)) in parts_of(self.schedule)[1]:
-            raise cross_field_error("schedule.assets", own_asset, "assets that others update, not the topic's own")
+    def _refuse_asset_of_itself(self) -> Topic:
+        """Refuses a DAG that runs after each publish of itself: it would never rest."""
+        _, awaited_assets = parts_of(self.schedule)
+        if (asset := topic_asset_uri(self.topic)) in awaited_assets:
+            raise cross_field_error("schedule.assets", asset, "assets that others update, not the topic's own")
         return self
 
     @model_validator(mode="after")
-    def _checks_columns_that_are_mapped(self) -> Topic:
-        """Refuses checks of an adopted table whose columns are not mapped; each column has the name that it has in a
-        topic table."""
+    def _refuse_checks_of_unmapped_columns(self) -> Topic:
+        """Refuses, of an adopted table, checks of columns that `columns:` does not map. A check calls a column as a
+        topic table does, whatever its name in the adopted one."""
         columns = tuple(self.columns.paths) if self.columns else ()
         problems = [
             (("checks", number), problem)
@@ -145,7 +151,7 @@ class Topic(TopicDefaults):
 
     @property
     def line_topic(self) -> str | None:
-        """Returns the topic that lines which name one have to name; None lets them name any."""
+        """Returns which topic a line of a file has to name, if it names one; None lets it name any."""
         return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
 
     @property
@@ -160,7 +166,7 @@ class Topic(TopicDefaults):
 
     @property
     def effective_segment_ms(self) -> int:
-        """Returns min(segment.ms, max.compaction.lag.ms)."""
+        """Returns min(segment.ms, max.compaction.lag.ms): a segment is rolled in time for the records to be cleaned."""
         return self.config.effective_segment_ms
 
 

@@ -1,4 +1,4 @@
-"""What a check has counted in one log of a round: violations of the rules, records, and the next state's numbers."""
+"""What a check counts in one log of a round: violations of the rules, records, and numbers of the log's next state."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from cleantail.log.partition_state import Horizon
 
 @dataclass(frozen=True, slots=True)
 class LogMeasure:
-    """The measures of one log, by what the round has read (in) and by its branch (out).
+    """Holds the measures of one log: `_in` counts what the round read, `_out` what is on the branch that it wrote.
 
-    1. A field named as a rule of cleantail.log.rules counts the violations of that rule; the meaning is told there.
-    2. `records_in`, `records_out`: all records of the log, its head too. `tombstones_in`, `tombstones_out`: of them
-       those with a null value, as far as the round had to look at them. `deleted`: reason -> records that it removes.
-    3. `records_read`, `records_kept`: records in [log start, end) before and after; `map_records`: those in [first
-       dirty, end); `map_keys`: their distinct keys. None where a version before 0.1 did not count them.
-    4. `horizons`, `head_tombstones`, `guards`, `proven_ms` go into the state of the log when the round is published
+    1. `records_in` and `records_out` are all records of the log, also those above the round's end. `tombstones_in` and
+       `tombstones_out` are those of them with a null value, as far as the round had to look. `deleted` is reason ->
+       records that the round removes.
+    2. `records_read` and `records_kept` are the records in [log start, end) before and after, `map_records` those in
+       [first dirty, end), and `map_keys` their distinct keys. None where a version before 0.1 did not count them.
+    3. `duplicate_keys` to `imbalance` count violations of the rule of that name (cleantail.log.rules);
+       `malformed_versions` and `future_timestamps` count records whose version does not count.
+       `first_contradiction` says in words which is the lowest offset with two different records; empty for none.
+    4. `horizons`, `head_tombstones`, `guards` and `proven_ms` go into the state of the log when the round is published
        (cleantail.log.partition_state.PartitionState).
-    5. `first_contradiction`: the lowest offset that has two different records, in words; empty where there is none.
     """
 
     partition: int
@@ -55,9 +57,9 @@ class LogMeasure:
 
     @property
     def removed(self) -> int:
-        """Records that the round removes from the log, whatever the reason."""
+        """Returns how many records the round removes from the log, whatever the reason."""
         return sum(self.deleted.values())
 
     def violations(self, rules: Iterable[str]) -> dict[str, int]:
-        """Rule -> how often the log breaks it."""
+        """Returns rule -> how often the log breaks it."""
         return {rule: getattr(self, rule) for rule in rules}

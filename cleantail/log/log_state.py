@@ -1,16 +1,18 @@
 """The state of one log as numbers: sections, bounds, bytes, ratio, lags, tombstones.
 
 Everything that decides (triggers, retention, the plan of a round) and everything that shows (`cleantail status`) starts
-from a LogState. It is computed from metadata only, and `now_ms` is an argument. In the order of `resolve_log_state`:
+from a LogState. It is computed from metadata only, and `now_ms` is an argument. `resolve_log_state` has these steps:
 
-1. Files with live records are rolled into segments (semantics.md 3.1). The newest segment is active while it is younger
-   than the effective segment.ms; no round touches it.
-2. The log start is the lowest live offset, but never below what retention has set.
-3. The log end is one past the highest offset that was ever seen, since it never moves back.
-4. First dirty is the checkpoint (semantics.md 1.2). Outside the log it is reset to the log start, with a warning.
-   Records that arrived below it move it back to the lowest of them (semantics.md 3.5).
-5. First uncleanable is the lowest of the log end, the base of the active segment, and the base of the first dirty
-   segment with a record younger than min.compaction.lag.ms; it is never below first dirty (semantics.md 1.2).
+1. Files with live records are rolled into segments (semantics.md 3.1). Records that arrived below the checkpoint since
+   the last round are late.
+2. The log start is the lowest live offset, but never below what retention has set. The log end is one past the highest
+   offset that was ever seen, since it never moves back.
+3. First dirty is the checkpoint (semantics.md 1.2). Outside the log it is reset to the log start, with a warning. Late
+   records move it back to the lowest of them (semantics.md 3.5).
+4. The newest segment is active while it is younger than the effective segment.ms; no round touches it. First
+   uncleanable is the lowest of the log end, the base of the active segment, and the base of the first dirty segment
+   with a record younger than min.compaction.lag.ms; it is never below first dirty (semantics.md 1.2).
+5. Records without a key are counted in the two dirty sections, since cleantail.keyless.policy may hold the log back.
 6. Clean bytes are those of the inactive segments that begin below first dirty, cleanable bytes those of whole segments
    between the two bounds, and uncleanable bytes the rest, with the active segment.
 """
@@ -31,10 +33,19 @@ class LogState:
     """Describes one log at one moment.
 
     The clean section is `[log_start, first_dirty)`, the cleanable one `[first_dirty, first_uncleanable)` and the
-    uncleanable one `[first_uncleanable, log_end)` (semantics.md 1.2): an end is always exclusive. Bytes are data-file
-    bytes x live fraction. `records` counts live records. `earliest_dirty_timestamp_ms` is the lowest positive first
-    timestamp of a dirty inactive segment, in Unix ms. `cleanable_keyless` and `uncleanable_keyless` are the records
-    without a key in the two dirty sections.
+    uncleanable one `[first_uncleanable, log_end)` (semantics.md 1.2): an end is always exclusive.
+
+    checkpoint                   what the table remembers; None before the first round
+    active_base_offset           base of the active segment; None where no segment is active
+    ..._bytes                    data-file bytes x live fraction
+    records                      live records
+    earliest_dirty_timestamp_ms  lowest positive first timestamp of a dirty inactive segment, in Unix ms
+    horizons                     the ledger: entries of tombstones with the time from which they may go
+    tombstones_without_horizon   tombstones that no round has kept yet, so their clock has not started
+    known_sequence_number        data files with a higher one arrived after the last round
+    late_offset                  lowest offset that arrived below the checkpoint since then; None where none did
+    state                        what the table remembers of the log, from which this was computed
+    ..._keyless                  records without a key in the two dirty sections
     """
 
     partition: int
@@ -106,28 +117,29 @@ def resolve_log_state(
     docstring.
 
     `files` are the log's data files, `arrived` those with records that the last round had not seen. A file whose
-    records are all deleted is part of no segment, as Kafka drops a segment that is cleaned empty; it still tells the
-    log end.
+    records are all deleted is part of no segment, as Kafka drops a segment that is cleaned empty; it still counts for
+    the log end.
     """
-    # 1. what arrived late, and the virtual segments of what is live
+    # 1. the virtual segments of what is live, and what arrived late
     late_offset = _late_offset(arrived, state)
     segment_ms = configs.effective_segment_ms
     live = [f for f in files if f.live_records]
     segments = roll_segments(live, configs.segment_bytes, segment_ms)
-    # 2. the bounds of the log, and the clean point in it
+    # 2. the bounds of the log
     log_start = _log_start(live, state, configs)
     log_end = max([state.log_end_offset or 0, *(f.upper_offset + 1 for f in files)])
+    # 3. the clean point
     first_dirty, warnings = _first_dirty(state, late_offset, log_start, log_end)
-    # 3. the segments that a round may touch, and up to where
+    # 4. the segments that a round may touch, and up to where
     active = segments[-1] if segments and is_active(segments[-1], now_ms, segment_ms) else None
     inactive = segments[:-1] if active else segments
     dirty = [s for s in inactive if s.end_offset_exclusive > first_dirty]
     bound = _first_uncleanable(dirty, active, first_dirty, log_end, configs.min_compaction_lag_ms, now_ms)
-    # 4. the records without a key, which `fail` would hold the log back for
+    # 5. the records without a key, for which `fail` would hold the log back
     keyless = (keyless_between(live, first_dirty, bound), keyless_between(live, max(first_dirty, bound), log_end))
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
         warnings = (*warnings, note)
-    # 5. the numbers
+    # 6. the numbers
     dirty_timestamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
     return LogState(
         partition=partition,

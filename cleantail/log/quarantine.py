@@ -23,12 +23,13 @@ MAX_BACKOFF_MS = 3_600_000
 def after_failure(
     state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int, branch: str = ""
 ) -> PartitionState:
-    """Puts a log in quarantine, with the expectations that failed and the branch that keeps the failed try.
+    """Returns the state of a log whose check failed: in quarantine, with the expectations that failed.
 
-    1. The pause before the next try doubles with each failure, up to an hour.
-    2. Where only the retention of a log failed that is in quarantine already, the old reason stays: a compaction or
-       expiry that passes lifts it.
-    3. A person's rejection is no failed try: after one the doubling starts from the beginning.
+    1. `branch` keeps what the round would have published, for inspection.
+    2. The pause before the next try doubles with each failure, up to an hour; `backoff_ms` is the first pause.
+    3. Where only the retention of a log failed that a failed check holds already, the quarantine keeps its kind: the
+       compaction or expiry that passes lifts it, and no retention.
+    4. A person's rejection is no failed check: after one the doubling starts from the beginning.
     """
     held = _held_by_check(state)
     kind = held.kind if held and kind == RETAIN else kind
@@ -40,6 +41,7 @@ def after_failure(
 
 
 def _held_by_check(state: PartitionState) -> Quarantine | None:
+    """Returns the log's quarantine where a failed check put it there, and no person's rejection."""
     return state.quarantine if state.quarantine and state.quarantine.check_failed else None
 
 

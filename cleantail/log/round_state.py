@@ -58,11 +58,12 @@ def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
 
 
 def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, int, int]]:
-    """Returns spans (from, to, sequence number) in which a round looks for tombstones that came late (semantics.md
-    3.5).
+    """Returns the spans in which a round looks for tombstones that came late, as (from, to, sequence number)
+    (semantics.md 3.5).
 
-    A tombstone in such a span has no horizon yet where its file is above the sequence number, though the ledger reaches
-    beyond its offset: the round that the number is of passed over the span last, and did not see that file.
+    `to` is exclusive. The sequence number is that of the snapshot which the last round over the span had read. A file
+    with a higher one came after it: a tombstone in that file has no horizon yet, though the ledger reaches beyond its
+    offset.
     """
     low, spans = work.first_dirty_offset, []
     for round_end, sequence_number in _rounds_before(state):
@@ -74,15 +75,17 @@ def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, in
 
 
 def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
-    """Returns (end offset, sequence number) of the rounds that were the last to pass over some offset below the
-    ledger's end; ends ascend.
+    """Returns the rounds that were the last to pass over some offset below the ledger's end, as (end offset, sequence
+    number); ends ascend.
 
-    Where the checkpoint was lost, the last known sequence number holds up to the ledger's end: the ledger still says
-    what was cleaned.
+    The last round went up to the checkpoint, and earlier ones may have gone further, each up to its end. Where the
+    checkpoint was lost, the last known sequence number holds up to the ledger's end: the ledger still says what was
+    cleaned.
     """
     last = [] if state.checkpoint is None else [(state.checkpoint, state.known_sequence_number)]
+    without_checkpoint = (state.ledger_end_offset, state.known_sequence_number)
     low, rounds = 0, []
-    for end, sequence_number in [*last, *state.earlier_rounds, (state.ledger_end_offset, state.known_sequence_number)]:
+    for end, sequence_number in [*last, *state.earlier_rounds, without_checkpoint]:
         if (end := min(end, state.ledger_end_offset)) > low:
             rounds.append((end, sequence_number))
             low = end

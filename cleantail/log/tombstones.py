@@ -8,8 +8,8 @@ The ledger of a log has its tombstones in entries, each a span of offsets with o
 3. The slowest reader has read it, or the cap of the hold has passed (semantics.md 3.9).
 4. Its horizon was not set by this very run. A tombstone takes two cleanings at least, also with delete.retention.ms 0.
 
-An expiry sweeps the spans that are due (`due_spans`). A run asks before whether an expiry is worth it
-(`due_tombstones`), and what waits for a reader alone (`held_tombstones`).
+An expiry sweeps the spans that are due (`due_spans`, of its share of the work `spans_of`). Whether there is one to make
+is asked before, by counts: what is due (`due_tombstones`), and what waits for a reader alone (`held_tombstones`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ def due_spans(
     hold_cap_ms: int = 0,
     fresh_from: int | None = None,
 ) -> list[tuple[int, int]]:
-    """Returns the offset spans (end exclusive) whose tombstones may go: `now >= horizon` (semantics.md 1.5).
+    """Returns the offset spans (end exclusive) whose tombstones may go, by the rules of the module docstring.
 
-    1. They end at `end_offset`, the clean point. Late records move it back into an entry (semantics.md 3.5), and a
-       tombstone above one of them may still have to beat it.
-    2. What the slowest reader has not read, from `hold_offset` on, waits until the cap has passed as well (semantics.md
-       3.9).
-    3. A tombstone takes two cleanings at least. With delete.retention.ms 0 a horizon is due when it is set, so horizons
-       that this very run has set, those from `fresh_from` on, are left for a later run.
+    1. An entry is due when now has reached its horizon.
+    2. `end_offset` is the clean point. Late records may have moved it back into an entry, which then is due in part.
+    3. From `hold_offset` on the slowest reader has not read: these tombstones wait for `hold_cap_ms` more at most.
+    4. `fresh_from` is where the compaction of this same run began, and None but with delete.retention.ms 0: the
+       horizons that it has set beyond would be due at once, and are left for a later run.
     """
     starts = [0, *(h.end_offset for h in horizons)]
     spans = [
@@ -49,22 +48,25 @@ def due_spans(
 
 
 def _end(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
-    """Returns the offset up to which readers let an entry's tombstones go."""
+    """Returns the offset (exclusive) up to which readers let an entry's tombstones go."""
     return horizon.end_offset if past_readers(horizon, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0
 
 
 def as_due(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
-    """Returns the ledger with the times from which tombstones may go: an entry that this run has set is not due in
-    it."""
+    """Returns the ledger as this run is to take it: entries that it has set itself get a horizon that is not due yet.
+
+    The check goes by it, which knows horizons and no rule about the run that set them.
+    """
     return tuple(replace(h, horizon_ms=now_ms + 1) if _is_fresh(h, now_ms, work.fresh_from) else h for h in horizons)
 
 
 def _is_fresh(horizon: Horizon, now_ms: int, fresh_from: int | None) -> bool:
+    """Returns whether this very run has set the horizon, and it is due at once (delete.retention.ms 0)."""
     return fresh_from is not None and horizon.end_offset > fresh_from and horizon.horizon_ms == now_ms
 
 
 def past_readers(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> bool:
-    """Returns whether readers hold back no tombstone of an entry whose horizon has come."""
+    """Returns whether no reader holds back a tombstone of the entry: all have read it, or the cap has passed."""
     return hold_offset is None or horizon.end_offset <= hold_offset or now_ms >= horizon.horizon_ms + hold_cap_ms
 
 
@@ -74,7 +76,8 @@ def spans_of(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> l
 
 
 def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
-    """Returns the ledger once the due spans are swept; its counts of tombstones are still those of before."""
+    """Returns the ledger with a note in each entry of how far it is swept. The counts of tombstones are still those of
+    before: the check counts anew."""
     ends = [end for _, end in spans_of(work, horizons, now_ms)]
     starts = [0, *(h.end_offset for h in horizons)]
     return tuple(
@@ -86,13 +89,13 @@ def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tupl
 def due_tombstones(
     log: LogState, now_ms: int, hold_offset: int | None = None, hold_cap_ms: int = 0, clean_to: int | None = None
 ) -> int:
-    """Returns how many live tombstones below the clean point have reached their horizon; of an entry that a reader
-    holds in part, all count.
+    """Returns how many live tombstones an expiry would remove.
 
-    1. Where records arrived late, only tombstones below the lowest of them count: one above may still have to beat one
-       of them. A round of the same run makes the log clean up to `clean_to` before.
-    2. Tombstones that the last sweep left, since they beat records that no round has cleaned yet, are due only after
-       such a round.
+    1. Only those below the clean point count. `clean_to` is the end of a compaction of the same run that comes before
+       the expiry, None where there is none: it moves the clean point.
+    2. Of an entry that a reader holds in part, all count: how many are below the reader's offset is not known.
+    3. Guards do not count: the last sweep left them, since they beat records that no round has cleaned yet. After a
+       compaction of the same run they do.
     """
     end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)
     spans = due_spans(log.horizons, end_offset, now_ms, hold_offset, hold_cap_ms)

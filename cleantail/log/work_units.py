@@ -1,4 +1,6 @@
-"""Work units: how the logs of a round are shared out to Spark applications (docs/architecture.md, decision 7).
+"""What a round does to each log (its work), and how works are shared out to Spark applications in units.
+
+The reason is docs/architecture.md, decision 7.
 
 1. A large partition is a unit of its own: it fills an application.
 2. Small partitions are packed together in their order, since the start of a JVM costs more than their work.
@@ -19,14 +21,20 @@ the work, since no value is read."""
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """Says what a round does to one log. It looks at records below `end_offset` and drops those below
-    `log_start_offset`.
+    """Says what a round does to one log. Starts are inclusive, ends exclusive; bytes are live bytes by the files'
+    metadata.
 
-    `first_dirty_offset == end_offset` where only retention is due. Ends are exclusive, starts inclusive. Tombstones
-    from `hold_offset` on wait for a reader, at most `hold_cap_ms` beyond their horizon. `dirty_records` is an upper
-    limit of the records that the files may have in [first dirty, end). `dirty_bytes` and `read_bytes` are live bytes in
-    [first dirty, end) and in [log start, end), by the files' metadata. This very run has set the horizons from
-    `fresh_from` on, so their tombstones go in a later one.
+    first_dirty_offset  the map is made from here on; equal to `end_offset` where only retention is due
+    end_offset          the round looks at records below it
+    log_start_offset    the round drops what is below it
+    log_end_offset      one past the highest offset that was ever seen
+    bytes               of the whole log: what a unit is packed by
+    dirty_records       upper limit of the records in [first dirty, end)
+    dirty_bytes         in [first dirty, end)
+    read_bytes          in [log start, end)
+    hold_offset         an expiry leaves tombstones from here on for a reader; None where no reader holds any
+    hold_cap_ms         and it does so this long beyond their horizon at most
+    fresh_from          an expiry leaves horizons beyond it, which this very run has set, for a later run
     """
 
     partition: int
@@ -58,7 +66,11 @@ class PartitionWork:
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """Describes one Spark application's share of a round."""
+    """Describes one Spark application's share of a round.
+
+    `now_ms` is the clock of the run (Unix ms), `base_snapshot_id` the snapshot that the round reads, and `branch` the
+    beginning of the name of the branch that it writes (branch_stem).
+    """
 
     round: str
     unit: int
@@ -74,8 +86,7 @@ WORK_UNIT_JSON: Codec[WorkUnit] = Codec(WorkUnit)
 def pack(
     round_id: str, now_ms: int, base_snapshot_id: int, works: Iterable[PartitionWork], unit_bytes: int = UNIT_BYTES
 ) -> tuple[WorkUnit, ...]:
-    """Returns the works, in their order, as units of at most `unit_bytes` live bytes; one that is larger is a unit of
-    its own."""
+    """Returns the works, in their order, as units of at most `unit_bytes` live bytes. A larger work is a unit alone."""
     groups: list[list[PartitionWork]] = []
     for work in works:
         if groups and sum(w.bytes for w in groups[-1]) + work.bytes <= unit_bytes:

@@ -25,7 +25,7 @@ NO_DELETE = "cleanup.policy has no delete"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Says where the log start moves to, and why. `log_start_offset` equals today's where nothing is past retention."""
+    """Says where the log start moves to, and why. `log_start_offset` is the present one where nothing is `due`."""
 
     log_start_offset: int
     due: bool
@@ -37,19 +37,22 @@ def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Rete
     docstring."""
     if not configs.deletes:
         return Retention(log.log_start_offset, False, NO_DELETE)
+    # 1. what may go at all: never the active segment
     deletable = [s for s in log.segments if log.active_base_offset is None or s.base_offset < log.active_base_offset]
-    sized = _prefix_past_size(log.segments, deletable, configs.retention_bytes)
-    aged = _prefix_past_age(deletable[sized:], configs.retention_ms, now_ms)
-    count = sized + aged
-    start = _next_base(log, deletable, count)
+    # 2. and 3. what goes by size, and of the rest by age
+    past_size = _count_past_size(log.segments, deletable, configs.retention_bytes)
+    past_age = _count_past_age(deletable[past_size:], configs.retention_ms, now_ms)
+    count = past_size + past_age
+    # 4. the log start, which never moves back
+    start = _start_without(log, count)
     if start <= log.log_start_offset:
         return Retention(log.log_start_offset, False, f"no segment is past {_limits(deletable, configs)}")
-    limits = " and ".join(name for name, n in (("retention.bytes", sized), ("retention.ms", aged)) if n)
+    limits = " and ".join(name for name, n in (("retention.bytes", past_size), ("retention.ms", past_age)) if n)
     return Retention(start, True, f"{counted(count, 'segment')} below offset {start} {be(count)} past {limits}")
 
 
 def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
-    """Returns both limits in words, and when the oldest segment passes that of age."""
+    """Returns both limits in words, and when the oldest segment passes the one of age, if it ever does."""
     text = f"{_by_age(configs)} or {_by_size(configs)}"
     unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
     if unknown or configs.retention_ms in (-1, LONG_MAX):
@@ -65,7 +68,7 @@ def _by_size(configs: KafkaConfigs) -> str:
     return f"retention.bytes {-1 if configs.retention_bytes < 0 else size(configs.retention_bytes)}"
 
 
-def _prefix_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
+def _count_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
     """Returns how many segments, from the oldest on, have a youngest record older than retention.ms (strict, as in
     Kafka)."""
     if retention_ms < 0:
@@ -78,7 +81,7 @@ def _prefix_past_age(segments: list[Segment], retention_ms: int, now_ms: int) ->
     return count
 
 
-def _prefix_past_size(all_segments: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
+def _count_past_size(all_segments: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
     """Returns how many of the oldest segments can go while the log stays at or above retention.bytes."""
     if retention_bytes < 0:
         return 0
@@ -90,7 +93,7 @@ def _prefix_past_size(all_segments: tuple[Segment, ...], segments: list[Segment]
     return count
 
 
-def _next_base(log: LogState, deletable: list[Segment], count: int) -> int:
+def _start_without(log: LogState, count: int) -> int:
     """Returns the log start once `count` of the oldest segments have gone."""
     if count == 0:
         return log.log_start_offset

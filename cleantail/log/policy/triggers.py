@@ -26,11 +26,17 @@ from cleantail.log.log_state import LogState, overdue_ms
 from cleantail.log.policy.waiting_reasons import nothing_cleanable, pause
 
 RATIO = "min.cleanable.dirty.ratio"
+"""The name of the config, for reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Says whether a log is compacted now, why, and with which numbers (bytes, Unix ms, offsets)."""
+    """Says whether a log is compacted now, why, and with which numbers.
+
+    `end_offset` is first uncleanable: the round ends there (exclusive), or earlier where the offset map is full.
+    `overdue_ms` is by how much the oldest dirty record has passed max.compaction.lag.ms, and `deadline_ms` when it
+    passes it (Unix ms); None where that is never.
+    """
 
     partition: int
     compact: bool
@@ -48,8 +54,8 @@ def decide(
     log: LogState, configs: KafkaConfigs, now_ms: int, *, force: bool = False, retry_quarantined: bool = False
 ) -> Decision:
     """Returns Kafka's decision for one log (semantics.md 1.3), by the rules of the module docstring."""
-    late_ms = overdue_ms(log.earliest_dirty_timestamp_ms, configs.max_compaction_lag_ms, now_ms)
-    compact, reason = _verdict(log, configs, now_ms, late_ms, force, retry_quarantined)
+    overdue_by_ms = overdue_ms(log.earliest_dirty_timestamp_ms, configs.max_compaction_lag_ms, now_ms)
+    compact, reason = _compact_or_not(log, configs, now_ms, overdue_by_ms, force, retry_quarantined)
     return Decision(
         partition=log.partition,
         compact=compact,
@@ -57,17 +63,17 @@ def decide(
         dirty_ratio=log.dirty_ratio,
         min_dirty_ratio=configs.min_cleanable_dirty_ratio,
         cleanable_bytes=log.cleanable_bytes,
-        overdue_ms=late_ms,
+        overdue_ms=overdue_by_ms,
         deadline_ms=_deadline_ms(log, configs),
         first_dirty_offset=log.first_dirty_offset,
         end_offset=log.first_uncleanable_offset,
     )
 
 
-def _verdict(
-    log: LogState, configs: KafkaConfigs, now_ms: int, late_ms: int, force: bool, retry_quarantined: bool
+def _compact_or_not(
+    log: LogState, configs: KafkaConfigs, now_ms: int, overdue_by_ms: int, force: bool, retry_quarantined: bool
 ) -> tuple[bool, str]:
-    """Returns whether the log is compacted, and the first of the rules that decides it."""
+    """Returns whether the log is compacted, and in words the first rule of the module docstring that decides it."""
     ratio, limit = log.dirty_ratio, configs.min_cleanable_dirty_ratio
     paused = None if force or retry_quarantined else quarantine_pause(log, now_ms)
     # 1. the policy
@@ -80,9 +86,9 @@ def _verdict(
     if log.cleanable_bytes <= 0:
         return False, nothing_cleanable(log, configs)
     # 4. overdue or dirty enough
-    if late_ms > 0:
+    if overdue_by_ms > 0:
         lag = interval(configs.max_compaction_lag_ms)
-        return True, f"overdue by {duration(late_ms)}: max.compaction.lag.ms is {lag}"
+        return True, f"overdue by {duration(overdue_by_ms)}: max.compaction.lag.ms is {lag}"
     if ratio > limit:  # strict, as in Kafka: 1.0 switches the ratio off
         return True, f"dirty ratio {ratio:.4f} is above {RATIO} {limit}"
     if force:
@@ -123,8 +129,8 @@ def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
     """Returns the logs to compact: overdue ones first, the earliest deadline first of all; then the dirtiest
     (semantics.md 3.6)."""
 
-    def rank(d: Decision) -> tuple[bool, float, float, int]:
+    def urgency(d: Decision) -> tuple[bool, float, float, int]:
         overdue = d.overdue_ms > 0 and d.deadline_ms is not None
         return (not overdue, float(d.deadline_ms or 0) if overdue else 0.0, -d.dirty_ratio, d.partition)
 
-    return sorted((d for d in decisions if d.compact), key=rank)
+    return sorted((d for d in decisions if d.compact), key=urgency)
