@@ -1,4 +1,7 @@
-"""`ingest`, `compact`, `check` and `reclaim`: what a DAG's run does, by hand. Only what needs Spark imports it."""
+"""`ingest`, `compact`, `check` and `reclaim` do by hand what a DAG's run does.
+
+A body first looks whether there is something to do, from metadata alone, and imports Spark and starts it only then.
+"""
 
 from __future__ import annotations
 
@@ -60,17 +63,17 @@ def ingest(call: Invocation, topic: str, files: tuple[Path, ...], encoding: str 
     from cleantail.sources.source_files import require_readable
     from spark_jobs.round.intake.ingest import ingest_files
 
-    found = call.topic(topic)
+    configured = call.topic(topic)
     require_readable(files)
     # a person with a shell may name any file that they can read; platform.sources binds the YAML alone
     resolved = [file.resolve() for file in files]
-    require_usable(found, call.platform, os.environ)
+    require_usable(configured, call.platform, os.environ)
     with call.output.progress() as progress:
         progress.about(f"{counted(len(files), 'file')}, {size(sum(file.stat().st_size for file in files))}")
-        encoding = encoding or found.source.encoding
-        with spark_session(call.platform, f"cleantail ingest {found.topic}", progress) as spark:
-            result = ingest_files(spark, found, call.platform, resolved, encoding, progress, any_topic)
-    call.output.show(Ingested(found, result))
+        encoding = encoding or configured.source.encoding
+        with spark_session(call.platform, f"cleantail ingest {configured.topic}", progress) as spark:
+            result = ingest_files(spark, configured, call.platform, resolved, encoding, progress, any_topic)
+    call.output.show(Ingested(configured, result))
     return 0
 
 
@@ -92,20 +95,22 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
     from cleantail.cli.reports.rounds import Compacted, tell_held
     from cleantail.home.locks import exclusive
 
-    found = call.topic(topic)
-    with exclusive(call.platform.home, f"round-{found.topic}"), call.output.progress() as progress:
+    configured = call.topic(topic)
+    with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
         progress("evaluating")
-        planned = evaluated(found, call.platform, now, force, partition)
+        planned = evaluated(configured, call.platform, now, force, partition)
         approved_by = getpass.getuser() if approve else None
         due = planned.due or planned.repairs  # only then is Spark started
-        result = _run(found, call.platform, planned, progress, approved_by) if due else RunResult()
+        result = _run(configured, call.platform, planned, progress, approved_by) if due else RunResult()
     call.output.show(Compacted(planned, result))
-    if approved_by is None and tell_held(found, call.platform, result, call.output):
+    # a round that waited is dropped: nobody answers a command line afterwards
+    if approved_by is None and tell_held(configured, call.platform, result, call.output):
         return HeldError.exit_code
     return 0 if result.ok else 1
 
 
 def _run(topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None) -> RunResult:
+    """Starts Spark and does the rounds of the plan, by the same loop as a DAG's tasks (spark_jobs.round.run)."""
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.expectations import preload
     from spark_jobs.round.run import Run, run_plan

@@ -1,4 +1,7 @@
-"""What `cleantail plan` and `cleantail compact` print of a run: decisions with their reasons, and what came of them."""
+"""Says what `cleantail plan` and `cleantail compact` print: the decisions of a run with their reasons, and its results.
+
+A report has a `document` for --json, and `tell` for people.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from cleantail.watch.approval_text import sample_lines
 
 @dataclass(frozen=True)
 class Plan:
-    """Decision and reason for each log, then how each work unit would be joined, sweep and reclaim."""
+    """Shows decision and reason for each log, then how each work unit would be joined, sweep, retention and reclaim."""
 
     planned: RunPlan
     joins: Sequence[str]
@@ -64,24 +67,25 @@ def _decisions(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def tell_warnings(planned: RunPlan, page: Page) -> None:
-    """Repaired checkpoints and late records: on stderr, one line each."""
+    """Warns of checkpoints outside of their log, late records and records without a key: one line each, on stderr."""
     for log in planned.logs:
         for text in log.warnings:
             page.warning(f"partition {log.partition}: {text}")
 
 
 def tell_held_back(planned: RunPlan, page: Page) -> None:
-    """Logs that a scheduled run leaves alone, though this plan, as a person's `compact`, does not: on stderr."""
+    """Warns of logs in quarantine, one line each, on stderr: a scheduled run leaves them alone until their pause is over,
+    but this plan, which is that of a person's `compact`, does not."""
     for log in planned.logs:
-        held = log.state.quarantine
-        if held is not None and planned.now_ms < held.retry_at_ms:
-            waits = f"a scheduled run leaves it alone {until(held.retry_at_ms)}, `cleantail compact` does not"
-            page.warning(f"partition {log.partition}: held back: {held.reason}; {waits}")
+        quarantine = log.state.quarantine
+        if quarantine is not None and planned.now_ms < quarantine.retry_at_ms:
+            waits = f"a scheduled run leaves it alone {until(quarantine.retry_at_ms)}, `cleantail compact` does not"
+            page.warning(f"partition {log.partition}: held back: {quarantine.reason}; {waits}")
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What the run did to each log, and what its checks said."""
+    """Shows what the run did to each log, and what its checks said."""
 
     planned: RunPlan
     result: RunResult
@@ -108,6 +112,7 @@ class Compacted:
 
 
 def _run_row(measure: LogMeasure, passed: bool) -> list[str]:
+    """Returns the cells of one log, in the order of the table's columns."""
     superseded, expired = (measure.deleted.get(reason, 0) for reason in ("superseded", EXPIRED))
     other = measure.removed - superseded - expired
     counts = (measure.partition, measure.records_in, measure.records_out, superseded, expired, other)
@@ -119,13 +124,15 @@ def _run_row(measure: LogMeasure, passed: bool) -> list[str]:
 
 
 def _tell_checks(result: RunResult, page: Page) -> None:
+    """Says how many checks passed, which failed, which readers an expiry left behind, and where the Data Docs are."""
     total = counted(sum(r.checks_total for r in result.rounds), "check")
     page.line(f"{sum(r.checks_passed for r in result.rounds)} of {total} passed")
     for verdict in (v for r in result.rounds for v in r.verdicts):
         for failure in (*verdict.failures, *verdict.warnings):
             what = f"{failure.expectation} ({failure.rule}): {failure.observed}"
-            held = failure in verdict.failures and failure.severity != "critical"
-            weight = f"{failure.severity}, and yet held back" if held else failure.severity
+            # an expectation that could not be evaluated holds its log back, whatever its severity
+            blocks_anyway = failure in verdict.failures and failure.severity != "critical"
+            weight = f"{failure.severity}, and yet held back" if blocks_anyway else failure.severity
             page.note(f"{weight}: partition {verdict.partition}: {what}")
     for reader in (reader for r in result.rounds for reader in r.left_behind):
         where = f"reader {reader.name} is at offset {reader.offset} of partition {reader.partition}"
@@ -137,11 +144,12 @@ def _tell_checks(result: RunResult, page: Page) -> None:
 
 
 def tell_held(topic: Topic, platform: Platform, result: RunResult, output: Output) -> bool:
-    """Whether a round of the run waits for approval; for people with counts, a sample, and what to do (stderr)."""
-    held = [round_ for round_ in result.rounds if round_.holds]
-    for round_ in held:
+    """Returns whether a round of the run waits for approval, and says so on stderr: counts, a sample of the records that
+    would go, and what to do."""
+    waiting = [round_ for round_ in result.rounds if round_.holds]
+    for round_ in waiting:
         output.error(held_message(topic.topic, round_.holds))
         lines = sample_lines(round_.sample, sampled_records(topic, platform, round_.sample))
         output.note("\n".join(lines or ["nothing would go"]))
         output.note(f"cleantail compact {topic.topic} --approve makes the round anew and publishes it")
-    return bool(held)
+    return bool(waiting)
