@@ -74,8 +74,11 @@ def tell_warnings(planned: RunPlan, page: Page) -> None:
 
 
 def tell_held_back(planned: RunPlan, page: Page) -> None:
-    """Warns of logs in quarantine, one line each, on stderr: a scheduled run leaves them alone until their pause is over,
-    but this plan, which is that of a person's `compact`, does not."""
+    """Warns of logs in quarantine, one line each, on stderr.
+
+    A scheduled run leaves them alone until their pause is over. This plan, which is that of a person's `compact`, does
+    not.
+    """
     for log in planned.logs:
         quarantine = log.state.quarantine
         if quarantine is not None and planned.now_ms < quarantine.retry_at_ms:
@@ -144,8 +147,7 @@ def _tell_checks(result: RunResult, page: Page) -> None:
 
 
 def tell_held(topic: Topic, platform: Platform, result: RunResult, output: Output) -> bool:
-    """Returns whether a round of the run waits for approval, and says so on stderr: counts, a sample of the records that
-    would go, and what to do."""
+    """Returns whether a round of the run waits for approval, and says so on stderr: counts, a sample, and what to do."""
     waiting = [round_ for round_ in result.rounds if round_.holds]
     for round_ in waiting:
         output.error(held_message(topic.topic, round_.holds))
