@@ -147,7 +147,7 @@ def _tell_checks(result: RunResult, page: Page) -> None:
 
 
 def tell_held(topic: Topic, platform: Platform, result: RunResult, output: Output) -> bool:
-    """Returns whether a round of the run waits for approval; says so on stderr, with counts, a sample and what to do."""
+    """Returns whether a round of the run waits for approval; says so on stderr, with a sample and what to do."""
     waiting = [round_ for round_ in result.rounds if round_.holds]
     for round_ in waiting:
         output.error(held_message(topic.topic, round_.holds))
