@@ -13,9 +13,9 @@ from airflow.sdk import DAG, Context
 
 from cleantail.config.loading import find_topic
 from cleantail_airflow.installation import config_dir
+from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.pool import POOL
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator
-from cleantail_airflow.tasks.spark_tasks import CHECK_QUALITY, COMPACT
 from cleantail_airflow.topic_dag import topic_dag
 
 TOPIC = "sensor-readings"

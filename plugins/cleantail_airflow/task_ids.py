@@ -1,8 +1,18 @@
-"""The names by which tasks find each other, and the XCom that `evaluate` hands on."""
+"""The ids by which the tasks of a DAG find each other, and the name of the XCom that `evaluate` hands on."""
 
 from __future__ import annotations
 
 EVALUATE = "evaluate"
+COMPACT = "compact"
+"""The mapped task that compacts, one instance for each work unit."""
+CHECK_QUALITY = "check_quality"
+APPROVE = "approve"
+PUBLISH = "publish"
+EXPIRE_TOMBSTONES = "expire_tombstones"
+"""The task that checks an expiry; every other task that checks a round checks a compaction."""
+APPROVE_EXPIRY = "approve_expiry"
+PUBLISH_EXPIRY = "publish_expiry"
+"""The task that publishes what EXPIRE_TOMBSTONES left for a person to approve."""
 ALERT = "alert"
 ALERT_EARLY = "alert_early"
 """The task that tells what is wrong with a topic before its round waits for a person."""

@@ -100,9 +100,9 @@ from cleantail.config.loading import load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.human import one_line
-from cleantail_airflow.tasks.approvals import ROLLBACK_TO
 from cleantail_airflow.tasks.assets import schedule_of
 from cleantail_airflow.tasks.dag_docs import settings_section
+from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.topic_tasks import add_tasks
 
 RETRIES = 2

@@ -9,16 +9,25 @@ from airflow.sdk import TaskGroup
 
 from cleantail.config.topic import Topic
 from cleantail.rounds.approval import can_be_held
-from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, EVALUATE, OUTCOME
+from cleantail_airflow.task_ids import (
+    ALERT,
+    ALERT_EARLY,
+    APPROVE,
+    APPROVE_EXPIRY,
+    CHECK_QUALITY,
+    COMPACT,
+    EVALUATE,
+    EXPIRE_TOMBSTONES,
+    OUTCOME,
+    PUBLISH,
+    PUBLISH_EXPIRY,
+)
 from cleantail_airflow.tasks.alert_task import AlertOperator
-from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ApproveOperator
+from cleantail_airflow.tasks.approve_task import ApproveOperator
 from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
 from cleantail_airflow.tasks.pool import POOL
 from cleantail_airflow.tasks.spark_operator import OutcomeOperator
 from cleantail_airflow.tasks.spark_tasks import (
-    CHECK_QUALITY,
-    COMPACT,
-    PUBLISH_EXPIRY,
     CheckQualityOperator,
     CompactOperator,
     ExpireTombstonesOperator,
@@ -27,8 +36,6 @@ from cleantail_airflow.tasks.spark_tasks import (
     ReclaimOperator,
     RollbackOperator,
 )
-
-PUBLISH, APPROVE, APPROVE_EXPIRY = "publish", "approve", "approve_expiry"
 
 
 def add_tasks(topic: Topic, config_dir: str) -> None:

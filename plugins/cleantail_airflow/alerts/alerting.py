@@ -45,7 +45,7 @@ from cleantail.watch.alerting.notifications import (
 from cleantail_airflow.alerts.alert_values import asks_for_values, with_values
 from cleantail_airflow.alerts.incident_book import BookStore, locked_book
 from cleantail_airflow.alerts.messages import Message, Place, message_of
-from cleantail_airflow.alerts.notifiers import channel, deliver
+from cleantail_airflow.alerts.notifiers import channel_label, deliver
 from cleantail_airflow.alerts.red_check import Failure
 
 EVALUATED = "evaluated_ms"
@@ -150,7 +150,7 @@ def tell_now(topic: Topic, platform: Platform, context: Context, early: EarlyLoo
     except Exception as error:
         # by its frames: what a library says may quote what it has read
         logger.error("what is wrong could not be told now; the task alert does it\n%s", stack_of(error))
-        return [channel(alert) for alert in topic.alerts]
+        return [channel_label(alert) for alert in topic.alerts]
 
 
 def red_alarms(
@@ -197,7 +197,7 @@ def tell(
             if asks_for_values(topic, alert, notification.event):
                 message = with_values(message, topic, platform)
             if not _delivered(alert, message, context, platform):
-                unreached.append(channel(alert))
+                unreached.append(channel_label(alert))
                 book_store.save(without_answer(book_store.load(), listener, notification, by))
                 break
             # 3. The book says what the channel has been told.
@@ -218,9 +218,9 @@ def _delivered(alert: Alert, message: Message, context: Context, platform: Platf
     try:
         deliver(alert, message, context, platform)
     except Exception as error:  # whatever a library raises must not silence the next channel
-        logger.error("alert by %s failed: %s", channel(alert), type(error).__name__)
+        logger.error("alert by %s failed: %s", channel_label(alert), type(error).__name__)
         return False
-    logger.info("alert sent by %s: %s", channel(alert), message.subject)
+    logger.info("alert sent by %s: %s", channel_label(alert), message.subject)
     return True
 
 

@@ -34,7 +34,7 @@ def deliver(alert: Alert, message: Message, context: Context, platform: Platform
     Raises CleantailError for a connection that platform.alert_connections does not list.
     """
     if problem := connection_problem(alert, platform):
-        raise CleantailError(f"{channel(alert)} is not allowed: {problem}")
+        raise CleantailError(f"{channel_label(alert)} is not allowed: {problem}")
     if isinstance(alert, MailAlert):
         _mail(alert, message).notify(context)
     elif isinstance(alert, SlackAlert):
@@ -47,8 +47,8 @@ def deliver(alert: Alert, message: Message, context: Context, platform: Platform
         append_line(platform.home, alert.path, json.dumps(message.as_json()))
 
 
-def channel(alert: Alert) -> str:
-    """Names the channel without an address."""
+def channel_label(alert: Alert) -> str:
+    """Returns the words for the channel in logs and messages, without its address."""
     return f"file {alert.path}" if isinstance(alert, FileAlert) else f"{alert.type} over connection {alert.conn_id}"
 
 

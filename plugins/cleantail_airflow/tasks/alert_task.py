@@ -27,9 +27,9 @@ from cleantail_airflow.alerts.waiting_round import waiting_subjects
 from cleantail_airflow.outcomes.job_reports import checked_by, report_from
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.outcomes.task_states import FailedTask, RunCoverage, ended_tasks, failed_tasks
-from cleantail_airflow.tasks.approvals import EXPIRE_TOMBSTONES, ROLLBACK_TO
+from cleantail_airflow.task_ids import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
+from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
-from cleantail_airflow.tasks.spark_tasks import CHECK_QUALITY, PUBLISH_EXPIRY
 
 
 class AlertOperator(BaseOperator):

@@ -1,4 +1,4 @@
-"""Refuses a run that was triggered with the name of no parameter, which Airflow would pass over."""
+"""The parameters of a run: refuses one that was triggered with the name of none, which Airflow would pass over."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from difflib import get_close_matches
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
+
+ROLLBACK_TO = "rollback_to"
+"""The parameter of a run that undoes rounds instead of doing one."""
 
 
 def require_known_params(context: Context) -> None:

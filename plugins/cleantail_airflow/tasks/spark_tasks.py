@@ -20,16 +20,12 @@ from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_RE
 from cleantail_airflow.alerts.red_check import failures_of
 from cleantail_airflow.outcomes.job_reports import checked_by, report_of
 from cleantail_airflow.outcomes.planned_run import plan_of
-from cleantail_airflow.tasks.approvals import ROLLBACK_TO, kind_of
+from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
+from cleantail_airflow.tasks.approve_task import kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
-from cleantail_airflow.tasks.run_params import require_known_params
+from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, topic_and_platform
 
-COMPACT = "compact"
-"""Id of the mapped task that compacts, one instance for each work unit."""
-CHECK_QUALITY = "check_quality"
-PUBLISH_EXPIRY = "publish_expiry"
-"""Id of the task that publishes what EXPIRE_TOMBSTONES left for a person to approve."""
 NO_PLAN = "evaluate made no plan"
 NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 

@@ -35,18 +35,16 @@ from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.watch import approval_text
 from cleantail_airflow.alerts.waiting_round import tell_that_it_waits, tell_that_it_was_answered
 from cleantail_airflow.outcomes.job_reports import checked_by
+from cleantail_airflow.task_ids import EXPIRE_TOMBSTONES
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 APPROVE, REJECT = "Approve", "Reject"
-EXPIRE_TOMBSTONES = "expire_tombstones"
-"""Id of the task that expires tombstones; every other task that checks a round checks a compaction."""
+"""The options that a person has."""
 NOBODY_ASKED = "nothing waits for approval: nobody was asked"
 """The reason with which the task is skipped."""
-ROLLBACK_TO = "rollback_to"
-"""Param of a run that undoes rounds instead of doing one."""
 
 
 class ApproveOperator(HITLOperator):
