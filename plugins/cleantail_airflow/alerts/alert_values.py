@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def asks_for_values(topic: Topic, alert: Alert, event: Event) -> bool:
-    """Whether the channel is to have values of records in its message about the event.
+    """Returns whether the channel is to have values of records in its message about the event.
 
     A channel may stand in the YAML twice, for other events, and only one of the two entries may ask for values.
     """

@@ -20,6 +20,8 @@ from cleantail_airflow.alerts.alerting import EarlyLook, tell_now
 
 PAUSES_S = (5, 20, 60)
 """The pauses between the tries to tell that a round waits for a person. The task holds its slot meanwhile."""
+_ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
+"""Airflow's states of a task that waits for nobody any more."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ def tell_that_it_waits(
 
 
 def _last_result(state: RetryCallState) -> list[str]:
-    """The channels that the last try did not reach."""
+    """Returns the channels that the last try did not reach."""
     unreached: list[str] = state.outcome.result() if state.outcome else []
     return unreached
 
@@ -81,6 +83,3 @@ def waiting_subjects(run_ids: Mapping[str, str], context: Context) -> frozenset[
         if state not in _ENDED
     }
     return frozenset(run_ids) & waiting
-
-
-_ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")

@@ -22,7 +22,10 @@ from cleantail.rounds.checked.staged_units import LeftBehind, StagedUnit
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """A checked round, as check_quality reports it and an expiry that waits: without its measures."""
+    """Holds a checked round as a task hands it on, without its measures.
+
+    The tasks that do are check_quality, and an expiry whose round waits.
+    """
 
     round: str | None = None
     units: tuple[StagedUnit, ...] = ()
@@ -31,11 +34,11 @@ class CheckReport:
 
     @property
     def heads_by_log(self) -> dict[int, int]:
-        """Partition -> the snapshot that was checked."""
+        """Returns partition -> the snapshot that was checked."""
         return {work.partition: unit.head_snapshot_id for unit in self.units for work in unit.partitions}
 
     def reference(self, round_id: str) -> RoundReference:
-        """Returns which round is meant; `round_id` is the run's, where the report names none."""
+        """Returns which round is meant. `round_id` is the name in the run's plan, for a report that names none."""
         heads = tuple(unit.head_snapshot_id for unit in self.units)
         return RoundReference(
             self.round or round_id, heads, tuple(sorted(v.partition for v in self.verdicts if v.passed))
@@ -44,9 +47,12 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class JobReport(CheckReport):
-    """The result of any job. `error`: why it failed, in its own words; empty where it did not, or was killed.
-    `branch`: the one that compact has staged its unit on. `published` is None of a job that publishes nothing. The
-    other fields are those of RoundResult."""
+    """Holds the result of any job.
+
+    `error` says why it failed; empty where it did not, or was killed. `branch` is the one on which compact has staged
+    its unit. `published` is None for a job that publishes nothing. `checked` is the round of an expiry that waits. The
+    other fields are those of RoundResult.
+    """
 
     ok: bool = True
     error: str = ""
@@ -59,7 +65,7 @@ class JobReport(CheckReport):
 
     @property
     def waiting(self) -> CheckReport | None:
-        """The checked round that the job has handed on. An expiry publishes by itself what need not wait."""
+        """Returns the checked round that another task is to publish. An expiry publishes by itself what need not wait."""
         return self if self.published is None else self.checked
 
 
