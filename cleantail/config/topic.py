@@ -1,7 +1,7 @@
 """What `config/topics/<topic>.yaml` may say, and the frozen Topic that it becomes: all that jobs and the DAG need.
 
-Its `config:` are Kafka's configs and Cleantail's (cleantail.config.settings.kafka_configs). Descriptions of the fields
-are what docs/topics.md and the JSON Schema say. cleantail.config.loading reads the files.
+Its `config:` are Kafka's configs and Cleantail's (cleantail.config.settings.kafka_configs). Docstrings and descriptions
+of fields are what docs/topics.md and the JSON Schema say to users. cleantail.config.loading reads the files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ANY_TOPIC = "*"
 
 
 class Source(Model):
-    """Says where records come from: files of kcat -J lines. Another kind of source begins with another `type` here."""
+    """Where records come from: files of kcat -J lines."""
 
     type: Literal["files"] = Field(default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz.")
     path: SourcePath | None = Field(

@@ -65,7 +65,7 @@ class JobReport(CheckReport):
 
     @property
     def waiting(self) -> CheckReport | None:
-        """Returns the checked round that another task is to publish. An expiry publishes by itself what need not wait."""
+        """Returns the checked round that is left to another task: an expiry publishes by itself what need not wait."""
         return self if self.published is None else self.checked
 
 
