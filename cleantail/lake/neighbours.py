@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config.claims.source_paths import roots_of
 from cleantail.config.platform import Platform
 from cleantail.errors import TableError
-from cleantail.lake.table_places import PATHS, Place, contains, folder_place, outside, overlap, places_of, surely_inside
+from cleantail.lake.storage_locations import (
+    PATHS,
+    Place,
+    contains,
+    folder_place,
+    outside,
+    overlap,
+    places_of,
+    surely_inside,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

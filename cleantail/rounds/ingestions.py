@@ -10,7 +10,7 @@ from cleantail.codec import Codec
 from cleantail.rounds.rollback import Commit
 
 INGEST = "ingest"
-"""Our operation (cleantail.rounds.history.OPERATION) of an ingestion's commit."""
+"""Our operation (cleantail.rounds.size_history.OPERATION) of an ingestion's commit."""
 SOURCES = "cleantail.sources"
 """Summary entry of an ingestion, and of what took it back: its source files, and the log ends before it."""
 

@@ -1,7 +1,7 @@
 """The rounds of a topic as the evidence table has them: what each dropped, what its checks observed, what became of it.
 
 A check writes a row for each log. What became of a log that passed is a row of its own, written when it is known: rows
-are never changed, so what is counted from them only rises. Pure: cleantail.lake.evidence_rows fetches the rows.
+are never changed, so what is counted from them only rises. Pure: cleantail.lake.evidence_table fetches the rows.
 """
 
 from __future__ import annotations

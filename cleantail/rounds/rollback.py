@@ -18,7 +18,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState, parse_partition_state
 from cleantail.log.round_state import COMPACT, EXPIRE
-from cleantail.rounds.history import OPERATION
+from cleantail.rounds.size_history import OPERATION
 
 ROUND = "cleantail.round"
 HEADS = "cleantail.heads"

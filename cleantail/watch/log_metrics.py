@@ -16,10 +16,10 @@ from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
 from cleantail.rounds.checked.staged_units import StagedUnit
-from cleantail.rounds.history import Saved
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
 from cleantail.rounds.rollback import ROLLBACK
+from cleantail.rounds.size_history import Saved
 from cleantail.watch import metrics as m
 from cleantail.watch.metric import Metric, Sample
 

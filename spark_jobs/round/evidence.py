@@ -25,9 +25,9 @@ from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON, CheckResu
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, parts_of
 from cleantail.rounds.checked.sample import sample_column
-from cleantail.rounds.history import OPERATION
 from cleantail.rounds.past_rounds import CHECKED, CHECKS, HELD_BACK, PUBLISHED, RECLAIM
 from cleantail.rounds.rollback import ROUND
+from cleantail.rounds.size_history import OPERATION
 from cleantail.rounds.task_runs import columns_of
 from spark_jobs.iceberg.changes import history
 from spark_jobs.iceberg.tables import TopicTable

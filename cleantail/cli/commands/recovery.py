@@ -27,10 +27,10 @@ from cleantail.config.topic import Topic
 def release(call: Invocation, topic: str, partition: int) -> int:
     """Take a partition out of quarantine: the next run tries it."""
     from cleantail.cli.reports.upkeep import Released
-    from cleantail.lake.runs import releasing
+    from cleantail.lake.runs import quarantine_release
 
     found = call.topic(topic)
-    lifted = releasing.release(found, call.platform, partition, getpass.getuser(), int(time.time() * 1000))
+    lifted = quarantine_release.release(found, call.platform, partition, getpass.getuser(), int(time.time() * 1000))
     call.output.show(Released(found, partition, lifted))
     return 0
 
@@ -74,7 +74,7 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
 def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
     from cleantail.cli.reports.upkeep import RolledBack
-    from cleantail.lake.runs.rolling_back import preview
+    from cleantail.lake.runs.rollback_preview import preview
 
     planned, logs = preview(topic, platform, to)
     if dry_run:

@@ -15,8 +15,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.lake.runs.rolling_back import preview_ingestion
-from cleantail.rounds.undo_ingestion import LAST, IngestionUndo, UndoneIngestion, Wanted
+from cleantail.lake.runs.rollback_preview import preview_ingestion
+from cleantail.rounds.ingestion_undo import LAST, IngestionUndo, UndoneIngestion, Wanted
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.source_files import content_digest
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.lake.records.log_records import records_at
-from cleantail.lake.records.reading import records_of
+from cleantail.lake.records.ordered_records import records_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -16,9 +16,9 @@ from cleantail.human import be, counted
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.clocks import expiry_ms
-from cleantail.lake.runs.readers import readers_of
-from cleantail.lake.runs.reclaiming import ReclaimPlan, resolve_reclaim
-from cleantail.lake.runs.releases import releases_of
+from cleantail.lake.runs.reader_properties import readers_of
+from cleantail.lake.runs.reclaim_plan import ReclaimPlan, resolve_reclaim
+from cleantail.lake.runs.release_properties import releases_of
 from cleantail.lake.table_metadata import TableFacts, require_partition, table_facts
 from cleantail.log.log_state import LogState, keyless_note_of, resolve_log_state
 from cleantail.log.partition_state import PartitionState

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.namespaces import write_properties
-from cleantail.lake.runs.readers import READERS, property_of, registered
+from cleantail.lake.runs.reader_properties import READERS, property_of, registered
 from cleantail.log.reader_positions import Reader, namespace_of
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
-from cleantail.lake.runs.rolling_back import LogUndo, LogWithout
+from cleantail.lake.runs.rollback_preview import LogUndo, LogWithout
+from cleantail.rounds.ingestion_undo import UNDID_INGESTION, IngestionUndo
 from cleantail.rounds.past_rounds import PUBLISHED, UNDID
 from cleantail.rounds.rollback import ROLLBACK, RollbackPlan, UndoneRound
-from cleantail.rounds.undo_ingestion import UNDID_INGESTION, IngestionUndo
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_rows, evidence_table, rows_of
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cleantail.config.platform import Platform
-from cleantail.lake.runs.rolling_back import LogWithout
+from cleantail.lake.runs.rollback_preview import LogWithout
 from cleantail.log.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.rounds.history import OPERATION
+from cleantail.rounds.ingestion_undo import UNDID_INGESTION, IngestionUndo, Wanted, plan_undo, without_ingestion
 from cleantail.rounds.ingestions import SOURCES
 from cleantail.rounds.rollback import BY, ROLLBACK, UNDONE, Commit
-from cleantail.rounds.undo_ingestion import UNDID_INGESTION, IngestionUndo, Wanted, plan_undo, without_ingestion
+from cleantail.rounds.size_history import OPERATION
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable

@@ -32,7 +32,7 @@ from cleantail.lake.neighbours import (
 )
 from cleantail.lake.runs.clocks import expiry_ms
 from cleantail.lake.runs.evaluate import read_facts
-from cleantail.lake.runs.reclaiming import RECLAIMED, resolve_reclaim
+from cleantail.lake.runs.reclaim_plan import RECLAIMED, resolve_reclaim
 from cleantail.log.policy.join_plans import parallelism
 from cleantail.log.segments import DataFile
 from spark_jobs.iceberg.branches import branch_name

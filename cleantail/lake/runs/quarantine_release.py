@@ -16,7 +16,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, OvertakenError
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.runs.releases import current_releases, write_release
+from cleantail.lake.runs.release_properties import current_releases, write_release
 from cleantail.lake.table_metadata import require_partition
 from cleantail.log.partition_state import PartitionState, Quarantine, states_of_properties
 from cleantail.log.releases import Release, Releases, lifted

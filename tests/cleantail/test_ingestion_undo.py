@@ -6,9 +6,9 @@ import pytest
 
 from cleantail.errors import CleantailError, TableError
 from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.rounds.ingestion_undo import Wanted, ingestions, lowered, plan_undo, undone_before, without_ingestion
 from cleantail.rounds.ingestions import SourceFile, Sources
 from cleantail.rounds.rollback import Commit, packed
-from cleantail.rounds.undo_ingestion import Wanted, ingestions, lowered, plan_undo, undone_before, without_ingestion
 
 LAST = Wanted("last")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.lake.table_places import folder_place, outside, overlap, own_folders, place_of, surely_inside
+from cleantail.lake.storage_locations import folder_place, outside, overlap, own_folders, place_of, surely_inside
 
 
 @pytest.fixture

@@ -12,15 +12,14 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.namespaces import namespace_properties
-from cleantail.lake.runs.readers import readers_of
-from cleantail.lake.runs.releases import releases_of
+from cleantail.lake.runs.reader_properties import readers_of
+from cleantail.lake.runs.release_properties import releases_of
 from cleantail.lake.table_metadata import added_files, ancestry, live_files
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.reader_positions import Reader, namespace_of
 from cleantail.log.releases import lifted
 from cleantail.log.segments import DataFile
-from cleantail.rounds.rollback import Commit, RollbackPlan, answer_to, plan_rollback
-from cleantail.rounds.undo_ingestion import (
+from cleantail.rounds.ingestion_undo import (
     IngestionUndo,
     UndoneIngestion,
     Wanted,
@@ -28,6 +27,7 @@ from cleantail.rounds.undo_ingestion import (
     undone_before,
     without_ingestion,
 )
+from cleantail.rounds.rollback import Commit, RollbackPlan, answer_to, plan_rollback
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

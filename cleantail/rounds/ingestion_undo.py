@@ -15,9 +15,9 @@ from typing import Any
 from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState
-from cleantail.rounds.history import OPERATION
 from cleantail.rounds.ingestions import INGEST, SOURCES, Ingestion, Sources, ingestion_of
 from cleantail.rounds.rollback import BY, ROLLBACK, ROUND, UNDONE, Commit, kept_appends
+from cleantail.rounds.size_history import OPERATION
 
 LAST = "last"
 UNDID_INGESTION = "ingestion "
