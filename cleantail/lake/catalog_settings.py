@@ -59,8 +59,8 @@ def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
 def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
     if env.get(JARS_VARIABLE):
         return Path(env[JARS_VARIABLE])
-    own = platform.home / "jars"
-    return CHECKOUT_JARS if CHECKOUT_JARS.is_dir() and not own.is_dir() else own
+    home_jars = platform.home / "jars"
+    return CHECKOUT_JARS if CHECKOUT_JARS.is_dir() and not home_jars.is_dir() else home_jars
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:
@@ -108,9 +108,9 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
 
 def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
     """The jars on the driver's class path, where classes can come from the archive; executors fetch theirs."""
-    found = [str(jar) for jar in jars(platform, env)]
-    fetched = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(found)}
-    return {"spark.driver.extraClassPath": os.pathsep.join(found), **fetched}
+    paths = [str(jar) for jar in jars(platform, env)]
+    executor_jars = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(paths)}
+    return {"spark.driver.extraClassPath": os.pathsep.join(paths), **executor_jars}
 
 
 def _default_options(platform: Platform, env: Mapping[str, str]) -> str:
@@ -173,8 +173,8 @@ def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str
     secrets = {key: env[variable] for key, variable in keys.items() if env.get(variable)}
     kind = "rest" if catalog.type == "rest" else "sql"
     region = {"s3.region": catalog.properties["client.region"]} if "client.region" in catalog.properties else {}
-    own = {k: v for k, v in catalog.properties.items() if k != "io-impl"}
-    return {"type": kind, "uri": uri, "warehouse": platform.warehouse, **own, **region, **secrets}
+    plain_properties = {k: v for k, v in catalog.properties.items() if k != "io-impl"}
+    return {"type": kind, "uri": uri, "warehouse": platform.warehouse, **plain_properties, **region, **secrets}
 
 
 def _with_login(uri: str, env: Mapping[str, str]) -> str:

@@ -17,8 +17,8 @@ def read_evidence(table: Table, topic: str) -> list[Round]:
 
     fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
     measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
-    places = ("base_snapshot_id", "head_snapshot_id", "sample")
-    known = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
-    selected = tuple(name for name in (*fields, *measures, *places, *COLUMNS) if name in known)
-    found = table.scan(row_filter=EqualTo("topic", topic), selected_fields=selected)
-    return rounds_of(found.to_arrow().to_pylist())
+    locations = ("base_snapshot_id", "head_snapshot_id", "sample")
+    table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
+    selected = tuple(name for name in (*fields, *measures, *locations, *COLUMNS) if name in table_columns)
+    scan = table.scan(row_filter=EqualTo("topic", topic), selected_fields=selected)
+    return rounds_of(scan.to_arrow().to_pylist())

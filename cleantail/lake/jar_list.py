@@ -40,16 +40,16 @@ def on_class_path(directory: Path) -> list[Path]:
     Raises CleantailError where only some are there, and where one has another size than is listed.
     """
     jars = [jar for jar in listed() if jar.kind in (SPARK, S3)]
-    found = {jar.name: directory / jar.name for jar in jars if (directory / jar.name).is_file()}
-    if not found:
+    paths = {jar.name: directory / jar.name for jar in jars if (directory / jar.name).is_file()}
+    if not paths:
         return []
     for jar in jars:
-        path = found.get(jar.name)
+        path = paths.get(jar.name)
         if path is None and jar.kind == SPARK:
             raise CleantailError(f"{directory} lacks {jar.name}: {_AGAIN}")
         if path is not None and (size := path.stat().st_size) != jar.bytes:
             raise CleantailError(f"{path} has {size} bytes, and {LIST.name} says {jar.bytes}: {_AGAIN}")
-    return sorted(found.values())
+    return sorted(paths.values())
 
 
 _AGAIN = "remove the directory and run `make setup`, which fetches the jars and compares their SHA-256"

@@ -20,9 +20,9 @@ def null_count(table: Table, file: Any, path: str) -> int | None:
         footer = pq.ParquetFile(source).metadata
     groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
     columns = [c for group in groups for c in columns_in(group) if c.path_in_schema == path]
-    known = [c.statistics for c in columns if c.statistics is not None and c.statistics.has_null_count]
-    complete = known and len(known) == footer.num_row_groups
-    return sum(k.null_count for k in known) if complete else None
+    statistics = [c.statistics for c in columns if c.statistics is not None and c.statistics.has_null_count]
+    complete = statistics and len(statistics) == footer.num_row_groups
+    return sum(k.null_count for k in statistics) if complete else None
 
 
 def columns_in(group: Any) -> Iterator[Any]:

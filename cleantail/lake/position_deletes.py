@@ -57,8 +57,8 @@ def positions_of_file(source: Any, data_file: str, where: str) -> npt.NDArray[np
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_table(source, columns=["file_path", "pos"])
+        deletes = pq.read_table(source, columns=["file_path", "pos"])
     except (pa.ArrowException, OSError) as e:
         raise TableError(f"{where} is not a position delete file, or a damaged one: {e}") from None
-    found: npt.NDArray[np.int64] = rows.filter(pc.equal(rows["file_path"], data_file))["pos"].to_numpy()
-    return found
+    positions: npt.NDArray[np.int64] = deletes.filter(pc.equal(deletes["file_path"], data_file))["pos"].to_numpy()
+    return positions

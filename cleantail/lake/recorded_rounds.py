@@ -13,7 +13,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.rounds.answers import decided, read_answer
 from cleantail.rounds.approval import Rejection
 from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, RoundReference, recorded, require_as_told
+from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, RoundReference, recorded, require_matching_reference
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -57,5 +57,5 @@ def answered_round(topic: Topic, platform: Platform, reference: RoundReference, 
     catalog = open_catalog(platform, os.environ)
     rows = rows_of_round(catalog, platform, topic.topic, reference.round, kind)
     checked = recorded(topic, reference.round, kind, rows)
-    require_as_told(reference, checked, rows)
+    require_matching_reference(reference, checked, rows)
     return AnsweredRound(checked, rows, decided(topic, checked, read_answer(catalog, topic, kind)))

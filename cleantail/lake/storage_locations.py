@@ -25,7 +25,7 @@ Parts = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorageLocation:
     """A folder or a file: its store, the bucket or host there, and its path, as written and with %20 and the like
     decoded, since clients do not agree on which of the two it is."""
 
@@ -34,7 +34,7 @@ class Place:
     paths: tuple[Parts, Parts]
 
 
-def place_of(location: str) -> Place:
+def location_of(location: str) -> StorageLocation:
     """The place of a location or a file. Links of local folders are followed; a missing folder is where it would be."""
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
@@ -45,9 +45,9 @@ def place_of(location: str) -> Place:
         authority, slash, path = rest[2:].partition("/")
         rest = slash + path
     if store == "file":
-        return Place(store, "", (_local(rest), _local(unquote(rest))))
+        return StorageLocation(store, "", (_local(rest), _local(unquote(rest))))
     host = authority.lower().replace(".blob.", ".dfs.") if store == "abfs" else authority
-    return Place(store, host, (_parts(rest), _parts(unquote(rest))))
+    return StorageLocation(store, host, (_parts(rest), _parts(unquote(rest))))
 
 
 def _parts(path: str) -> Parts:
@@ -67,12 +67,12 @@ def _real(folder: str) -> str:
     return os.path.realpath(folder)
 
 
-def folder_place(location: str) -> Place:
+def folder_location(location: str) -> StorageLocation:
     """The place of a folder, where a link that the folder itself is counts as what it points to."""
-    return place_of(location.rstrip("/") + "/.")
+    return location_of(location.rstrip("/") + "/.")
 
 
-def contains(outer: Place, inner: Place) -> bool:
+def contains(outer: StorageLocation, inner: StorageLocation) -> bool:
     """Whether `inner` is `outer` or may lie in it, in any of the ways to read their paths."""
     same_host = outer.authority == inner.authority or not (outer.authority and inner.authority)
     return (
@@ -82,12 +82,12 @@ def contains(outer: Place, inner: Place) -> bool:
     )
 
 
-def overlap(one: Place, other: Place) -> bool:
+def overlap(one: StorageLocation, other: StorageLocation) -> bool:
     """Whether one is, or may be, the other or in it."""
     return contains(one, other) or contains(other, one)
 
 
-def surely_inside(file: Place, folder: Place) -> bool:
+def surely_inside(file: StorageLocation, folder: StorageLocation) -> bool:
     """Whether a file lies in the folder and below it, in every way to read its path."""
     return (
         file.store == folder.store
@@ -96,23 +96,23 @@ def surely_inside(file: Place, folder: Place) -> bool:
     )
 
 
-def places_of(location: str, properties: Mapping[str, str]) -> dict[str, Place]:
+def locations_of(location: str, properties: Mapping[str, str]) -> dict[str, StorageLocation]:
     """Where a table's files may be: its location, and the folders that its properties name."""
     named = [location, *(properties[name] for name in PATHS if properties.get(name))]
-    return {text: folder_place(text) for text in named}
+    return {text: folder_location(text) for text in named}
 
 
-def own_folders(location: str, properties: Mapping[str, str]) -> list[Place]:
+def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageLocation]:
     """The folders in which files that no snapshot knows are a table's own: `data` and `metadata` of the location, or
     what its properties put in their place within it."""
-    root = folder_place(location)
+    root = folder_location(location)
     base = location.rstrip("/")
     data = next((properties[name] for name in DATA_PATHS if properties.get(name)), f"{base}/data")
-    folders = [folder_place(text) for text in (data, properties.get(METADATA_PATH) or f"{base}/metadata")]
+    folders = [folder_location(text) for text in (data, properties.get(METADATA_PATH) or f"{base}/metadata")]
     return [folder for folder in folders if surely_inside(folder, root)]
 
 
-def outside(files: Iterable[str], location: str) -> list[str]:
+def files_outside(files: Iterable[str], location: str) -> list[str]:
     """Those of the files that do not surely lie in the location."""
-    root = folder_place(location)
-    return [file for file in files if not surely_inside(place_of(file), root)]
+    root = folder_location(location)
+    return [file for file in files if not surely_inside(location_of(file), root)]

@@ -66,11 +66,11 @@ class TableFacts:
         return [f for f in self.arrived if f.partition == partition]
 
 
-def require_partition(topic: Topic, partition: int | None, known: Collection[int]) -> None:
+def require_partition(topic: Topic, partition: int | None, partitions: Collection[int]) -> None:
     """Raises TableError for a partition that the topic does not have."""
-    if partition is not None and known and partition not in known:
-        has = ", ".join(map(str, sorted(known)))
-        raise TableError(f"topic {topic.topic} has no partition {partition}: it has {has}")
+    if partition is not None and partitions and partition not in partitions:
+        existing = ", ".join(map(str, sorted(partitions)))
+        raise TableError(f"topic {topic.topic} has no partition {partition}: it has {existing}")
 
 
 def table_facts(
@@ -114,8 +114,8 @@ def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
     deletes: dict[str, list[DeleteFile]] = {}
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
         of_deletes = [m for m in manifests if content_of(m) == DELETES]
-        for found in pool.map(lambda m: list(deletes_of(table, m)), of_deletes):
-            for delete in found:
+        for of_manifest in pool.map(lambda m: list(deletes_of(table, m)), of_deletes):
+            for delete in of_manifest:
                 deletes.setdefault(delete.data_file, []).append(delete)
     # those of a data file that is gone stay in the metadata for a while
     return tuple(
@@ -144,18 +144,22 @@ def _arrived(
     (operation `replace`). In the second case the snapshots since then tell which records were really new; where
     they have expired, the merged file counts as new, which costs a cleaning and loses nothing.
     """
-    known = {p: s.known_sequence_number for p, s in states.items()}
-    newer = [f for f in files if f.data_sequence_number > known.get(f.partition, 0)]
+    known_sequence_numbers = {p: s.known_sequence_number for p, s in states.items()}
+    newer = [f for f in files if f.data_sequence_number > known_sequence_numbers.get(f.partition, 0)]
     operations = {s.snapshot_id: s.summary.operation.value for s in table.metadata.snapshots if s.summary}
     merged = [f for f in newer if operations.get(f.snapshot_id) == "replace" or f.snapshot_id not in operations]
     if not merged:
         return tuple(newer)
-    history = _added_since(table, snapshot, min(known.get(f.partition, 0) for f in merged))
+    history = _added_since(table, snapshot, min(known_sequence_numbers.get(f.partition, 0) for f in merged))
     if history is None:
         return tuple(newer)
     logs = {f.partition for f in merged}
     untouched = [f for f in newer if f.partition not in logs]
-    really_new = [f for f in history if f.partition in logs and f.data_sequence_number > known.get(f.partition, 0)]
+    really_new = [
+        f
+        for f in history
+        if f.partition in logs and f.data_sequence_number > known_sequence_numbers.get(f.partition, 0)
+    ]
     return (*untouched, *really_new)
 
 
@@ -194,9 +198,9 @@ def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
 
 
 def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
-    own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
-    mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
-    return [log for e in mine if content_of(e.data_file) == DATA for log in data_files_of(table, e, 0)]
+    manifests = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
+    entries = [e for e in _entries(table, manifests) if e.snapshot_id == snapshot.snapshot_id]
+    return [log for e in entries if content_of(e.data_file) == DATA for log in data_files_of(table, e, 0)]
 
 
 def added_files(table: Table, snapshot_id: int) -> list[DataFile]:

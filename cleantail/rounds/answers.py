@@ -60,16 +60,16 @@ def shown_of(checked: CheckedRound) -> str:
 
 
 def answered(
-    asked: Answer | None, task: Sequence[str], approved: bool, user: Mapping[str, str] | None, at_ms: int
+    last_question: Answer | None, task: Sequence[str], approved: bool, user: Mapping[str, str] | None, at_ms: int
 ) -> Answer:
     """The question with its answer. Raises HeldError where the last question is not this task's own."""
-    if asked is None or asked.task != digest_of(task):
+    if last_question is None or last_question.task != digest_of(task):
         raise HeldError(
             "the question that was answered is not the last one that was asked about the topic, so the answer counts "
             "for nothing. Clear this task: it asks again"
         )
     by = (user["name"] or user["id"]) if user else None
-    return replace(asked, approved=approved, user=user["id"] if user else None, by=by, at_ms=at_ms)
+    return replace(last_question, approved=approved, user=user["id"] if user else None, by=by, at_ms=at_ms)
 
 
 def decided(topic: Topic, checked: CheckedRound, answer: Answer | None) -> str | Rejection | None:

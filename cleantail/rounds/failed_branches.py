@@ -23,8 +23,8 @@ def failed_name(round_id: str, unit: int, kind: str, now_ms: int) -> str:
 
 def kept_until_ms(branch: str, retention_ms: int) -> int | None:
     """When the branch may go (Unix ms); None where it is no failed branch."""
-    made = branch.rpartition("_")[2]
-    return int(made) * 1000 + retention_ms if branch.startswith(FAILED_PREFIX) and made.isdigit() else None
+    created = branch.rpartition("_")[2]
+    return int(created) * 1000 + retention_ms if branch.startswith(FAILED_PREFIX) and created.isdigit() else None
 
 
 def past_their_time(branches: Iterable[str], retention_ms: int, now_ms: int) -> list[str]:
@@ -35,8 +35,8 @@ def past_their_time(branches: Iterable[str], retention_ms: int, now_ms: int) -> 
 
 def replaced(before: Mapping[int, PartitionState], after: Mapping[int, PartitionState]) -> set[str]:
     """Branches that a newer failed try of the same log has taken the place of, and that no other log names."""
-    gone = {_branch(before[p]) for p, state in after.items() if p in before and _branch(state)}
-    return gone - {_branch(state) for state in {**before, **after}.values()} - {""}
+    former = {_branch(before[p]) for p, state in after.items() if p in before and _branch(state)}
+    return former - {_branch(state) for state in {**before, **after}.values()} - {""}
 
 
 def _branch(state: PartitionState) -> str:

@@ -25,7 +25,7 @@ UNDID_INGESTION = "ingestion "
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class IngestionChoice:
     """Which ingestion a person means: `text` is what was written. That is `last`, a snapshot's id or a file, which is
     known by its content (`sha256`) where it is there, else by its name."""
 
@@ -34,12 +34,13 @@ class Wanted:
     sha256: str | None = None
     name: str | None = None
 
-    def means(self, found: Ingestion) -> bool:
+    def means(self, ingestion: Ingestion) -> bool:
+        """Whether the choice is for this ingestion."""
         if self.sha256 is not None:
-            return any(f.sha256 == self.sha256 for f in found.files)
+            return any(f.sha256 == self.sha256 for f in ingestion.files)
         if self.name is not None:
-            return any(f.name == self.name for f in found.files)
-        return self.snapshot_id in (None, found.snapshot_id)
+            return any(f.name == self.name for f in ingestion.files)
+        return self.snapshot_id in (None, ingestion.snapshot_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,46 +81,48 @@ def ingestions(history: Sequence[Commit], topic: str) -> tuple[Ingestion, ...]:
 
     `history`: the ancestry of `main`, newest first, as far as it is kept.
     """
-    places = [place for place, c in enumerate(history) if c.summary.get(OPERATION) == INGEST]
-    return tuple(replace(ingestion_of(history[n], topic), refusal=refusal(history, n, topic)) for n in places)
-
-
-def plan_undo(history: Sequence[Commit], wanted: Wanted, topic: str) -> IngestionUndo:
-    """How the ingestion that is meant is taken back. Raises CleantailError where there is none such, or several, and
-    TableError where it cannot be: nothing is changed."""
-    known = ingestions(history, topic)
-    found = _the_one(history, known, wanted, topic)
-    if found.refusal or found.sources is None:
-        raise TableError(f"{topic}: {_title(found)} cannot be taken back: {found.refusal}; nothing was changed")
-    place = next(n for n, c in enumerate(history) if c.snapshot_id == found.snapshot_id)
-    since = history[:place]
-    return IngestionUndo(
-        ingestion=found,
-        sources=found.sources,
-        to_snapshot_id=history[place].parent_id,
-        appends=kept_appends(since),
-        rewrites=sum(c.operation == "replace" for c in since),
-        others=tuple(other for other in known if other != found),
+    indexes = [index for index, c in enumerate(history) if c.summary.get(OPERATION) == INGEST]
+    return tuple(
+        replace(ingestion_of(history[index], topic), refusal=refusal(history, index, topic)) for index in indexes
     )
 
 
-def undone_before(history: Sequence[Commit], wanted: Wanted, topic: str) -> UndoneIngestion | None:
+def plan_undo(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> IngestionUndo:
+    """How the ingestion that is meant is taken back. Raises CleantailError where there is none such, or several, and
+    TableError where it cannot be: nothing is changed."""
+    kept_ingestions = ingestions(history, topic)
+    ingestion = _chosen_ingestion(history, kept_ingestions, choice, topic)
+    if ingestion.refusal or ingestion.sources is None:
+        raise TableError(f"{topic}: {_title(ingestion)} cannot be taken back: {ingestion.refusal}; nothing was changed")
+    index = next(n for n, c in enumerate(history) if c.snapshot_id == ingestion.snapshot_id)
+    since = history[:index]
+    return IngestionUndo(
+        ingestion=ingestion,
+        sources=ingestion.sources,
+        to_snapshot_id=history[index].parent_id,
+        appends=kept_appends(since),
+        rewrites=sum(c.operation == "replace" for c in since),
+        others=tuple(other for other in kept_ingestions if other != ingestion),
+    )
+
+
+def undone_before(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> UndoneIngestion | None:
     """The snapshot that has taken back what is meant, where nothing in the table is meant by it any more."""
-    if wanted.text == LAST or any(wanted.means(found) for found in ingestions(history, topic)):
+    if choice.text == LAST or any(choice.means(ingestion) for ingestion in ingestions(history, topic)):
         return None
     for commit in history:
         name = commit.summary.get(UNDONE, "")
         if commit.summary.get(OPERATION) == ROLLBACK and name.startswith(UNDID_INGESTION):
-            found = replace(ingestion_of(commit, topic), snapshot_id=int(name.removeprefix(UNDID_INGESTION)))
-            if wanted.means(found):
-                return UndoneIngestion(commit.snapshot_id, commit.at_ms, commit.summary.get(BY, ""), found)
+            ingestion = replace(ingestion_of(commit, topic), snapshot_id=int(name.removeprefix(UNDID_INGESTION)))
+            if choice.means(ingestion):
+                return UndoneIngestion(commit.snapshot_id, commit.at_ms, commit.summary.get(BY, ""), ingestion)
     return None
 
 
-def refusal(history: Sequence[Commit], place: int, topic: str) -> str:
+def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
     """Why the ingestion at this place of the history cannot be taken back, and what makes it possible; empty where it
     can. Rounds are not asked what they touched: their checkpoints, proofs and horizons rest on all records they saw."""
-    commit, since = history[place], history[:place]
+    commit, since = history[index], history[:index]
     if rounds := [c for c in since if c.is_round]:
         first = rounds[-1]
         more = f" and {len(rounds) - 1} more since" if len(rounds) > 1 else ""
@@ -158,47 +161,50 @@ def without_ingestion(state: PartitionState, log_end: int | None, at_ms: int) ->
     return replace(state, quarantine=None) if since_ms >= at_ms else state
 
 
-def _the_one(history: Sequence[Commit], known: Sequence[Ingestion], wanted: Wanted, topic: str) -> Ingestion:
-    found = [ingestion for ingestion in known if wanted.means(ingestion)]
-    if wanted.text == LAST and found:
-        return found[0]
-    if not found:
-        raise CleantailError(_unknown(history, wanted, topic))
-    if len(found) > 1:
-        ids = ", ".join(str(one.snapshot_id) for one in found)
-        raise CleantailError(f"{topic}: {wanted.text} was ingested {len(found)} times: name the snapshot, one of {ids}")
-    [one] = found
-    if wanted.snapshot_id is None and len(one.files) > 1:
+def _chosen_ingestion(
+    history: Sequence[Commit], kept_ingestions: Sequence[Ingestion], choice: IngestionChoice, topic: str
+) -> Ingestion:
+    """Returns the one ingestion that is meant. Raises CleantailError where there is none, or more than one."""
+    meant = [ingestion for ingestion in kept_ingestions if choice.means(ingestion)]
+    if choice.text == LAST and meant:
+        return meant[0]
+    if not meant:
+        raise CleantailError(_unknown(history, choice, topic))
+    if len(meant) > 1:
+        ids = ", ".join(str(one.snapshot_id) for one in meant)
+        raise CleantailError(f"{topic}: {choice.text} was ingested {len(meant)} times: name the snapshot, one of {ids}")
+    [one] = meant
+    if choice.snapshot_id is None and len(one.files) > 1:
         raise CleantailError(
-            f"{topic}: {wanted.text} came in one commit with others, and can only go with them ({one.names}): "
+            f"{topic}: {choice.text} came in one commit with others, and can only go with them ({one.names}): "
             f"--ingestion {one.snapshot_id} takes back all of them; nothing was changed"
         )
     return one
 
 
-def _unknown(history: Sequence[Commit], wanted: Wanted, topic: str) -> str:
+def _unknown(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> str:
     """Why nothing in the table's history is meant."""
-    if wanted.text == LAST:
+    if choice.text == LAST:
         return f"{topic}: no ingestion is in the table's kept history: nothing to take back"
-    same_name = [one for one in ingestions(history, topic) if wanted.name in {f.name for f in one.files}]
-    if same_name and wanted.sha256:
+    same_name = [one for one in ingestions(history, topic) if choice.name in {f.name for f in one.files}]
+    if same_name and choice.sha256:
         ids = ", ".join(str(one.snapshot_id) for one in same_name)
         return (
-            f"{topic}: the content of {wanted.text} as it is now is of no ingestion in the kept history. A file of its "
+            f"{topic}: the content of {choice.text} as it is now is of no ingestion in the kept history. A file of its "
             f"name came with other content, as snapshot {ids}: name that with --ingestion; nothing was changed"
         )
-    if commit := next((c for c in history if c.snapshot_id == wanted.snapshot_id), None):
+    if commit := next((c for c in history if c.snapshot_id == choice.snapshot_id), None):
         what = commit.summary.get(OPERATION) or f"{commit.operation} of another writer, as a sink"
         return (
             f"{topic}: snapshot {commit.snapshot_id} is no ingestion of Cleantail's ({what}): a writer that goes by "
             "its own position would never bring its records again; nothing was changed"
         )
     return (
-        f"{topic}: no ingestion in the table's kept history is {wanted.text}: it never was, was taken back, its "
+        f"{topic}: no ingestion in the table's kept history is {choice.text}: it never was, was taken back, its "
         "snapshot has expired (cleantail.snapshot.retention.ms), or an earlier version made it without noting its "
         f"files; nothing was changed. `cleantail rollback {topic} --ingestion last --dry-run` lists those it knows"
     )
 
 
-def _title(found: Ingestion) -> str:
-    return f"ingestion {found.snapshot_id} of {instant(found.at_ms)} UTC ({found.names})"
+def _title(ingestion: Ingestion) -> str:
+    return f"ingestion {ingestion.snapshot_id} of {instant(ingestion.at_ms)} UTC ({ingestion.names})"

@@ -33,17 +33,17 @@ class Sources:
 
     def packed(self) -> str:
         """As one short text: a summary stays in the table's metadata for as long as its snapshot."""
-        return _NOTES.packed((tuple((f.sha256, f.name) for f in self.files), self.log_ends))
+        return _SOURCES_JSON.packed((tuple((f.sha256, f.name) for f in self.files), self.log_ends))
 
 
-_Note = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
+_PackedSources = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
 """Files by content and name, and the log ends: the names of the fields would be most of the text."""
-_NOTES: Codec[_Note] = Codec(_Note)
+_SOURCES_JSON: Codec[_PackedSources] = Codec(_PackedSources)
 
 
 def unpacked_sources(text: str, where: str) -> Sources:
     """What Sources.packed wrote. Raises TableError, naming `where`, when the text is none of it."""
-    files, log_ends = _NOTES.unpacked(text, where)
+    files, log_ends = _SOURCES_JSON.unpacked(text, where)
     return Sources(tuple(SourceFile(*file) for file in files), log_ends)
 
 

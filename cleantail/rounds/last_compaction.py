@@ -72,13 +72,13 @@ class LastCompaction:
     def parsed(cls, text: str | None) -> LastCompaction | None:
         """None where there is none, or one that this version cannot read: a metric is no reason to stop."""
         try:
-            return _JSON.value(text or "", PROPERTY_COMPACTION)
+            return _LAST_COMPACTION_JSON.value(text or "", PROPERTY_COMPACTION)
         except TableError:
             return None
 
     def as_json(self) -> str:
         """Returns one line, for the property."""
-        return _JSON.text(self)
+        return _LAST_COMPACTION_JSON.text(self)
 
 
-_JSON: Codec[LastCompaction] = Codec(LastCompaction)
+_LAST_COMPACTION_JSON: Codec[LastCompaction] = Codec(LastCompaction)

@@ -37,7 +37,7 @@ COMPUTED = (
     "engine-", "iceberg-version", "app-", "spark.app.id", "replace-partitions", "source-snapshot-id",
 )  # fmt: skip
 """Beginnings of the summary entries that Iceberg makes itself, for every commit anew."""
-_TEXTS: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
+_STATES_JSON: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,17 +198,17 @@ def restored(before: PartitionState | None, now: PartitionState) -> PartitionSta
     return replace(before or PartitionState(), log_end_offset=max(ends, default=None), quarantine=now.quarantine)
 
 
-def own_entries(summary: Mapping[str, str]) -> dict[str, str]:
+def writer_entries(summary: Mapping[str, str]) -> dict[str, str]:
     """What a writer put into a summary: sinks keep there how far they have come, and read it from the ancestry."""
     return {name: value for name, value in summary.items() if not name.startswith(COMPUTED)}
 
 
 def packed(states: Mapping[int, PartitionState | None]) -> str:
     """States as one short text: a summary stays in the table's metadata for as long as its snapshot."""
-    return _TEXTS.packed({p: state.as_json() if state else None for p, state in states.items()})
+    return _STATES_JSON.packed({p: state.as_json() if state else None for p, state in states.items()})
 
 
 def unpacked(text: str, where: str) -> dict[int, PartitionState | None]:
     """The states of `packed`. Raises TableError, naming `where`, when the text is none of it."""
-    texts = _TEXTS.unpacked(text, where)
+    texts = _STATES_JSON.unpacked(text, where)
     return {p: parse_partition_state(t, f"{where}, partition {p}") if t else None for p, t in texts.items()}

@@ -15,7 +15,7 @@ from cleantail.lake.runs.evaluate import evaluate_topic, log_states, read_facts
 from cleantail.lake.runs.quarantine_release import release
 from cleantail.lake.runs.release_properties import (
     PROPERTY_RELEASED,
-    RELEASES,
+    RELEASE_JSON,
     current_releases,
     forget_releases,
     releases_in,
@@ -248,7 +248,7 @@ def test_the_word_is_a_short_property_of_plain_text(held):
     ]
     assert len(name) == len(PROPERTY_RELEASED) + 32
     assert text.isascii() and len(text) < 1000  # what a SQL catalog has room for
-    word = RELEASES.value(text, "x")
+    word = RELEASE_JSON.value(text, "x")
     assert (word.topic, word.partition, word.by[:4], word.at_ms) == ("orders", 0, "Zoë ", 7)
 
 

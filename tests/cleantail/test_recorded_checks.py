@@ -21,7 +21,7 @@ from cleantail.rounds.checked.recorded_checks import (
     parts_of,
     recorded,
     reference_of,
-    require_as_told,
+    require_matching_reference,
 )
 from cleantail.rounds.checked.sample import RemovedRecord, sample_column
 from cleantail.rounds.checked.staged_units import KeylessLog, staged_unit
@@ -136,6 +136,6 @@ def test_every_rule_has_its_measure():
 )
 def test_a_reference_that_contradicts_the_evidence_publishes_nothing(reference, why):
     checked = checked_round()
-    require_as_told(reference_of(checked), checked, rows_of(checked))
+    require_matching_reference(reference_of(checked), checked, rows_of(checked))
     with pytest.raises(HeldError, match=f"nothing was published of round r1 .*{why}.*Somebody has changed it"):
-        require_as_told(reference, checked, rows_of(checked))
+        require_matching_reference(reference, checked, rows_of(checked))

@@ -16,22 +16,24 @@ from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.runs.rollback_preview import preview_ingestion
-from cleantail.rounds.ingestion_undo import LAST, IngestionUndo, UndoneIngestion, Wanted
+from cleantail.rounds.ingestion_undo import LAST, IngestionChoice, IngestionUndo, UndoneIngestion
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.source_files import content_digest
 
 SNAPSHOT_DIGITS = 19
 
 
-def wanted_of(text: str, limits: InputLimits = DEFAULT_LIMITS) -> Wanted:
+def wanted_of(text: str, limits: InputLimits = DEFAULT_LIMITS) -> IngestionChoice:
     """What `--ingestion` means: `last`, a snapshot's id, or a file, by its content where it is there, else by its name
     (a file that is called like a number is `./NUMBER`). Raises BadLineError for a file that is damaged."""
     if text == LAST:
-        return Wanted(text)
+        return IngestionChoice(text)
     if text.isascii() and text.isdigit() and len(text) <= SNAPSHOT_DIGITS:
-        return Wanted(text, snapshot_id=int(text))
+        return IngestionChoice(text, snapshot_id=int(text))
     file = Path(text)
-    return Wanted(text, sha256=content_digest(file.resolve(), limits) if file.is_file() else None, name=file.name)
+    return IngestionChoice(
+        text, sha256=content_digest(file.resolve(), limits) if file.is_file() else None, name=file.name
+    )
 
 
 def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progress: Progress) -> Report:

@@ -97,12 +97,12 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
         return {}
     except Exception as e:  # whatever the driver raises means the same to a person
         raise TableError(f"table {topic.table}{LEDGER_SUFFIX} cannot be loaded: {type(e).__name__}") from None
-    rows = And(EqualTo("strategy", strategy_text(topic.config)), GreaterThan("forget_at_ms", now_ms))
-    found: dict[tuple[int, bytes], Rank] = {}
-    for row in ledger.scan(row_filter=rows).to_arrow().to_pylist():
-        where, rank = (row[PARTITION], row[KEY]), (row["has_version"], row["version"], row[OFFSET])
-        found[where] = max(found.get(where, rank), rank)
-    return found
+    in_force = And(EqualTo("strategy", strategy_text(topic.config)), GreaterThan("forget_at_ms", now_ms))
+    ranks: dict[tuple[int, bytes], Rank] = {}
+    for version in ledger.scan(row_filter=in_force).to_arrow().to_pylist():
+        key, rank = (version[PARTITION], version[KEY]), (version["has_version"], version["version"], version[OFFSET])
+        ranks[key] = max(ranks.get(key, rank), rank)
+    return ranks
 
 
 def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: Mapping[bytes, Rank]) -> pa.Table:
@@ -140,9 +140,9 @@ def _versions(records: pa.Table, configs: KafkaConfigs, now_ms: int) -> tuple[pa
     if configs.compaction_strategy == "offset":
         return pa.repeat(pa.scalar(False), len(records)), pa.repeat(pa.scalar(0, pa.int64()), len(records))
     if configs.compaction_strategy == "header":
-        found = _header_versions(records, configs)
-        values = [found.get(i) for i in range(len(records))]
-        version = pa.array(values, pa.int64())
+        versions = _header_versions(records, configs)
+        by_record = [versions.get(i) for i in range(len(records))]
+        version = pa.array(by_record, pa.int64())
     else:
         millis = pc.divide(records[TIMESTAMP].combine_chunks().cast(pa.int64()), 1000)
         in_bound = pc.less_equal(millis, latest_timestamp_ms(configs, now_ms))
@@ -157,13 +157,15 @@ def _header_versions(records: pa.Table, configs: KafkaConfigs) -> dict[int, int]
     lists = records[HEADERS].combine_chunks()
     headers = lists.flatten()
     named = pc.equal(pc.struct_field(headers, "key"), configs.compaction_strategy_header)
-    rows = pc.list_parent_indices(lists).filter(named).to_pylist()
+    record_numbers = pc.list_parent_indices(lists).filter(named).to_pylist()
     chosen: dict[int, bytes | None] = {}
-    for row, value in zip(rows, pc.struct_field(headers, "value").filter(named).to_pylist(), strict=True):
-        if configs.cleantail_header_occurrence == "last" or row not in chosen:
-            chosen[row] = value
+    for record_number, value in zip(
+        record_numbers, pc.struct_field(headers, "value").filter(named).to_pylist(), strict=True
+    ):
+        if configs.cleantail_header_occurrence == "last" or record_number not in chosen:
+            chosen[record_number] = value
     return {
-        row: int.from_bytes(value, "big", signed=True)
-        for row, value in chosen.items()
+        record_number: int.from_bytes(value, "big", signed=True)
+        for record_number, value in chosen.items()
         if value is not None and len(value) == VERSION_BYTES
     }

@@ -54,15 +54,15 @@ def read_shown(table: Table, partition: int, offsets: Iterable[int], snapshot_id
     few = sorted(set(offsets))[:MOST_RECORDS]
     if not few:
         return []
-    found = records_at(table, partition, few, snapshot_id)
-    records = (record for batch in found.to_batches() for record in records_of(batch))
-    rows = [
+    stored = records_at(table, partition, few, snapshot_id)
+    records = (record for batch in stored.to_batches() for record in records_of(batch))
+    shown_records = [
         ShownRecord(
             r.partition, r.offset, _word(r.key, KEY_CHARS), _word(r.value, VALUE_CHARS), headers_shown(r.headers)
         )
         for r in records
     ]
-    return sorted(rows, key=lambda r: r.offset)[:MOST_RECORDS]
+    return sorted(shown_records, key=lambda r: r.offset)[:MOST_RECORDS]
 
 
 def headers_shown(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, ...]:

@@ -19,15 +19,15 @@ logger = logging.getLogger("cleantail.readers")
 
 PROPERTY_READER = "cleantail.reader."
 """+ a hash of topic, name and partition."""
-READERS: Codec[Reader] = Codec(Reader)
+READER_JSON: Codec[Reader] = Codec(Reader)
 
 
 def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = None) -> list[Reader]:
     """Forgets a reader, in one log or in all; returns the positions that it had."""
-    found = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
-    if found:
-        catalog.update_namespace_properties(namespace_of(topic), removals={property_of(r) for r in found})
-    return found
+    removed = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
+    if removed:
+        catalog.update_namespace_properties(namespace_of(topic), removals={property_of(r) for r in removed})
+    return removed
 
 
 def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
@@ -70,7 +70,7 @@ def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, .
 def _position(text: str, where: str) -> Reader:
     """Parses a position. Raises TableError, naming `where`, for what is none."""
     try:
-        reader = READERS.value(text, where)
+        reader = READER_JSON.value(text, where)
     except TableError as e:
         raise TableError(f"{where} is not a reader's position: {e}") from None
     if min(reader.partition, reader.offset, reader.at_ms) < 0:

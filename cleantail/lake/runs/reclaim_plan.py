@@ -55,8 +55,8 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
     shared = {path for path, logs in Counter(f.path for f in facts.files).items() if logs > 1}
     for partition in facts.partitions:
         state = facts.states.get(partition)
-        known = state.known_sequence_number if state else 0
-        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= known and f.path not in shared]
+        newest = state.known_sequence_number if state else 0
+        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= newest and f.path not in shared]
         groups += rewrite_groups(files, configs)
     oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
     expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)

@@ -20,9 +20,9 @@ from cleantail.log.reader_positions import Reader, namespace_of
 from cleantail.log.releases import lifted
 from cleantail.log.segments import DataFile
 from cleantail.rounds.ingestion_undo import (
+    IngestionChoice,
     IngestionUndo,
     UndoneIngestion,
-    Wanted,
     plan_undo,
     undone_before,
     without_ingestion,
@@ -74,7 +74,7 @@ def done_already(topic: Topic, platform: Platform, request: str) -> Commit | Non
 
 
 def preview_ingestion(
-    topic: Topic, platform: Platform, wanted: Wanted
+    topic: Topic, platform: Platform, choice: IngestionChoice
 ) -> tuple[IngestionUndo, tuple[LogWithout, ...]] | UndoneIngestion:
     """The plan on the table as it is now, and what it means for each of the ingestion's logs; or what has done it
     before. Raises as plan_undo does."""
@@ -83,9 +83,9 @@ def preview_ingestion(
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing to take back")
     history = list(history_of(table))
-    if before := undone_before(history, wanted, topic.topic):
+    if before := undone_before(history, choice, topic.topic):
         return before
-    plan = plan_undo(history, wanted, topic.topic)
+    plan = plan_undo(history, choice, topic.topic)
     properties = namespace_properties(catalog, namespace_of(topic))
     states = states_of_properties(table.properties, topic.table)
     states = lifted(states, releases_of(topic, properties), str(table.metadata.table_uuid))
@@ -118,10 +118,10 @@ def _bounds(
     files: Iterable[DataFile], best: Callable[[int, int], int], bound: Callable[[DataFile], int]
 ) -> dict[int, int]:
     """Partition -> the best bound of its files."""
-    found: dict[int, int] = {}
+    bounds: dict[int, int] = {}
     for file in files:
-        found[file.partition] = best(found.get(file.partition, bound(file)), bound(file))
-    return found
+        bounds[file.partition] = best(bounds.get(file.partition, bound(file)), bound(file))
+    return bounds
 
 
 def history_of(table: Table) -> Iterator[Commit]:
@@ -129,8 +129,8 @@ def history_of(table: Table) -> Iterator[Commit]:
     for snapshot in ancestry(table, table.current_snapshot()):
         summary = snapshot.summary
         operation = summary.operation.value if summary else ""
-        own = dict(summary.additional_properties) if summary else {}
-        yield Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.timestamp_ms, operation, own)
+        entries = dict(summary.additional_properties) if summary else {}
+        yield Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.timestamp_ms, operation, entries)
 
 
 def _logs(table: Table, plan: RollbackPlan) -> Iterator[LogUndo]:

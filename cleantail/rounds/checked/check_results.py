@@ -45,7 +45,7 @@ OBSERVES_NO_VALUE = frozenset(
 )
 """Expectations whose observed value is a count, a share, a distance, a type or the name of a column. That of any other
 is, or may be, what a record holds: the maximum of two numbers is one of them."""
-PLACES = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
+LOCATING_COLUMNS = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
 """Columns that say where and when a record is: what was observed there is kept, whatever the expectation."""
 EXAMPLES = 20
 """So many offsets of records that failed an expectation are kept."""
@@ -91,19 +91,19 @@ def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str
     if result.get(HIDDEN):
         kept[HIDDEN] = True
     if result.get(_OBSERVED) is not None:
-        shown = expectation in OBSERVES_NO_VALUE or kwargs.get("column") in PLACES
+        shown = expectation in OBSERVES_NO_VALUE or kwargs.get("column") in LOCATING_COLUMNS
         kept |= {_OBSERVED: result[_OBSERVED]} if shown else {HIDDEN: True}
     return kept
 
 
 def offsets_in(result: Mapping[str, Any]) -> list[int]:
     """Offsets of records that failed, at most EXAMPLES: Great Expectations gives a list of rows, or one of columns."""
-    rows = [row[OFFSET] for row in result.get(_EXAMPLES_IN) or () if OFFSET in row]
-    found = [offset for row in rows for offset in (row if isinstance(row, list) else [row])]
-    return sorted({*result.get(OFFSETS, ()), *found})[:EXAMPLES]
+    examples = [example[OFFSET] for example in result.get(_EXAMPLES_IN) or () if OFFSET in example]
+    offsets = [offset for example in examples for offset in (example if isinstance(example, list) else [example])]
+    return sorted({*result.get(OFFSETS, ()), *offsets})[:EXAMPLES]
 
 
-def observed_words(kept: Mapping[str, Any]) -> str:
+def observed_text(kept: Mapping[str, Any]) -> str:
     """What was observed in words: `2 of 9 records, at offsets 4, 7`. `kept`: of `kept_result`."""
     if kept.get(_OBSERVED) is not None:
         return f"observed {kept[_OBSERVED]}"

@@ -54,7 +54,7 @@ class RoundReference:
     passed: tuple[int, ...] = ()
 
 
-_PART: Codec[RoundPart] = Codec(RoundPart)
+_ROUND_PART_JSON: Codec[RoundPart] = Codec(RoundPart)
 REFERENCE_JSON: Codec[RoundReference] = Codec(RoundReference)
 
 
@@ -65,7 +65,7 @@ def parts_of(checked: CheckedRound) -> dict[int, str]:
     verdicts = {v.partition: _without_values(v) for v in checked.verdicts}
     reasons = {hold.partition: hold.reason for hold in checked.holds}
     return {
-        m.partition: _PART.text(
+        m.partition: _ROUND_PART_JSON.text(
             RoundPart(m, verdicts[m.partition], reasons.get(m.partition, ""), units.get(m.partition))
         )
         for m in checked.measures
@@ -88,7 +88,7 @@ def _part(text: str, where: str) -> RoundPart:
     plain["measure"]["horizons"] = [
         dict(zip(_HORIZON, horizon, strict=True)) if isinstance(horizon, list) else horizon for horizon in horizons
     ]
-    return _PART.of_plain(plain, where)
+    return _ROUND_PART_JSON.of_plain(plain, where)
 
 
 def recorded(topic: Topic, round_id: str, kind: str, rows: Iterable[Mapping[str, Any]]) -> CheckedRound:
@@ -117,9 +117,9 @@ def _joined(topic: Topic, round_id: str, kind: str, rows: Sequence[Mapping[str, 
     parts = [_part(row[CHECKED_ROUND], where) for row in sorted(rows, key=lambda r: int(r["partition"]))]
     checks = [check.passed for row in rows for check in checks_of(row)]
     measures = tuple(part.measure for part in parts)
-    asked_now = holds_of(topic, measures, [part.verdict.partition for part in parts if part.verdict.passed])
+    holds_now = holds_of(topic, measures, [part.verdict.partition for part in parts if part.verdict.passed])
     reasons = {part.verdict.partition: part.hold for part in parts if part.hold}
-    reasons |= {hold.partition: hold.reason for hold in asked_now}
+    reasons |= {hold.partition: hold.reason for hold in holds_now}
     return CheckedRound(
         topic=topic.topic,
         round=round_id,
@@ -146,7 +146,9 @@ def reference_of(checked: CheckedRound) -> RoundReference:
     return RoundReference(checked.round, tuple(checked.heads), tuple(checked.green))
 
 
-def require_as_told(reference: RoundReference, checked: CheckedRound, rows: Iterable[Mapping[str, Any]]) -> None:
+def require_matching_reference(
+    reference: RoundReference, checked: CheckedRound, rows: Iterable[Mapping[str, Any]]
+) -> None:
     """Raises HeldError where a task was handed something else than a check of this round has found: somebody has
     written into Airflow's database, and what was meant by it is not for us to guess. `rows`: the round's evidence."""
     where = f"{checked.topic}: nothing was published of round {checked.round} ({checked.kind})"

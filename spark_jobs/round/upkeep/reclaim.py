@@ -27,8 +27,8 @@ from cleantail.lake.neighbours import (
     may_delete_files,
     named_by_metadata,
     require_inner_files,
-    require_own_metadata_log,
-    require_own_place,
+    require_inner_metadata_log,
+    require_separate_folder,
 )
 from cleantail.lake.runs.clocks import expiry_ms
 from cleantail.lake.runs.evaluate import read_facts
@@ -178,8 +178,8 @@ def require_own(table: TopicTable, platform: Platform) -> tuple[str, bool]:
         raise TableError(f"table {table.topic.table} is gone")
     if not may_delete_files(seen.properties):
         return seen.location(), True
-    unseen = require_own_place(catalog, platform, seen)
-    require_own_metadata_log(table.topic.table, seen.location(), seen.metadata)
+    unseen = require_separate_folder(catalog, platform, seen)
+    require_inner_metadata_log(table.topic.table, seen.location(), seen.metadata)
     require_inner_files(table.topic.table, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, table.name, seen.location())
     alone = not unseen or table.topic.columns is None
