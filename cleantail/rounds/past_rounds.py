@@ -10,10 +10,10 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.sample import NOT_SAMPLED, SampledLog, sampled_log
+from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.rollback import ROLLBACK
 from cleantail.rounds.round_work import Work, together, work_of
 
@@ -157,12 +157,12 @@ def _rank(outcome: str) -> tuple[int, str]:
     return (OUTCOMES.index(outcome) if outcome in OUTCOMES else len(OUTCOMES)), outcome
 
 
-def outcome_of(row: Mapping[str, Any]) -> str:
+def outcome_of(row: EvidenceRow) -> str:
     """Of a row of the evidence. Rows of earlier versions have none: what passed was taken for published."""
     return row.get("outcome") or (PUBLISHED if row["passed"] else HELD_BACK)
 
 
-def rounds_of(rows: Iterable[Mapping[str, Any]]) -> list[Round]:
+def rounds_of(rows: Iterable[EvidenceRow]) -> list[Round]:
     """Rows of the evidence table as rounds, newest first. A round that was checked again counts again; what became of
     a log belongs to its last check, and a rollback to the last round of the name before it."""
     groups: dict[tuple[str, str, int], dict[int, LogRound]] = {}
@@ -176,7 +176,7 @@ def rounds_of(rows: Iterable[Mapping[str, Any]]) -> list[Round]:
         if row.get("outcome") not in (None, *CHECKS) and times:
             logs = groups[name, kind, times - 1]
             log = logs[partition]
-            logs[partition] = replace(log, outcome=row["outcome"], note=row["note"], work=log.work.ended(row))
+            logs[partition] = replace(log, outcome=outcome_of(row), note=row["note"] or "", work=log.work.ended(row))
             continue
         group = (name, kind, times)
         groups.setdefault(group, {})[partition] = _log_round(row)
@@ -210,7 +210,7 @@ def _round(group: tuple[str, str, int], logs: Mapping[int, LogRound], now_ms: in
     return Round(name, kind, now_ms, checked_at_ms, tuple(logs[p] for p in sorted(logs)))
 
 
-def _log_round(row: Mapping[str, Any]) -> LogRound:
+def _log_round(row: EvidenceRow) -> LogRound:
     return LogRound(
         partition=row["partition"],
         first_dirty_offset=row["first_dirty_offset"],

@@ -5,10 +5,10 @@ Rows of versions that did not write it down say nothing: None everywhere. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
+from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.task_runs import TaskRun, task_run_of
 
 COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
@@ -27,12 +27,12 @@ class Work:
     ended_at_ms: int | None = None
     ended_by: TaskRun | None = None
 
-    def ended(self, row: Mapping[str, Any]) -> Work:
+    def ended(self, row: EvidenceRow) -> Work:
         """With what a later row says became of it."""
         return replace(self, ended_at_ms=row["checked_at_ms"], ended_by=task_run_of(row))
 
 
-def work_of(row: Mapping[str, Any]) -> Work:
+def work_of(row: EvidenceRow) -> Work:
     """What the row of a check says of the work before it."""
     return Work(row.get("began_ms"), row.get("saved_bytes"), task_run_of(row))
 

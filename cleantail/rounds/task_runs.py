@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
+
+from cleantail.rounds.evidence_row import EvidenceRow
 
 VARIABLES = {
     "dag_id": "AIRFLOW_CTX_DAG_ID",
@@ -43,7 +44,7 @@ def columns_of(env: Mapping[str, str]) -> dict[str, str | None]:
     return {column: env.get(variable) or None for column, variable in VARIABLES.items()}
 
 
-def task_run_of(row: Mapping[str, Any]) -> TaskRun | None:
+def task_run_of(row: EvidenceRow) -> TaskRun | None:
     """The task that wrote a row; None of the command line, and of rows of versions that did not know."""
-    names = [row.get(column) for column in VARIABLES]
-    return TaskRun(*map(str, names)) if all(names) else None
+    dag_id, run_id, task_id = row.get("dag_id"), row.get("run_id"), row.get("task_id")
+    return TaskRun(dag_id, run_id, task_id) if dag_id and run_id and task_id else None

@@ -16,7 +16,6 @@ from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.recorded_checks import (
-    CHECKED_ROUND,
     RoundReference,
     parts_of,
     recorded,
@@ -25,6 +24,7 @@ from cleantail.rounds.checked.recorded_checks import (
 )
 from cleantail.rounds.checked.sample import RemovedRecord, sample_column
 from cleantail.rounds.checked.staged_units import KeylessLog, staged_unit
+from cleantail.rounds.evidence_row import CHECKED_ROUND
 from tests.round_builders import check_result, checked_round
 
 TOPIC = Topic.model_validate({"topic": "orders", "table": "cleantail.orders"})

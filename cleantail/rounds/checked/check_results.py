@@ -14,6 +14,7 @@ from typing import Any
 from cleantail.codec import Codec
 from cleantail.config.topic_table import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
 from cleantail.human import counted
+from cleantail.rounds.evidence_row import EvidenceRow
 
 COUNTS = (
     "element_count",
@@ -77,7 +78,7 @@ CHECK_RESULTS_JSON: Codec[tuple[CheckResult, ...]] = Codec(tuple[CheckResult, ..
 """The column `checks` of the evidence."""
 
 
-def checks_of(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
+def checks_of(row: EvidenceRow) -> tuple[CheckResult, ...]:
     """Parses the checks of a row of the evidence."""
     return CHECK_RESULTS_JSON.value(row["checks"], "column checks of the evidence")
 

@@ -11,9 +11,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
@@ -25,10 +24,9 @@ from cleantail.rounds.checked.check_results import checks_of
 from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
 from cleantail.rounds.checked.sample import sampled_log
 from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKS, PUBLISHED, WITHDRAWN
 
-CHECKED_ROUND = "checked_round"
-"""The column of the evidence with a RoundPart; null in rows that no check wrote, and in those of earlier versions."""
 CLEAR_ALL = "clear compact and what follows it, so that the round is made and checked anew"
 _HORIZON = ("end_offset", "horizon_ms", "tombstones", "swept_to")
 """The fields of a Horizon as the version before wrote it, a list."""
@@ -91,7 +89,7 @@ def _part(text: str, where: str) -> RoundPart:
     return _ROUND_PART_JSON.of_plain(plain, where)
 
 
-def recorded(topic: Topic, round_id: str, kind: str, rows: Iterable[Mapping[str, Any]]) -> CheckedRound:
+def recorded(topic: Topic, round_id: str, kind: str, rows: Iterable[EvidenceRow]) -> CheckedRound:
     """Returns the last check of the round among its rows of evidence, as check_quality gave it. `holds` are those of
     that check and those that the topic's YAML asks for now.
 
@@ -112,9 +110,10 @@ def recorded(topic: Topic, round_id: str, kind: str, rows: Iterable[Mapping[str,
     return _joined(topic, round_id, kind, last)
 
 
-def _joined(topic: Topic, round_id: str, kind: str, rows: Sequence[Mapping[str, Any]]) -> CheckedRound:
+def _joined(topic: Topic, round_id: str, kind: str, rows: Sequence[EvidenceRow]) -> CheckedRound:
     where = f"{topic.topic}: column {CHECKED_ROUND} of the evidence of round {round_id} ({kind})"
-    parts = [_part(row[CHECKED_ROUND], where) for row in sorted(rows, key=lambda r: int(r["partition"]))]
+    texts = [row[CHECKED_ROUND] or "" for row in sorted(rows, key=lambda r: r["partition"])]
+    parts = [_part(text, where) for text in texts]
     checks = [check.passed for row in rows for check in checks_of(row)]
     measures = tuple(part.measure for part in parts)
     holds_now = holds_of(topic, measures, [part.verdict.partition for part in parts if part.verdict.passed])
@@ -134,7 +133,7 @@ def _joined(topic: Topic, round_id: str, kind: str, rows: Sequence[Mapping[str, 
     )
 
 
-def last_check(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def last_check(rows: Iterable[EvidenceRow]) -> list[EvidenceRow]:
     """Returns the rows of the newest check: those of one check were written in one commit, at one time."""
     checks = [row for row in rows if row.get("outcome") in CHECKS]
     newest = max((row["checked_at_ms"] for row in checks), default=0)
@@ -146,9 +145,7 @@ def reference_of(checked: CheckedRound) -> RoundReference:
     return RoundReference(checked.round, tuple(checked.heads), tuple(checked.green))
 
 
-def require_matching_reference(
-    reference: RoundReference, checked: CheckedRound, rows: Iterable[Mapping[str, Any]]
-) -> None:
+def require_matching_reference(reference: RoundReference, checked: CheckedRound, rows: Iterable[EvidenceRow]) -> None:
     """Raises HeldError where a task was handed something else than a check of this round has found: somebody has
     written into Airflow's database, and what was meant by it is not for us to guess. `rows`: the round's evidence."""
     where = f"{checked.topic}: nothing was published of round {checked.round} ({checked.kind})"
@@ -166,7 +163,7 @@ def require_matching_reference(
         )
 
 
-def require_open(checked: CheckedRound, rows: Iterable[Mapping[str, Any]]) -> None:
+def require_open(checked: CheckedRound, rows: Iterable[EvidenceRow]) -> None:
     """Raises HeldError where the evidence says what became of this very check: published, though its snapshot is
     not on `main`, or dropped while it waited for an approval. `rows`: the round's evidence."""
     heads, rows = set(checked.heads), list(rows)

@@ -6,11 +6,11 @@ The evidence outlives the records. Who has to see them reads them from the table
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from cleantail.codec import Codec
+from cleantail.rounds.evidence_row import EvidenceRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ _SAMPLE_JSON: Codec[tuple[tuple[int, int | None], ...]] = Codec(tuple[tuple[int,
 """The column `sample` of the evidence: offset and kept offset of each sampled record of the row's log."""
 
 
-def sampled_log(row: Mapping[str, Any]) -> SampledLog:
+def sampled_log(row: EvidenceRow) -> SampledLog:
     """Parses the sample of a row of the evidence; earlier versions have written none."""
     pairs = _SAMPLE_JSON.value(row.get("sample") or "[]", "column sample of the evidence")
     records = tuple(RemovedRecord(row["partition"], offset, kept_offset) for offset, kept_offset in pairs)
