@@ -47,7 +47,7 @@ _TEXTS = (
 
 
 def cause(error: BaseException) -> str:
-    """One of the texts above, or the names of the exceptions where none fits."""
+    """Returns one of the texts above, or the names of the exceptions where none fits."""
     chain = list(_chain(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     for text, kinds in _KINDS:
@@ -61,7 +61,8 @@ def cause(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came of: urllib3 has that in `reason`, SQLAlchemy in `orig`, requests in the arguments."""
+    """Yields the error and what it came of: urllib3 has that in `reason`, SQLAlchemy in `orig`, requests in the
+    arguments."""
     waiting, visited = [error], set[int]()
     while waiting:
         each = waiting.pop(0)

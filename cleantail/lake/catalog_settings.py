@@ -51,12 +51,13 @@ SMALL_RUN = {
 
 
 def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
-    """The jars that `make setup` fetched once, so that no job resolves packages when it starts: those that are listed
-    (spark_jobs/conf/jars.txt), and no other. Raises CleantailError where one has another size than is listed."""
+    """Returns the jars that `make setup` fetched once, so that no job resolves packages when it starts: those that are
+    listed (spark_jobs/conf/jars.txt), and no other. Raises CleantailError where one has another size than is listed."""
     return on_class_path(jars_directory(platform, env))
 
 
 def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
+    """Returns CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, else those of the checkout where home has none."""
     if env.get(JARS_VARIABLE):
         return Path(env[JARS_VARIABLE])
     home_jars = platform.home / "jars"
@@ -107,7 +108,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
 
 
 def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """The jars on the driver's class path, where classes can come from the archive; executors fetch theirs."""
+    """Returns the jars on the driver's class path, where classes can come from the archive; executors fetch theirs."""
     paths = [str(jar) for jar in jars(platform, env)]
     executor_jars = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(paths)}
     return {"spark.driver.extraClassPath": os.pathsep.join(paths), **executor_jars}
@@ -143,7 +144,7 @@ def _sqlite_jdbc(platform: Platform) -> str:
 
 
 def _plain(uri: str | None) -> str:
-    """postgresql://… whatever the driver of SQLAlchemy: jdbc:postgresql://…"""
+    """Returns the address without the driver that SQLAlchemy reads in it: postgresql://…, as JDBC knows it."""
     scheme, _, rest = (uri or "").partition("://")
     return f"{scheme.split('+')[0]}://{rest}"
 
@@ -160,12 +161,12 @@ def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _rest_login(platform: Platform) -> dict[str, str]:
-    """Property of a REST catalog, the same for both clients -> the variable that has its value."""
+    """Returns the login of a REST catalog: property, the same for both clients -> the variable that has its value."""
     return {"token": CATALOG_TOKEN, "credential": CATALOG_CREDENTIAL} if platform.catalog.type == "rest" else {}
 
 
 def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """The same catalog for PyIceberg's load_catalog."""
+    """Returns the same catalog for PyIceberg's load_catalog."""
     catalog = platform.catalog
     uris = {"sqlite": f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}", "rest": catalog.uri or ""}
     uri = uris.get(catalog.type) or _with_login(_plain(catalog.uri), env)
@@ -178,7 +179,7 @@ def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str
 
 
 def _with_login(uri: str, env: Mapping[str, str]) -> str:
-    """postgresql+psycopg2://user:password@host/db; never shown, so quoting is all it needs."""
+    """Returns the address with user and password. It is never shown, so quoting is all it needs."""
     user, password = env.get(CATALOG_USER), env.get(CATALOG_PASSWORD)
     login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
     return f"postgresql+psycopg2://{login}{uri.partition('://')[2]}"

@@ -1,4 +1,4 @@
-"""Adapter: the catalog and a topic's table in it, through PyIceberg: found, and found to be the topic's."""
+"""Adapter: the catalog and a topic's table in it, through PyIceberg, and whether that table is the topic's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
 
 
 def unreachable(platform: Platform, error: Exception) -> CleantailError:
-    """What to raise for whatever the catalog's driver raised."""
+    """Returns what to raise for whatever the catalog's driver raised."""
     if isinstance(error, CleantailError):
         return error
     where = platform.catalog.uri or platform.catalog_uri
@@ -50,8 +50,8 @@ def unreachable(platform: Platform, error: Exception) -> CleantailError:
 
 
 def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | None:
-    """The topic's table, or None where there is none yet. Raises TableError where it is not this topic's, OutsideError
-    where the catalog is out of reach."""
+    """Returns the topic's table, or None where there is none yet. Raises TableError where it is not this topic's,
+    OutsideError where the catalog is out of reach."""
     from pyiceberg.exceptions import NoSuchTableError, ValidationError
 
     try:
@@ -81,7 +81,8 @@ def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> 
 
 
 def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """What a process needs to open the table's files with PyIceberg, secrets of the store included; not the catalog."""
+    """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included; not the
+    catalog."""
     table = load_table(open_catalog(platform, env), topic, platform)
     return {k: v for k, v in table.io.properties.items() if k not in CATALOG_ONLY} if table else {}
 

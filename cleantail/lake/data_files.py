@@ -44,7 +44,7 @@ class Part:
 
 
 def data_files_of(table: Table, entry: ManifestEntry, deleted: int) -> list[DataFile]:
-    """One DataFile for every log in the file of a manifest entry, `deleted` of whose records are deleted.
+    """Returns one DataFile for every log in the file of a manifest entry, `deleted` of whose records are deleted.
 
     Which log lost how many is not known where there are several: each is taken to have lost its share, and so with
     bytes and tombstones; the sums are exact.
@@ -116,7 +116,7 @@ def _millis(bound: bytes | None) -> int:
 
 
 def _split(total: int, weights: list[int]) -> list[int]:
-    """`total` in whole parts by weight, without losing any."""
+    """Splits `total` into whole parts by weight, without losing any."""
     whole, total_so_far, weight_so_far = sum(weights), 0, 0
     parts = []
     for weight in weights:
@@ -128,7 +128,7 @@ def _split(total: int, weights: list[int]) -> list[int]:
 
 
 def parts_of(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
-    """The logs in an adopted table's file: from the manifest, else its footer, else its records."""
+    """Returns the logs in an adopted table's file: from the manifest, else its footer, else its records."""
     key = (file.file_path, str(table.properties.get(PROPERTY_COLUMNS, columns.as_property())))
     if key not in _parts_by_file:
         if len(_parts_by_file) >= CACHED_FILES:
@@ -139,7 +139,8 @@ def parts_of(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
 
 
 def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
-    """None where the bounds are not there, or say that there are several logs."""
+    """Returns the one log that the manifest's bounds tell of; None where the bounds are not there, or say that there
+    are several logs."""
     from pyiceberg.conversions import from_bytes
     from pyiceberg.types import PrimitiveType
 
@@ -163,7 +164,7 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
 
 
 def _scale(table: Table, columns: Columns) -> int:
-    """How many of its units a timestamp column has in a millisecond."""
+    """Returns how many of its units a timestamp column has in a millisecond."""
     path = columns.timestamp
     return 1 if path is None or str(table.schema().find_field(path).field_type) in ("long", "int") else 1000
 
@@ -182,7 +183,8 @@ def _as_ms(stamp: int | None, scale: int) -> int:
 
 
 def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
-    """None where the footer has no statistics of a column, or they say that there are several logs."""
+    """Returns the one log that the footer's statistics tell of; None where the footer has no statistics of a column, or
+    they say that there are several logs."""
     import pyarrow.parquet as pq
 
     with table.io.new_input(file.file_path).open() as source:
@@ -208,7 +210,8 @@ def _wider(range_: list[Any], low: int, high: int) -> list[Any]:
 
 
 def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
-    """One part a log, by reading what says where records are; keys only where some are null, values never."""
+    """Yields one part for each log, by reading what says where records are; keys only where some are null, values
+    never."""
     import pyarrow.compute as pc
 
     from cleantail.lake.records.log_records import stored_records

@@ -22,5 +22,5 @@ def read_evidence(table: Table, topic: str) -> list[Round]:
     table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
     selected = tuple(name for name in (*fields, *measures, *snapshots, *COLUMNS) if name in table_columns)
     scan = table.scan(row_filter=EqualTo("topic", topic), selected_fields=selected)
-    rows: list[EvidenceRow] = scan.to_arrow().to_pylist()
-    return rounds_of(rows)
+    evidence: list[EvidenceRow] = scan.to_arrow().to_pylist()
+    return rounds_of(evidence)

@@ -27,7 +27,7 @@ class Jar:
 
 
 def listed(file: Path = LIST) -> Iterator[Jar]:
-    """The jars of the list, in its order."""
+    """Yields the jars of the list, in its order."""
     for line in file.read_text().splitlines():
         if line and not line.startswith("#"):
             kind, sha256, size, name = line.split()
@@ -35,7 +35,7 @@ def listed(file: Path = LIST) -> Iterator[Jar]:
 
 
 def on_class_path(directory: Path) -> list[Path]:
-    """The listed jars of Spark's applications that are in the directory; none where there is none of them.
+    """Returns the listed jars of Spark's applications that are in the directory; none where there is none of them.
 
     Raises CleantailError where only some are there, and where one has another size than is listed.
     """

@@ -42,14 +42,13 @@ _NAMED = 3
 
 
 def may_delete_files(properties: Mapping[str, str]) -> bool:
-    """Whether the table's `gc.enabled` allows to delete files of it; without the property it does."""
+    """Returns whether the table's `gc.enabled` allows to delete files of it; without the property it does."""
     return properties.get(GC_ENABLED, "true").strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another table or view of the catalog, and where its files may be: texts as they were written, with the
-    locations that they mean."""
+    """Another table or view of the catalog, and where its files may be: locations by the texts that name them."""
 
     name: str
     locations: Mapping[str, StorageLocation]
@@ -57,18 +56,16 @@ class Neighbour:
 
 def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) -> str:
     """Raises TableError where the table's folder is, contains or lies in another's, the warehouse or CLEANTAIL_HOME, or
-    where its properties put files outside its location. Returns what could not be looked at, in words, if anything.
-
-    Of a SQL catalog it costs one query, and the metadata file of every other table, read 16 at a time.
-    """
+    where its properties put files outside its location. Returns what could not be looked at, in words, if anything. It
+    costs one query of a SQL catalog, and reads the metadata file of every other table, 16 at a time."""
     name, location = ".".join(table.name()[-2:]), table.location()
     require_inner_paths(name, location, table.properties)
-    locations = {**locations_of(location, table.properties), **_metadata_folder(table.metadata_location)}
+    folders = {**locations_of(location, table.properties), **_metadata_folder(table.metadata_location)}
     _require_below(name, location, platform)
     others, hidden_text = _neighbours(catalog, table)
     for other in others:
         if pair := next(
-            ((m, t) for m, p in locations.items() for t, q in other.locations.items() if overlap(p, q)), None
+            ((m, t) for m, p in folders.items() for t, q in other.locations.items() if overlap(p, q)), None
         ):
             raise TableError(
                 f"table {name} lies at {pair[0]} and table {other.name} at {pair[1]}: files of the one could be "
@@ -124,7 +121,7 @@ def named_by_metadata(table: Table) -> list[str]:
 
 
 def named_files(table: Table) -> Iterator[str]:
-    """Every file that any snapshot of the table names, or that the metadata does."""
+    """Yields every file that any snapshot of the table names, or that the metadata does."""
     yield from named_by_metadata(table)
     with ThreadPoolExecutor(READ_THREADS) as pool:
         lists = pool.map(lambda s: s.manifests(table.io), table.metadata.snapshots)
@@ -135,8 +132,8 @@ def named_files(table: Table) -> Iterator[str]:
 
 
 def _require_below(name: str, location: str, platform: Platform) -> None:
-    """A table in whose folder all tables, or all of Cleantail's state, are or will be, or that lies among what else
-    Cleantail keeps, or where files to ingest are."""
+    """Raises TableError for a table in whose folder all tables or all of Cleantail's state are or will be, or that lies
+    among what else Cleantail keeps, or where files to ingest are."""
     table_folder, home = folder_location(location), folder_location(str(platform.home))
     shared = {"CLEANTAIL_HOME": str(platform.home)}
     if "/" in platform.warehouse:  # a REST catalog may know it by a name
@@ -166,7 +163,7 @@ def _metadata_folder(metadata_location: str) -> dict[str, StorageLocation]:
 
 
 def _neighbours(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
-    """All others of the catalog, and what of it could not be looked at."""
+    """Returns all others of the catalog, and what of it could not be looked at."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     if isinstance(catalog, SqlCatalog):
@@ -175,7 +172,7 @@ def _neighbours(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
 
 
 def _of_database(catalog: Any, table: Table) -> list[Neighbour]:
-    """Of every catalog in the database: they may share a store."""
+    """Returns the tables of every catalog in the database: they may share a store."""
     from pyiceberg.catalog.sql import IcebergTables
     from sqlalchemy import select
     from sqlalchemy.exc import SQLAlchemyError
@@ -203,8 +200,7 @@ def _identifier(table: Table) -> tuple[str, str]:
 
 
 def _locations_in(properties: Mapping[str, str], metadata_location: str) -> dict[str, StorageLocation]:
-    """Where the table or view of a metadata file may have files. Of a file that cannot be read, where a table with a
-    metadata file there usually has them."""
+    """Returns where the table of a metadata file may have files; where that cannot be read, those of most tables."""
     from pyiceberg.io import load_file_io
 
     folders = _metadata_folder(metadata_location)
@@ -220,7 +216,7 @@ def _locations_in(properties: Mapping[str, str], metadata_location: str) -> dict
 
 
 def _of_listing(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
-    """One request a namespace and one a table. A catalog may forbid both: what it does not show is counted."""
+    """Returns what the catalog lists, by one request a namespace and one a table; what it forbids is counted."""
     names, refused = _listed(catalog)
     with ThreadPoolExecutor(READ_THREADS) as pool:
         loaded = list(pool.map(lambda name: _loaded(catalog, name), [n for n in names if n != _identifier(table)]))
@@ -230,7 +226,7 @@ def _of_listing(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
 
 
 def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
-    """(namespace, name) of all tables, and how many listings were refused."""
+    """Returns (namespace, name) of all tables, and how many listings were refused."""
     names: list[tuple[str, str]] = []
     waiting: list[tuple[str, ...]] = [()]
     refused = 0

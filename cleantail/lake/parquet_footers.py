@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def null_count(table: Table, file: Any, path: str) -> int | None:
-    """How many records of a file have a null there, by its manifest or its footer; None where neither says."""
+    """Returns how many records of a file have a null there, by its manifest or its footer; None where neither says."""
     import pyarrow.parquet as pq
 
     field_id = table.schema().find_field(path).field_id
@@ -26,6 +26,6 @@ def null_count(table: Table, file: Any, path: str) -> int | None:
 
 
 def columns_in(group: Any) -> Iterator[Any]:
-    """The column chunks of a row group."""
+    """Yields the column chunks of a row group."""
     for index in range(group.num_columns):
         yield group.column(index)

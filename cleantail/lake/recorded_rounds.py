@@ -23,7 +23,7 @@ COLUMNS = ("partition", "outcome", "note", "checked_at_ms", "head_snapshot_id", 
 
 
 def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id: str, kind: str) -> list[EvidenceRow]:
-    """What checks found of the round, and what became of it; empty where the evidence has no such round."""
+    """Returns what checks found of the round, and what became of it; empty where the evidence has no such round."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
     from pyiceberg.expressions import And, EqualTo
 
@@ -34,8 +34,8 @@ def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id
     table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
     selected = tuple(name for name in COLUMNS if name in table_columns)
     condition = And(EqualTo("topic", topic), EqualTo("round", round_id), EqualTo("kind", kind))
-    rows: list[EvidenceRow] = table.scan(row_filter=condition, selected_fields=selected).to_arrow().to_pylist()
-    return rows
+    evidence: list[EvidenceRow] = table.scan(row_filter=condition, selected_fields=selected).to_arrow().to_pylist()
+    return evidence
 
 
 def recorded_round(catalog: Catalog, platform: Platform, topic: Topic, round_id: str, kind: str) -> CheckedRound:
@@ -49,14 +49,14 @@ class AnsweredRound:
     rejected, or None where nobody was asked."""
 
     checked: CheckedRound
-    rows: list[EvidenceRow]
+    evidence: list[EvidenceRow]
     answer: str | Rejection | None
 
 
 def answered_round(topic: Topic, platform: Platform, reference: RoundReference, kind: str) -> AnsweredRound:
     """Returns the round with its answer. Raises HeldError where it is not as the task says, or waits for an answer."""
     catalog = open_catalog(platform, os.environ)
-    rows = evidence_of_round(catalog, platform, topic.topic, reference.round, kind)
-    checked = recorded(topic, reference.round, kind, rows)
-    require_matching_reference(reference, checked, rows)
-    return AnsweredRound(checked, rows, decided(topic, checked, read_answer(catalog, topic, kind)))
+    evidence = evidence_of_round(catalog, platform, topic.topic, reference.round, kind)
+    checked = recorded(topic, reference.round, kind, evidence)
+    require_matching_reference(reference, checked, evidence)
+    return AnsweredRound(checked, evidence, decided(topic, checked, read_answer(catalog, topic, kind)))

@@ -35,7 +35,8 @@ class StorageLocation:
 
 
 def location_of(location: str) -> StorageLocation:
-    """The place of a location or a file. Links of local folders are followed; a missing folder is where it would be."""
+    """Returns the storage location of a folder or a file. Links of local folders are followed; a missing folder is
+    where it would be."""
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
         scheme, rest = "", location
@@ -55,7 +56,8 @@ def _parts(path: str) -> Parts:
 
 
 def _local(path: str) -> Parts:
-    """With the links of its folder followed, not one that a file itself is: deleting that deletes the link."""
+    """Returns the parts of a local path with the links of its folder followed, but not one that a file itself is:
+    deleting that deletes the link."""
     folder, _, name = path.rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
         return _parts(_real(path))
@@ -68,12 +70,12 @@ def _real(folder: str) -> str:
 
 
 def folder_location(location: str) -> StorageLocation:
-    """The place of a folder, where a link that the folder itself is counts as what it points to."""
+    """Returns the storage location of a folder, where a link that the folder itself is counts as what it points to."""
     return location_of(location.rstrip("/") + "/.")
 
 
 def contains(outer: StorageLocation, inner: StorageLocation) -> bool:
-    """Whether `inner` is `outer` or may lie in it, in any of the ways to read their paths."""
+    """Returns whether `inner` is `outer` or may lie in it, in any of the ways to read their paths."""
     same_host = outer.authority == inner.authority or not (outer.authority and inner.authority)
     return (
         outer.store == inner.store
@@ -83,12 +85,12 @@ def contains(outer: StorageLocation, inner: StorageLocation) -> bool:
 
 
 def overlap(one: StorageLocation, other: StorageLocation) -> bool:
-    """Whether one is, or may be, the other or in it."""
+    """Returns whether one is, or may be, the other or in it."""
     return contains(one, other) or contains(other, one)
 
 
 def surely_inside(file: StorageLocation, folder: StorageLocation) -> bool:
-    """Whether a file lies in the folder and below it, in every way to read its path."""
+    """Returns whether a file lies in the folder and below it, in every way to read its path."""
     return (
         file.store == folder.store
         and file.authority == folder.authority
@@ -97,14 +99,14 @@ def surely_inside(file: StorageLocation, folder: StorageLocation) -> bool:
 
 
 def locations_of(location: str, properties: Mapping[str, str]) -> dict[str, StorageLocation]:
-    """Where a table's files may be: its location, and the folders that its properties name."""
+    """Returns where a table's files may be: its location, and the folders that its properties name."""
     named = [location, *(properties[name] for name in PATHS if properties.get(name))]
     return {text: folder_location(text) for text in named}
 
 
 def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageLocation]:
-    """The folders in which files that no snapshot knows are a table's own: `data` and `metadata` of the location, or
-    what its properties put in their place within it."""
+    """Returns the folders in which files that no snapshot knows are a table's own: `data` and `metadata` of the
+    location, or what its properties put in their place within it."""
     root = folder_location(location)
     base = location.rstrip("/")
     data = next((properties[name] for name in DATA_PATHS if properties.get(name)), f"{base}/data")
@@ -113,6 +115,6 @@ def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageL
 
 
 def files_outside(files: Iterable[str], location: str) -> list[str]:
-    """Those of the files that do not surely lie in the location."""
+    """Returns those of the files that do not surely lie in the location."""
     root = folder_location(location)
     return [file for file in files if not surely_inside(location_of(file), root)]

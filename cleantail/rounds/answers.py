@@ -1,8 +1,11 @@
 """What a person was asked and has answered about a round, kept where no editor of a DAG can write: beside the table.
 
-Airflow asks, and its database says who answered; but everybody who may edit a DAG may write the results of its tasks
-and call a task done that nobody has answered. So the task that asks writes down the question, and when it is woken by
-an answer, the answer: a property of the topic table's namespace, as the readers' positions are. Publish goes by that.
+1. Airflow asks, and its database says who answered; but everybody who may edit a DAG may write the results of its tasks
+   and call a task done that nobody has answered.
+2. So the task that asks writes down the question, and when it is woken by an answer, the answer: a property of the
+   topic table's namespace, as the readers' positions are. Publish goes by that and by nothing else.
+3. An answer is for the heads of the branches that were shown: a round that was made or checked anew asks again.
+4. Where the topic names approvers, another user's yes is none.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 PROPERTY_ANSWER = "cleantail.answer."
-"""+ a hash of topic and kind: catalogs bound the length of a property's name, and mostly that of its value."""
+"""So begins the name of a property that keeps an answer. A hash of topic and kind follows, since catalogs bound the
+length of a property's name, and mostly that of its value."""
 DIGEST_CHARS = 32
 
 
@@ -62,7 +66,7 @@ def shown_of(checked: CheckedRound) -> str:
 def answered(
     last_question: Answer | None, task: Sequence[str], approved: bool, user: Mapping[str, str] | None, at_ms: int
 ) -> Answer:
-    """The question with its answer. Raises HeldError where the last question is not this task's own."""
+    """Returns the question with its answer. Raises HeldError where the last question is not this task's own."""
     if last_question is None or last_question.task != digest_of(task):
         raise HeldError(
             "the question that was answered is not the last one that was asked about the topic, so the answer counts "
@@ -73,8 +77,8 @@ def answered(
 
 
 def decided(topic: Topic, checked: CheckedRound, answer: Answer | None) -> str | Rejection | None:
-    """What the answer means for a checked round: the name of who has approved it, or that it was rejected; None where
-    it need not wait and nobody was asked. Raises HeldError where it waits, with the reason why it still does."""
+    """Returns what the answer means for a checked round: the name of who has approved it, or that it was rejected; None
+    where it need not wait and nobody was asked. Raises HeldError where it waits, with the reason why it still does."""
     ours = answer is not None and (answer.kind, answer.round) == (checked.kind, checked.round)
     same = answer is not None and ours and answer.shown == shown_of(checked)
     if answer is not None and same and answer.approved is False:
@@ -104,8 +108,8 @@ def _nobody(checked: CheckedRound, why: str) -> HeldError:
 
 
 def read_answer(catalog: Catalog, topic: Topic, kind: str) -> Answer | None:
-    """The last question about the topic's rounds of this kind, with its answer if it has one. Raises TableError for a
-    property that is none."""
+    """Returns the last question about the topic's rounds of this kind, with its answer if it has one. Raises TableError
+    for a property that is none."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     name = _property(topic, kind)
@@ -130,7 +134,7 @@ def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
 
 
 def digest_of(parts: Sequence[object]) -> str:
-    """A short name of the parts that no others have."""
+    """Returns a short name of the parts that no others have."""
     return hashlib.sha256(json.dumps([str(part) for part in parts]).encode()).hexdigest()[:DIGEST_CHARS]
 
 

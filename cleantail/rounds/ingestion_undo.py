@@ -1,9 +1,12 @@
 """Undoing an ingestion: the table as if its files had never come, with everything appended since. Pure.
 
-What is taken back is a commit: its data files hold the records of all its source files together. `main` becomes the
-snapshot before it, followed by every append since, each as it was, and the marks of its source files go, so that they
-can be ingested again. It refuses where something may have been built on its records: after a round, which can be undone
-first, or a change that is nobody's of ours. Rewrites since are undone with it; they changed no record.
+1. What is taken back is a commit: its data files hold the records of all its source files together.
+2. `main` becomes the snapshot before it, followed by every append since, each as it was. Rewrites since are undone with
+   it; they changed no record.
+3. The marks of its source files go, so that they can be ingested again.
+4. It refuses where something may have been built on its records: after a round, which can be undone first, and after a
+   change that is nobody's of ours.
+5. A quarantine that began after it is lifted, since what it holds back were its records.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ class IngestionChoice:
     name: str | None = None
 
     def means(self, ingestion: Ingestion) -> bool:
-        """Whether the choice is for this ingestion."""
+        """Returns whether the choice is for this ingestion."""
         if self.sha256 is not None:
             return any(f.sha256 == self.sha256 for f in ingestion.files)
         if self.name is not None:
@@ -57,6 +60,7 @@ class IngestionUndo:
     others: tuple[Ingestion, ...]
 
     def as_json(self) -> dict[str, Any]:
+        """Returns what the command line prints."""
         return {
             "ingestion": self.ingestion.as_json(),
             "to_snapshot_id": self.to_snapshot_id,
@@ -77,7 +81,7 @@ class UndoneIngestion:
 
 
 def ingestions(history: Sequence[Commit], topic: str) -> tuple[Ingestion, ...]:
-    """The ingestions in main's kept history, newest first, each with whether it can be taken back.
+    """Returns the ingestions in main's kept history, newest first, each with whether it can be taken back.
 
     `history`: the ancestry of `main`, newest first, as far as it is kept.
     """
@@ -88,8 +92,8 @@ def ingestions(history: Sequence[Commit], topic: str) -> tuple[Ingestion, ...]:
 
 
 def plan_undo(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> IngestionUndo:
-    """How the ingestion that is meant is taken back. Raises CleantailError where there is none such, or several, and
-    TableError where it cannot be: nothing is changed."""
+    """Plans how to take back the ingestion that is meant. Raises CleantailError where there is none such, or several,
+    and TableError where it cannot be: nothing is changed."""
     kept_ingestions = ingestions(history, topic)
     ingestion = _chosen_ingestion(history, kept_ingestions, choice, topic)
     if ingestion.refusal or ingestion.sources is None:
@@ -107,7 +111,7 @@ def plan_undo(history: Sequence[Commit], choice: IngestionChoice, topic: str) ->
 
 
 def undone_before(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> UndoneIngestion | None:
-    """The snapshot that has taken back what is meant, where nothing in the table is meant by it any more."""
+    """Returns the snapshot that has taken back what is meant, where nothing in the table is meant by it any more."""
     if choice.text == LAST or any(choice.means(ingestion) for ingestion in ingestions(history, topic)):
         return None
     for commit in history:
@@ -120,8 +124,9 @@ def undone_before(history: Sequence[Commit], choice: IngestionChoice, topic: str
 
 
 def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
-    """Why the ingestion at this place of the history cannot be taken back, and what makes it possible; empty where it
-    can. Rounds are not asked what they touched: their checkpoints, proofs and horizons rest on all records they saw."""
+    """Returns why the ingestion at this place of the history cannot be taken back, and what makes it possible; empty
+    where it can. Rounds are not asked what they touched: their checkpoints, proofs and horizons rest on all records
+    they saw."""
     commit, since = history[index], history[:index]
     if rounds := [c for c in since if c.is_round]:
         first = rounds[-1]
@@ -143,8 +148,8 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
 
 
 def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
-    """The state of a log without the ingestion, before which it knew `log_end`. Only rounds that were undone since can
-    have moved it on; it never goes below what is clean."""
+    """Returns the state of a log without the ingestion, before which it knew `log_end`. Only rounds that were undone
+    since can have moved it on; it never goes below what is clean."""
     ends = [end for end in (log_end, state.checkpoint) if end is not None]
     before = max(ends, default=None)
     if state.log_end_offset is None or (before is not None and before >= state.log_end_offset):
@@ -153,9 +158,9 @@ def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
 
 
 def without_ingestion(state: PartitionState, log_end: int | None, at_ms: int) -> PartitionState:
-    """The state of a log once the ingestion of `at_ms` (Unix ms) is taken back: `lowered`, and without a quarantine
-    that began after it. What a check or a person has refused since then held its records. Were the quarantine left,
-    nothing would lift it where nothing else is due."""
+    """Returns the state of a log once the ingestion of `at_ms` (Unix ms) is taken back: `lowered`, and without a
+    quarantine that began after it. What a check or a person has refused since then held its records. Were the
+    quarantine left, nothing would lift it where nothing else is due."""
     state = lowered(state, log_end)
     since_ms = state.quarantine.since_ms if state.quarantine else 0
     return replace(state, quarantine=None) if since_ms >= at_ms else state
@@ -183,7 +188,7 @@ def _chosen_ingestion(
 
 
 def _unknown(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> str:
-    """Why nothing in the table's history is meant."""
+    """Returns why nothing in the table's history is meant."""
     if choice.text == LAST:
         return f"{topic}: no ingestion is in the table's kept history: nothing to take back"
     same_name = [one for one in ingestions(history, topic) if choice.name in {f.name for f in one.files}]

@@ -42,7 +42,7 @@ class LastCompaction:
 
     @property
     def recopy_percent(self) -> float:
-        """Kept bytes in percent of those looked at; 0 where there were none."""
+        """Returns kept bytes in percent of those looked at; 0 where there were none."""
         return 100 * self.bytes_written / self.bytes_read if self.bytes_read else 0.0
 
     @classmethod
@@ -70,7 +70,8 @@ class LastCompaction:
 
     @classmethod
     def parsed(cls, text: str | None) -> LastCompaction | None:
-        """None where there is none, or one that this version cannot read: a metric is no reason to stop."""
+        """Parses what `as_json` wrote; None for no text, and for one that this version cannot read: a metric is no
+        reason to stop."""
         try:
             return _LAST_COMPACTION_JSON.value(text or "", PROPERTY_COMPACTION)
         except TableError:

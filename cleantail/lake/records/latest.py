@@ -48,12 +48,13 @@ class Latest:
     """Data file -> data sequence number: the order in which records came."""
 
     def batches(self, partition: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The topic table's columns in offset order, one log after another; one log at a time is in memory."""
+        """Yields the state in the topic table's columns, in offset order, one log after another; one log at a time is
+        in memory."""
         for p in sorted(self.positions) if partition is None else [partition]:
             yield from self._log(p).to_batches()
 
     def to_arrow(self, partition: int | None = None) -> pa.Table:
-        """All of it as one Arrow table."""
+        """Returns the whole state as one Arrow table."""
         import pyarrow as pa
 
         logs = [self._log(p) for p in (sorted(self.positions) if partition is None else [partition])]
@@ -69,7 +70,7 @@ class Latest:
 
 
 def load_latest(topic: Topic, platform: Platform, now_ms: int, snapshot_id: int | None = None) -> Latest:
-    """The state now, or as of a snapshot. Raises TableError where there is no such table or snapshot.
+    """Loads the state as it is now, or as of a snapshot. Raises TableError where there is no such table or snapshot.
 
     `now_ms` is the clock of remembered deletions and of the bound on future timestamps.
     """
@@ -106,7 +107,8 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
 
 
 def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: Mapping[bytes, Rank]) -> pa.Table:
-    """One record a key in offset order: the winner, unless it is a tombstone or older than a remembered deletion.
+    """Returns one record a key in offset order: the winner, unless it is a tombstone or older than a remembered
+    deletion.
 
     `records`: the topic table's columns, one log, no null keys, in the order in which they came: of copies of one
     record the first is shown, as it is the one that a round keeps (semantics.md 3.5).
@@ -133,7 +135,8 @@ def _lives(row: Mapping[str, Any], remembered: Mapping[bytes, Rank]) -> bool:
 
 
 def _versions(records: pa.Table, configs: KafkaConfigs, now_ms: int) -> tuple[pa.Array, pa.Array]:
-    """(has_version, version) of each record; without a version it is (false, 0), as in cleantail.log.ranking."""
+    """Returns (has_version, version) of each record; without a version it is (false, 0), as in
+    cleantail.log.ranking."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -151,7 +154,8 @@ def _versions(records: pa.Table, configs: KafkaConfigs, now_ms: int) -> tuple[pa
 
 
 def _header_versions(records: pa.Table, configs: KafkaConfigs) -> dict[int, int]:
-    """Row -> version, of the rows whose version header has 8 bytes; of repeated headers the last or the first."""
+    """Returns record number -> version, of the records whose version header has 8 bytes; of repeated headers the last
+    or the first."""
     import pyarrow.compute as pc
 
     lists = records[HEADERS].combine_chunks()

@@ -23,11 +23,11 @@ def log_records(
     keyed: bool = False,
     arrivals: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    """Live records of one log at a snapshot: from an offset on, or only those with a key. In no order, or, with
-    `arrivals` (data file -> data sequence number), file after file in the order in which they came.
+    """Returns live records of one log at a snapshot: from an offset on, or only those with a key. They are in no order,
+    or, with `arrivals` (data file -> data sequence number), file after file in the order in which they came.
 
-    Of an adopted table all columns of the mapping are read and then chosen from, where they are fields of structs:
-    no filter reaches the files.
+    Of an adopted table all columns of the mapping are read and then chosen from, where they are fields of structs: no
+    filter reaches the files.
     """
     from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, NotNull
 
@@ -40,8 +40,8 @@ def log_records(
 
 
 def records_at(table: Table, partition: int, offsets: Sequence[int], snapshot_id: int) -> pa.Table:
-    """Live records of one log at a snapshot, of a few offsets. Of an adopted table whose offset is a field of a struct
-    the whole log is read: no filter reaches its files."""
+    """Returns live records of one log at a snapshot, of a few offsets. Of an adopted table whose offset is a field of a
+    struct the whole log is read: no filter reaches its files."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyiceberg.expressions import And, EqualTo, In
@@ -57,7 +57,7 @@ def records_at(table: Table, partition: int, offsets: Sequence[int], snapshot_id
 def adopted_records(
     table: Table, columns: Columns, snapshot_id: int | None, partition: int, arrivals: Mapping[str, int] | None = None
 ) -> pa.Table:
-    """Live records of an adopted table, at least those of a log."""
+    """Returns live records of an adopted table, at least those of a log."""
     from pyiceberg.expressions import AlwaysTrue, EqualTo
 
     plain = "." not in columns.partition
@@ -67,7 +67,8 @@ def adopted_records(
 
 
 def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
-    """The records of a scan; by arrival, of the same (partition, offset) twice the first is what a round keeps."""
+    """Returns the records of a scan; by arrival, of the same (partition, offset) twice the first is what a round
+    keeps."""
     from pyiceberg.io.pyarrow import ArrowScan
 
     if arrivals is None:
@@ -78,7 +79,7 @@ def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
 
 
 def stored_records(table: Table, columns: Columns, names: Sequence[str], files: Iterable[Any]) -> pa.Table:
-    """The named columns of all records in some data files, deleted ones too."""
+    """Returns the named columns of all records in some data files, deleted ones too."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
     from pyiceberg.table import FileScanTask
@@ -97,7 +98,7 @@ def _chosen(records: pa.Table, partition: int, from_offset: int, keyed: bool) ->
 
 
 def as_topic_columns(stored: pa.Table, columns: Columns, names: Sequence[str]) -> pa.Table:
-    """What column_sql.expressions says for Spark, for Arrow: the same bytes for the same record."""
+    """Converts for Arrow as column_sql.expressions does for Spark: the same bytes for the same record."""
     import pyarrow as pa
 
     stored_arrays = {name: field_of(stored, path) for name, path in columns.paths.items() if name in names}
@@ -106,7 +107,7 @@ def as_topic_columns(stored: pa.Table, columns: Columns, names: Sequence[str]) -
 
 
 def field_of(stored: pa.Table, path: str) -> pa.Array:
-    """A column, or a field of a struct; null where the struct is."""
+    """Returns a column, or a field of a struct; null where the struct is."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -175,7 +176,7 @@ def _bytes(stored: pa.Array, column_type: pa.DataType) -> pa.Array:
 
 
 def _headers(value: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """A key that is bytes is text in a topic table."""
+    """Returns the headers with keys that are text, as a topic table has them, where an adopted one has bytes."""
     if value is None:
         return None
     keys = (h["key"] for h in value)

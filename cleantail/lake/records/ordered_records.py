@@ -25,7 +25,7 @@ def read_records(
     snapshot_id: int | None = None,
     log_starts: Mapping[int, int] = NOWHERE,
 ) -> Iterator[Record]:
-    """Live records with offset >= `from_offset`, none below its log's start (table_metadata.log_starts).
+    """Yields live records with offset >= `from_offset`, none below its log's start (table_metadata.log_starts).
 
     Raises TableError for a snapshot that the table does not have.
     """
@@ -39,7 +39,7 @@ def read_records(
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
-    """Rows of the topic table's columns as records; microseconds become Kafka's milliseconds."""
+    """Yields the records of a batch in the topic table's columns; microseconds become Kafka's milliseconds."""
     import pyarrow as pa
 
     columns = {name: batch.column(name) for name in batch.schema.names}

@@ -53,7 +53,8 @@ def require_after(base: Commit, now_ms: int, clock_ms: int) -> None:
 
 
 def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
-    """The pure half of planned_unit; `facts` are of the snapshot that was read."""
+    """Returns the unit as the metadata plan it, the pure half of planned_unit; `facts` are of the snapshot that was
+    read."""
     plans = [plan_run(topic, facts, now_ms=unit.now_ms, force=force) for force in (False, True)]
     planned_works = [{w.partition: w for planned in plan.units for w in planned.partitions} for plan in plans]
     if unit.round != plans[0].round:
@@ -66,7 +67,7 @@ def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
 
 
 def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) -> PartitionWork:
-    """What a run does to the log, or one with `force`."""
+    """Returns what a run does to the log, or one with `force`. Raises HeldError where the unit says something else."""
     candidates = [works[work.partition] for works in planned_works if work.partition in works]
     if not candidates:
         raise _refused(f"there is nothing to do in partition {work.partition}")

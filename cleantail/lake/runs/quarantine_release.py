@@ -77,6 +77,6 @@ def _states(catalog: Catalog, topic: Topic, platform: Platform) -> tuple[dict[in
 
 
 def _outdated(releases: Releases, word: Release, states: Mapping[int, PartitionState]) -> list[Release]:
-    """The releases of other logs of the topic that lift nothing any more."""
+    """Returns the releases of other logs of the topic that lift nothing any more."""
     others = (release for p, release in releases.items() if p != word.partition)
     return [o for o in others if not o.lifts(states.get(o.partition, PartitionState()).quarantine, word.table_uuid)]

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("cleantail.release")
 
 PROPERTY_RELEASED = "cleantail.released."
-"""+ a hash of topic and partition."""
+"""So begins the name of a property that keeps a release; a hash of topic and partition follows."""
 RELEASE_JSON: Codec[Release] = Codec(Release)
 
 
 def releases_in(properties: Mapping[str, str]) -> dict[str, dict[int, Release]]:
-    """Topic -> the last release of each of its logs, of every topic of a namespace that has any.
+    """Returns topic -> the last release of each of its logs, of every topic of a namespace that has any.
 
     A text that is no release lifts nothing: what it may have been about stays in quarantine, with a warning.
     """

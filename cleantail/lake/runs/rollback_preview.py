@@ -59,7 +59,7 @@ class LogWithout:
 
 
 def preview(topic: Topic, platform: Platform, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, ...]]:
-    """The plan on the table as it is now, and what it means for each log. Raises as plan_rollback does."""
+    """Returns the plan on the table as it is now, and what it means for each log. Raises as plan_rollback does."""
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing to undo")
@@ -68,7 +68,7 @@ def preview(topic: Topic, platform: Platform, to: int | None) -> tuple[RollbackP
 
 
 def done_already(topic: Topic, platform: Platform, request: str) -> Commit | None:
-    """The rollback in main's history that the same request asked for."""
+    """Returns the rollback in main's history that the same request asked for."""
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     return answer_to(list(history_of(table)), request) if table is not None else None
 
@@ -76,8 +76,8 @@ def done_already(topic: Topic, platform: Platform, request: str) -> Commit | Non
 def preview_ingestion(
     topic: Topic, platform: Platform, choice: IngestionChoice
 ) -> tuple[IngestionUndo, tuple[LogWithout, ...]] | UndoneIngestion:
-    """The plan on the table as it is now, and what it means for each of the ingestion's logs; or what has done it
-    before. Raises as plan_undo does."""
+    """Returns the plan on the table as it is now, and what it means for each of the ingestion's logs; or what has done
+    it before. Raises as plan_undo does."""
     catalog = open_catalog(platform, os.environ)
     table = load_table(catalog, topic, platform)
     if table is None:
@@ -117,7 +117,7 @@ def _logs_without(
 def _bounds(
     files: Iterable[DataFile], best: Callable[[int, int], int], bound: Callable[[DataFile], int]
 ) -> dict[int, int]:
-    """Partition -> the best bound of its files."""
+    """Returns partition -> the best bound of its files."""
     bounds: dict[int, int] = {}
     for file in files:
         bounds[file.partition] = best(bounds.get(file.partition, bound(file)), bound(file))
@@ -125,7 +125,7 @@ def _bounds(
 
 
 def history_of(table: Table) -> Iterator[Commit]:
-    """The ancestry of `main`, newest first, as far as it is kept."""
+    """Yields the ancestry of `main`, newest first, as far as it is kept."""
     for snapshot in ancestry(table, table.current_snapshot()):
         summary = snapshot.summary
         operation = summary.operation.value if summary else ""

@@ -84,8 +84,8 @@ def checks_of(row: EvidenceRow) -> tuple[CheckResult, ...]:
 
 
 def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """What stays of `result`: an allow-list, so that what a later version adds is left out. `hidden`: that something
-    was observed which is not kept. What was made by this function comes through as it is."""
+    """Returns what stays of `result`, by an allow-list, so that what a later version adds is left out. `hidden`: that
+    something was observed which is not kept. What was made by this function comes through as it is."""
     kept = {name: result[name] for name in COUNTS if result.get(name) is not None}
     if offsets := offsets_in(result):
         kept[OFFSETS] = offsets
@@ -105,7 +105,7 @@ def offsets_in(result: Mapping[str, Any]) -> list[int]:
 
 
 def observed_text(kept: Mapping[str, Any]) -> str:
-    """What was observed in words: `2 of 9 records, at offsets 4, 7`. `kept`: of `kept_result`."""
+    """Returns what was observed in words: `2 of 9 records, at offsets 4, 7`. `kept`: of `kept_result`."""
     if kept.get(_OBSERVED) is not None:
         return f"observed {kept[_OBSERVED]}"
     if kept.get(HIDDEN):

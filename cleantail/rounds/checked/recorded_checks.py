@@ -71,7 +71,8 @@ def parts_of(checked: CheckedRound) -> dict[int, str]:
 
 
 def _without_values(verdict: Verdict) -> Verdict:
-    """What an expectation has seen is data, but where it could not be evaluated, or where there was no key to see."""
+    """Returns the verdict without what its expectations have observed: that is data, but where one could not be
+    evaluated, or where there was no key to observe."""
     failures = tuple(
         failure if failure.error or failure.expectation == KEYLESS_RULE else replace(failure, observed="")
         for failure in verdict.failures
@@ -89,14 +90,14 @@ def _part(text: str, where: str) -> RoundPart:
     return _ROUND_PART_JSON.of_plain(plain, where)
 
 
-def recorded(topic: Topic, round_id: str, kind: str, rows: Iterable[EvidenceRow]) -> CheckedRound:
+def recorded(topic: Topic, round_id: str, kind: str, evidence: Iterable[EvidenceRow]) -> CheckedRound:
     """Returns the last check of the round among its rows of evidence, as check_quality gave it. `holds` are those of
     that check and those that the topic's YAML asks for now.
 
     Raises HeldError where the round was never checked, or by a version that did not write down what publish needs, and
     TableError for a row that cannot be read.
     """
-    last = last_check(rows)
+    last = last_check(evidence)
     if not last:
         raise HeldError(
             f"{topic.topic}: the evidence has no check of a round {round_id} ({kind}), so nothing was published. What "
@@ -110,11 +111,11 @@ def recorded(topic: Topic, round_id: str, kind: str, rows: Iterable[EvidenceRow]
     return _joined(topic, round_id, kind, last)
 
 
-def _joined(topic: Topic, round_id: str, kind: str, rows: Sequence[EvidenceRow]) -> CheckedRound:
+def _joined(topic: Topic, round_id: str, kind: str, evidence: Sequence[EvidenceRow]) -> CheckedRound:
     where = f"{topic.topic}: column {CHECKED_ROUND} of the evidence of round {round_id} ({kind})"
-    texts = [row[CHECKED_ROUND] or "" for row in sorted(rows, key=lambda r: r["partition"])]
+    texts = [row[CHECKED_ROUND] or "" for row in sorted(evidence, key=lambda r: r["partition"])]
     parts = [_part(text, where) for text in texts]
-    checks = [check.passed for row in rows for check in checks_of(row)]
+    checks = [check.passed for row in evidence for check in checks_of(row)]
     measures = tuple(part.measure for part in parts)
     holds_now = holds_of(topic, measures, [part.verdict.partition for part in parts if part.verdict.passed])
     reasons = {part.verdict.partition: part.hold for part in parts if part.hold}
@@ -129,13 +130,13 @@ def _joined(topic: Topic, round_id: str, kind: str, rows: Sequence[EvidenceRow])
         checks_passed=sum(checks),
         checks_total=len(checks),
         holds=tuple(Hold(p, reason) for p, reason in sorted(reasons.items())),
-        sample=tuple(record for row in rows for record in sampled_log(row).records),
+        sample=tuple(record for row in evidence for record in sampled_log(row).records),
     )
 
 
-def last_check(rows: Iterable[EvidenceRow]) -> list[EvidenceRow]:
+def last_check(evidence: Iterable[EvidenceRow]) -> list[EvidenceRow]:
     """Returns the rows of the newest check: those of one check were written in one commit, at one time."""
-    checks = [row for row in rows if row.get("outcome") in CHECKS]
+    checks = [row for row in evidence if row.get("outcome") in CHECKS]
     newest = max((row["checked_at_ms"] for row in checks), default=0)
     return [row for row in checks if row["checked_at_ms"] == newest]
 
@@ -145,11 +146,13 @@ def reference_of(checked: CheckedRound) -> RoundReference:
     return RoundReference(checked.round, tuple(checked.heads), tuple(checked.green))
 
 
-def require_matching_reference(reference: RoundReference, checked: CheckedRound, rows: Iterable[EvidenceRow]) -> None:
+def require_matching_reference(
+    reference: RoundReference, checked: CheckedRound, evidence: Iterable[EvidenceRow]
+) -> None:
     """Raises HeldError where a task was handed something else than a check of this round has found: somebody has
-    written into Airflow's database, and what was meant by it is not for us to guess. `rows`: the round's evidence."""
+    written into Airflow's database, and what was meant by it is not for us to guess. `evidence`: the round's rows."""
     where = f"{checked.topic}: nothing was published of round {checked.round} ({checked.kind})"
-    heads = {row["head_snapshot_id"] for row in rows if row.get("outcome") in CHECKS}
+    heads = {row["head_snapshot_id"] for row in evidence if row.get("outcome") in CHECKS}
     if not set(reference.heads) <= heads:
         raise HeldError(
             f"{where}: the XCom of its check names snapshots that no check of it has seen. Somebody has changed it: "
@@ -163,12 +166,14 @@ def require_matching_reference(reference: RoundReference, checked: CheckedRound,
         )
 
 
-def require_open(checked: CheckedRound, rows: Iterable[EvidenceRow]) -> None:
+def require_open(checked: CheckedRound, evidence: Iterable[EvidenceRow]) -> None:
     """Raises HeldError where the evidence says what became of this very check: published, though its snapshot is
-    not on `main`, or dropped while it waited for an approval. `rows`: the round's evidence."""
-    heads, rows = set(checked.heads), list(rows)
-    since_ms = max(row["checked_at_ms"] for row in last_check(rows))  # the same snapshots may have been checked before
-    later = (row for row in rows if row["checked_at_ms"] >= since_ms and row["head_snapshot_id"] in heads)
+    not on `main`, or dropped while it waited for an approval. `evidence`: the round's rows."""
+    heads, evidence = set(checked.heads), list(evidence)
+    since_ms = max(
+        row["checked_at_ms"] for row in last_check(evidence)
+    )  # the same snapshots may have been checked before
+    later = (row for row in evidence if row["checked_at_ms"] >= since_ms and row["head_snapshot_id"] in heads)
     ends = {row["outcome"]: row["note"] for row in later}
     if PUBLISHED in ends:
         end = "was published before, and is on main no more: it was undone, or is long past"
