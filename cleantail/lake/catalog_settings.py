@@ -65,8 +65,8 @@ def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:
-    """Settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins, but no file can be
-    read by SQL that names its path: that stays switched off.
+    """Returns settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins, but no file
+    can be read by SQL that names its path: that stays switched off.
 
     `records`: how many the application is going to read, where that is known (SMALL_RECORDS).
 
@@ -115,7 +115,7 @@ def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _default_options(platform: Platform, env: Mapping[str, str]) -> str:
-    """Options that do not stand in the way of anybody's spark.driver.extraJavaOptions.
+    """Returns options that do not stand in the way of anybody's spark.driver.extraJavaOptions.
 
     Logging is set up by an option, since the JVM takes no class archive with a directory of files on the class path.
     """
@@ -150,7 +150,7 @@ def _plain(uri: str | None) -> str:
 
 
 def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """Credentials from the environment as Spark settings; only ever set inside the driver."""
+    """Returns credentials from the environment as Spark settings; only ever set inside the driver."""
     prefix = f"spark.sql.catalog.{platform.catalog.name}"
     names = {f"{prefix}.s3.access-key-id": S3_ACCESS_KEY, f"{prefix}.s3.secret-access-key": S3_SECRET_KEY}
     if platform.catalog.type == "postgres":

@@ -113,7 +113,7 @@ def require_inner_metadata_log(name: str, location: str, metadata: Any) -> None:
 
 
 def named_by_metadata(table: Table) -> list[str]:
-    """Files that the table's metadata itself names: lists of manifests, statistics, older metadata."""
+    """Returns files that the table's metadata itself names: lists of manifests, statistics, older metadata."""
     metadata = table.metadata
     lists = [s.manifest_list for s in metadata.snapshots if s.manifest_list]
     statistics = [s.statistics_path for s in (*metadata.statistics, *metadata.partition_statistics)]

@@ -147,22 +147,21 @@ def _arrived(
     `replace`). In the second case the snapshots since then tell which records were really new; where they have expired,
     the merged file counts as new, which costs a cleaning and loses nothing.
     """
-    known_sequence_numbers = {p: s.known_sequence_number for p, s in states.items()}
-    newer = [f for f in files if f.data_sequence_number > known_sequence_numbers.get(f.partition, 0)]
+    # 1. files above the round's sequence number came later
+    last_round = {p: s.known_sequence_number for p, s in states.items()}
+    newer = [f for f in files if f.data_sequence_number > last_round.get(f.partition, 0)]
+    # 2. or were merged later, which their commit says: `replace`, or none that is kept
     operations = {s.snapshot_id: s.summary.operation.value for s in table.metadata.snapshots if s.summary}
     merged = [f for f in newer if operations.get(f.snapshot_id) == "replace" or f.snapshot_id not in operations]
     if not merged:
         return tuple(newer)
-    history = _added_since(table, snapshot, min(known_sequence_numbers.get(f.partition, 0) for f in merged))
+    # 3. of logs with merged files the appends since then tell what was really new
+    history = _added_since(table, snapshot, min(last_round.get(f.partition, 0) for f in merged))
     if history is None:
         return tuple(newer)
     logs = {f.partition for f in merged}
     untouched = [f for f in newer if f.partition not in logs]
-    really_new = [
-        f
-        for f in history
-        if f.partition in logs and f.data_sequence_number > known_sequence_numbers.get(f.partition, 0)
-    ]
+    really_new = [f for f in history if f.partition in logs and f.data_sequence_number > last_round.get(f.partition, 0)]
     return (*untouched, *really_new)
 
 
@@ -220,7 +219,8 @@ def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
 
 
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
-    """Partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown one."""
+    """Returns partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown
+    one."""
     return sorted({f.partition for f in live_files(table, snapshot_id)})
 
 

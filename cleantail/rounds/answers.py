@@ -81,10 +81,13 @@ def decided(topic: Topic, checked: CheckedRound, answer: Answer | None) -> str |
     where it need not wait and nobody was asked. Raises HeldError where it waits, with the reason why it still does."""
     ours = answer is not None and (answer.kind, answer.round) == (checked.kind, checked.round)
     same = answer is not None and ours and answer.shown == shown_of(checked)
+    # 1. a no to what was shown is a no, whether the round had to wait or not
     if answer is not None and same and answer.approved is False:
         return Rejection(answer.by, answer.at_ms or answer.asked_at_ms)
+    # 2. a round that need not wait is published without an answer
     if not checked.holds:
         return None
+    # 3. any other waits until somebody who may has said yes to this very round
     if answer is None or not ours:
         raise _nobody(checked, "nobody was asked about it, whatever an XCom or the state of a task says")
     if not same:

@@ -38,7 +38,7 @@ def past_their_time(branches: Iterable[str], retention_ms: int, now_ms: int) -> 
 
 
 def replaced(before: Mapping[int, PartitionState], after: Mapping[int, PartitionState]) -> set[str]:
-    """Branches that a newer failed try of the same log has taken the place of, and that no other log names."""
+    """Returns branches that a newer failed try of the same log has taken the place of, and that no other log names."""
     former = {_branch(before[p]) for p, state in after.items() if p in before and _branch(state)}
     return former - {_branch(state) for state in {**before, **after}.values()} - {""}
 

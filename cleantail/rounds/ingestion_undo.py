@@ -128,6 +128,7 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
     where it can. Rounds are not asked what they touched: their checkpoints, proofs and horizons rest on all records
     they saw."""
     commit, since = history[index], history[:index]
+    # 1. a round since then may be built on its records
     if rounds := [c for c in since if c.is_round]:
         first = rounds[-1]
         more = f" and {len(rounds) - 1} more since" if len(rounds) > 1 else ""
@@ -135,11 +136,13 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
             f"round {first.summary.get(ROUND)} of {instant(first.at_ms)} UTC{more} was published after it, and may be "
             f"built on its records; `cleantail rollback {topic} --to {first.parent_id}` first makes it possible"
         )
+    # 2. so may a change that is not ours
     if foreign := next((c for c in since if c.operation not in ("append", "replace")), None):
         return (
             f"snapshot {foreign.snapshot_id} of {instant(foreign.at_ms)} UTC ({foreign.operation}) came after it and "
             "is not Cleantail's: what it changed would be undone as well"
         )
+    # 3. the snapshot to go back to must be kept, and the commit must say whose marks go
     if commit.parent_id is not None and all(c.snapshot_id != commit.parent_id for c in history):
         return "the snapshot before it has expired (cleantail.snapshot.retention.ms)"
     if SOURCES not in commit.summary:

@@ -84,17 +84,18 @@ class Round:
 
     @property
     def deleted(self) -> dict[str, int]:
-        """Records dropped, by reason, over the logs that were published; those that a rollback has put back are not."""
+        """Returns records dropped, by reason, over the logs that were published; those that a rollback has put back are
+        not."""
         return self._deleted(PUBLISHED)
 
     @property
     def would_drop(self) -> dict[str, int]:
-        """Records that go, by reason, if the logs that passed are published."""
+        """Returns records that go, by reason, if the logs that passed are published."""
         return self._deleted(CHECKED)
 
     @property
     def put_back(self) -> dict[str, int]:
-        """Records that were dropped, by reason, and are there again since a rollback."""
+        """Returns records that were dropped, by reason, and are there again since a rollback."""
         return self._deleted(UNDONE)
 
     def _deleted(self, outcome: str) -> dict[str, int]:
@@ -162,7 +163,7 @@ class Round:
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:
-        """Expectations that were not met, warnings included."""
+        """Returns expectations that were not met, warnings included."""
         return tuple(check for check in self.checks if not check.passed)
 
 

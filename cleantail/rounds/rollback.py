@@ -101,11 +101,13 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
     `history`: the ancestry of `main`, newest first, as far as it is kept. Raises CleantailError where there is no round
     to undo, TableError where the history does not reach so far or has a commit that cannot be undone.
     """
+    # 1. the commits since the snapshot to go back to, with at least one round among them
     target = _target(history, to, table)
     since = history[: history.index(target)]
     rounds = [c for c in since if c.is_round]
     if not rounds:
         raise CleantailError(f"{table}: no round was published after snapshot {target.snapshot_id}: nothing to undo")
+    # 2. none of them may be what a rollback cannot undo
     for commit in since:
         if reason := _refusal(commit):
             raise TableError(f"{table}: {reason}")

@@ -86,7 +86,7 @@ def load_latest(topic: Topic, platform: Platform, now_ms: int, snapshot_id: int 
 
 
 def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, bytes], Rank]:
-    """Versions whose tombstones have gone, in force at `now_ms`."""
+    """Returns the versions whose tombstones an expiry has removed, in force at `now_ms`: (partition, key) -> rank."""
     from pyiceberg.exceptions import NoSuchTableError
     from pyiceberg.expressions import And, EqualTo, GreaterThan
 

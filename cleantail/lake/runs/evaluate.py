@@ -61,7 +61,7 @@ class RunPlan:
 
     @property
     def repairs(self) -> dict[int, PartitionState]:
-        """States to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
+        """Returns states to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
         chosen = {w.partition for u in self.units for w in u.partitions}
         return {
             log.partition: replace(log.state, checkpoint=log.first_dirty_offset)
@@ -207,9 +207,11 @@ def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) 
     by_partition = {s.partition: s for s in logs}
     works = []
     for p in [*work.compact, *work.retain]:
+        # 1. the bounds: never below the log start that retention moves to, nor above where the round ends
         log, end = by_partition[p], work.ends[p]
         first = max(log.first_dirty_offset, starts[p])
         files = facts.files_of(p) if facts else ()
+        # 2. what lies between them, by the metadata of the files
         due = PartitionWork(
             partition=p,
             first_dirty_offset=min(first, end),

@@ -62,6 +62,7 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
     """
     if facts is None:
         return ReclaimPlan((), 0, "there is no table yet")
+    # 1. files that become one, log by log
     groups: list[tuple[DataFile, ...]] = []
     shared = {path for path, logs in Counter(f.path for f in facts.files).items() if logs > 1}
     for partition in facts.partitions:
@@ -69,10 +70,12 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
         newest = state.known_sequence_number if state else 0
         files = [f for f in facts.files_of(partition) if f.data_sequence_number <= newest and f.path not in shared]
         groups += rewrite_groups(files, configs)
+    # 2. snapshots past their retention
     oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
     expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)
     if not facts.may_delete_files:
         expired = 0
+    # 3. branches of failed rounds past theirs
     branches = past_their_time(facts.branches, configs.cleantail_failed_branch_retention_ms, now_ms)
     return ReclaimPlan(tuple(groups), expired, _reason(groups, expired, branches), tuple(branches))
 

@@ -98,7 +98,8 @@ def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str
 
 
 def offsets_in(result: Mapping[str, Any]) -> list[int]:
-    """Offsets of records that failed, at most EXAMPLES: Great Expectations gives a list of rows, or one of columns."""
+    """Returns offsets of records that failed, at most EXAMPLES: Great Expectations gives a list of rows, or one of
+    columns."""
     examples = [example[OFFSET] for example in result.get(_EXAMPLES_IN) or () if OFFSET in example]
     offsets = [offset for example in examples for offset in (example if isinstance(example, list) else [example])]
     return sorted({*result.get(OFFSETS, ()), *offsets})[:EXAMPLES]

@@ -106,7 +106,8 @@ RUN_RESULT_JSON: Codec[RunResult] = Codec(RunResult)
 
 
 def _added(first: LogMeasure, second: LogMeasure) -> LogMeasure:
-    """Measures of a log over two rounds: what came in of the first, what came out of the second, the sum of drops."""
+    """Returns measures of a log over two rounds: what came in of the first, what came out of the second, the sum of
+    drops."""
     reasons = first.deleted.keys() | second.deleted.keys()
     deleted = {r: first.deleted.get(r, 0) + second.deleted.get(r, 0) for r in reasons}
     return replace(second, records_in=first.records_in, tombstones_in=first.tombstones_in, deleted=deleted)
