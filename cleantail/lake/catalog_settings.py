@@ -36,7 +36,7 @@ LOCK_WAIT_S = 30
 LOGGING = Path(__file__).resolve().parents[2] / "spark_jobs" / "conf" / "log4j2.properties"
 CONF_DIR_VARIABLE = "SPARK_CONF_DIR"
 CLASS_ARCHIVE = "classes.jsa"
-"""Beside the jars, made by cleantail/cli/class_archive.py: what a JVM then need not load and verify class by class."""
+"""A file beside the jars, made by cleantail/cli/class_archive.py: with it a JVM need not load and verify each class."""
 
 JVM_OPTIONS = "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true"
 SMALL_RECORDS = 100_000

@@ -1,8 +1,9 @@
-"""What goes wrong outside: disks, networks, Java, files that are gone. Their exceptions in words for a person.
+"""Errors that are not Cleantail's own: of disks, networks, Java and missing files, in words for a person.
 
-Messages of Spark, Arrow and Python quote what they were working on, which may be a key or a value of a record, and go
-on into logs, Airflow's database and alerts. So one is repeated where it is of those that tell of files, hosts, plans
-or settings; of any other the names are told.
+1. Messages of Spark, Arrow and Python quote what they were working on, which may be a key or a value of a record, and
+   go on into logs, Airflow's database and alerts.
+2. So a message is repeated only where its exception is one that tells of files, hosts, plans or settings.
+3. Of any other exception the names alone are shown, and CLEANTAIL_DEBUG=1 shows the stack.
 """
 
 from __future__ import annotations
