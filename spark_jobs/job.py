@@ -18,7 +18,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import require_usable
-from cleantail.lake.outside_errors import DEBUG_VARIABLE, explained, stack_of
+from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_past
 
 logger = logging.getLogger("cleantail.job")

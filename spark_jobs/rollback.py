@@ -11,7 +11,7 @@ import argparse
 import sys
 from typing import Any
 
-from cleantail.lake.runs.rolling_back import done_already, preview
+from cleantail.lake.runs.rollback_preview import done_already, preview
 from cleantail.rounds.rollback import UNDONE
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable

@@ -16,7 +16,7 @@ from pyspark.errors import IllegalArgumentException
 
 from cleantail.errors import ConflictError
 from cleantail.retries import COMMITS
-from cleantail.rounds.rollback import Commit, own_entries
+from cleantail.rounds.rollback import Commit, writer_entries
 from spark_jobs.iceberg.changes import (
     BranchChange,
     added_by,
@@ -193,7 +193,7 @@ def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollba
         append = transaction.newFastAppend()
         for file in files:
             append.appendFile(file)
-        _with_summary(append, own_entries(texts(snapshot.summary()))).commit()
+        _with_summary(append, writer_entries(texts(snapshot.summary()))).commit()
     _set(transaction, rollback.properties, rollback.removed)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
-from cleantail.lake.table_places import outside, own_folders, place_of, surely_inside
+from cleantail.lake.storage_locations import files_outside, location_of, surely_inside, table_folders
 from spark_jobs.iceberg.changes import each, listed_by_io, texts
 
 logger = logging.getLogger("cleantail.file_removal")
@@ -54,9 +54,9 @@ def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location
     collected = _jvm(spark).java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
     action = _actions(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
     result = action.usePrefixListing(listed_by_io(table)).execute()
-    folders = own_folders(location, properties)
+    folders = table_folders(location, properties)
     found = [str(path) for path in each(result.orphanFileLocations())]
-    own = [path for path in found if any(surely_inside(place_of(path), folder) for folder in folders)]
+    own = [path for path in found if any(surely_inside(location_of(path), folder) for folder in folders)]
     if len(own) < len(found):
         logger.warning("%d files below %s are not in the table's folders, and stay", len(found) - len(own), location)
     _delete(spark, table, ((path, "orphan") for path in own), location)
@@ -70,7 +70,7 @@ def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], l
         by_kind.setdefault(kind, []).append(path)
     jvm = _jvm(spark)
     for kind, paths in by_kind.items():
-        foreign = set(outside(paths, location))
+        foreign = set(files_outside(paths, location))
         for path in sorted(foreign):
             logger.warning("%s is outside the location %s of its table, and stays", path, location)
         if own := [path for path in paths if path not in foreign]:

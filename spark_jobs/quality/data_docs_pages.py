@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from cleantail.human import counted
-from cleantail.rounds.checked.check_results import kept_result, observed_words
+from cleantail.rounds.checked.check_results import kept_result, observed_text
 from spark_jobs.quality import data_docs_html
 from spark_jobs.quality.data_docs_html import GENERATOR
 from spark_jobs.quality.evaluation_errors import error_in
@@ -205,7 +205,7 @@ def _observed(result: Any) -> dict[str, Any]:
             "text": "" if rows else "0 violations",
             "points": [f"partition {r['partition']}: {r.get(column)} violations" for r in rows],
         }
-    return {"text": _short(observed_words(kept_result(config.type, config.kwargs, found)) or "–")}
+    return {"text": _short(observed_text(kept_result(config.type, config.kwargs, found)) or "–")}
 
 
 def _short(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from cleantail.config.checks.topic_check import Check
 from cleantail.config.topic_table import PARTITION
 from cleantail.log.rules import rule_text, severity_of
-from cleantail.rounds.checked.check_results import OFFSETS, CheckResult, kept_result, observed_words
+from cleantail.rounds.checked.check_results import OFFSETS, CheckResult, kept_result, observed_text
 from spark_jobs.quality.evaluation_errors import error_in, error_text
 
 OBSERVED_CHARS = 300
@@ -45,7 +45,7 @@ def record_finding(result: Any, partition: int) -> CheckResult:
         rule=_arguments(kwargs),
         severity=str(getattr(config.severity, "value", config.severity) or "critical"),
         passed=not error and bool(result.success),
-        observed=error or observed_words(kept)[:OBSERVED_CHARS],
+        observed=error or observed_text(kept)[:OBSERVED_CHARS],
         error=bool(error),
         offsets=tuple(kept.get(OFFSETS, ())),
     )

@@ -8,8 +8,8 @@ from cleantail.log.partition_state import states_of_properties
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.checked.staged_units import EXPIRED
-from cleantail.rounds.history import OPERATION
 from cleantail.rounds.rollback import HEADS, ROUND
+from cleantail.rounds.size_history import OPERATION
 from spark_jobs.iceberg.changes import history, texts
 from spark_jobs.iceberg.tables import TopicTable
 

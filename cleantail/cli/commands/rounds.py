@@ -156,7 +156,7 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
     """
     from cleantail.cli.reports.upkeep import Reclaimed
     from cleantail.lake.runs.evaluate import read_facts
-    from cleantail.lake.runs.reclaiming import RECLAIMED, resolve_reclaim
+    from cleantail.lake.runs.reclaim_plan import RECLAIMED, resolve_reclaim
     from cleantail.lake.side_tables import side_due
 
     found, now_ms = call.topic(topic), clock(now)

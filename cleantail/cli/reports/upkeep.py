@@ -10,8 +10,8 @@ from cleantail.cli.console import folding_table
 from cleantail.cli.output import Page
 from cleantail.config.topic import Topic
 from cleantail.human import counted, instant
-from cleantail.lake.runs.reclaiming import RECLAIMED
-from cleantail.lake.runs.rolling_back import LogUndo
+from cleantail.lake.runs.reclaim_plan import RECLAIMED
+from cleantail.lake.runs.rollback_preview import LogUndo
 from cleantail.log.partition_state import Quarantine
 from cleantail.rounds.rollback import RollbackPlan
 

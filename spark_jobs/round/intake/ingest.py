@@ -27,8 +27,8 @@ from cleantail.errors import BadLineError, CleantailError
 from cleantail.home.locks import exclusive
 from cleantail.log.late_arrivals import late_warnings
 from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
-from cleantail.rounds.history import OPERATION
 from cleantail.rounds.ingestions import INGEST, SOURCES, SourceFile, Sources
+from cleantail.rounds.size_history import OPERATION
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.kcat import Record, read_records
 from cleantail.sources.source_files import file_state, require_unchanged

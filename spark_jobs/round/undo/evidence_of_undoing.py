@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
-from cleantail.lake.runs.rolling_back import LogUndo, LogWithout
+from cleantail.lake.runs.rollback_preview import LogUndo, LogWithout
+from cleantail.rounds.evidence_row import EvidenceRow
+from cleantail.rounds.ingestion_undo import UNDID_INGESTION, IngestionUndo
 from cleantail.rounds.past_rounds import PUBLISHED, UNDID
 from cleantail.rounds.rollback import ROLLBACK, RollbackPlan, UndoneRound
-from cleantail.rounds.undo_ingestion import UNDID_INGESTION, IngestionUndo
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_rows, evidence_table, rows_of
 
@@ -27,8 +28,8 @@ def append_rollback(
     name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
     evidence = evidence_table(platform)
     put_back = _put_back_bytes(evidence, table, planned.undone)
-    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
-    rows = [
+    head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
+    rows: list[EvidenceRow] = [
         {
             "partition": log.partition,
             "base_snapshot_id": planned.to_snapshot_id,
@@ -73,8 +74,8 @@ def append_undone_ingestion(
     """One row a log: records and log end before and after, which ingestion was taken back, and by whom."""
     name = f"{UNDID}{UNDID_INGESTION}{planned.ingestion.snapshot_id}"
     note = f"by {by}: {planned.ingestion.names}"
-    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
-    rows = [
+    head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
+    rows: list[EvidenceRow] = [
         {
             "partition": log.partition,
             "base_snapshot_id": planned.to_snapshot_id or 0,

@@ -16,10 +16,10 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConflictError, HeldError
 from cleantail.lake.runs.evaluate import read_facts
-from cleantail.lake.runs.rolling_back import LogUndo
+from cleantail.lake.runs.rollback_preview import LogUndo
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.rounds.history import OPERATION
 from cleantail.rounds.rollback import BY, REQUEST, ROLLBACK, UNDONE, Commit, RollbackPlan, plan_rollback, restored
+from cleantail.rounds.size_history import OPERATION
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable

@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cleantail.config.platform import Platform
-from cleantail.lake.runs.rolling_back import LogWithout
+from cleantail.lake.runs.rollback_preview import LogWithout
 from cleantail.log.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.rounds.history import OPERATION
+from cleantail.rounds.ingestion_undo import (
+    UNDID_INGESTION,
+    IngestionChoice,
+    IngestionUndo,
+    plan_undo,
+    without_ingestion,
+)
 from cleantail.rounds.ingestions import SOURCES
 from cleantail.rounds.rollback import BY, ROLLBACK, UNDONE, Commit
-from cleantail.rounds.undo_ingestion import UNDID_INGESTION, IngestionUndo, Wanted, plan_undo, without_ingestion
+from cleantail.rounds.size_history import OPERATION
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable
@@ -21,7 +27,7 @@ from spark_jobs.round.undo.evidence_of_undoing import append_undone_ingestion
 def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
     """Takes back the ingestion that is this snapshot from the table as it is now; gives the new snapshot. Raises
     TableError, with nothing changed, where a round or a foreign change has come onto it meanwhile."""
-    wanted = Wanted(str(ingestion_id), snapshot_id=ingestion_id)
+    wanted = IngestionChoice(str(ingestion_id), snapshot_id=ingestion_id)
 
     def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
         undo = plan_undo(history, wanted, table.topic.topic)

@@ -17,7 +17,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_own_place
+from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_separate_folder
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg.refusals import conflict
 from spark_jobs.iceberg.tables import TopicTable
@@ -60,7 +60,7 @@ def _remove_unused(table: TopicTable, platform: Platform, evidence: Any, name: s
     could be another table's."""
     catalog = open_catalog(platform, os.environ)
     seen = catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
-    require_own_place(catalog, platform, seen)
+    require_separate_folder(catalog, platform, seen)
     require_inner_files(EVIDENCE, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, name, seen.location())
     before_ms = int(time.time() * 1000) - UNUSED_AFTER_MS

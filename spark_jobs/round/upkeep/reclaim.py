@@ -27,12 +27,12 @@ from cleantail.lake.neighbours import (
     may_delete_files,
     named_by_metadata,
     require_inner_files,
-    require_own_metadata_log,
-    require_own_place,
+    require_inner_metadata_log,
+    require_separate_folder,
 )
 from cleantail.lake.runs.clocks import expiry_ms
 from cleantail.lake.runs.evaluate import read_facts
-from cleantail.lake.runs.reclaiming import RECLAIMED, resolve_reclaim
+from cleantail.lake.runs.reclaim_plan import RECLAIMED, resolve_reclaim
 from cleantail.log.policy.join_plans import parallelism
 from cleantail.log.segments import DataFile
 from spark_jobs.iceberg.branches import branch_name
@@ -178,8 +178,8 @@ def require_own(table: TopicTable, platform: Platform) -> tuple[str, bool]:
         raise TableError(f"table {table.topic.table} is gone")
     if not may_delete_files(seen.properties):
         return seen.location(), True
-    unseen = require_own_place(catalog, platform, seen)
-    require_own_metadata_log(table.topic.table, seen.location(), seen.metadata)
+    unseen = require_separate_folder(catalog, platform, seen)
+    require_inner_metadata_log(table.topic.table, seen.location(), seen.metadata)
     require_inner_files(table.topic.table, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, table.name, seen.location())
     alone = not unseen or table.topic.columns is None

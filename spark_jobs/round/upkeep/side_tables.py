@@ -13,8 +13,8 @@ from cleantail.lake.neighbours import (
     may_delete_files,
     named_by_metadata,
     require_inner_files,
-    require_own_metadata_log,
-    require_own_place,
+    require_inner_metadata_log,
+    require_separate_folder,
 )
 from cleantail.lake.side_tables import side_tables
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
@@ -48,8 +48,8 @@ def reclaim_side_tables(
 
 def _require_own(table: TopicTable, platform: Platform, seen: Any, name: str) -> None:
     plain = ".".join(seen.name()[-2:])
-    require_own_place(open_catalog(platform, os.environ), platform, seen)
-    require_own_metadata_log(plain, seen.location(), seen.metadata)
+    require_separate_folder(open_catalog(platform, os.environ), platform, seen)
+    require_inner_metadata_log(plain, seen.location(), seen.metadata)
     require_inner_files(plain, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, name, seen.location())
 
