@@ -17,8 +17,8 @@ from cleantail.config.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, 
 from cleantail.log.ranking import strategy_text
 from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.transforms.winners import below_end, columns_of, rank
+from spark_jobs.iceberg.snapshot_files import FILE, POS, with_place
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import FILE, POS, with_place
 
 COLUMNS = {
     PARTITION: "int",

@@ -27,7 +27,7 @@ from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_roun
 from spark_jobs.engine.log_round import judge
 from spark_jobs.engine.tasks import answers
 from spark_jobs.engine.tombstones import next_ledger, tombstones_of, with_tombstones
-from spark_jobs.engine.transforms.audit import (
+from spark_jobs.engine.transforms.record_bits import (
     base_words,
     expiry_measures,
     full_proof,
@@ -37,10 +37,10 @@ from spark_jobs.engine.transforms.audit import (
     tombstones_by_entry,
 )
 from spark_jobs.engine.transforms.winners import KEEP, ROW_ID, columns_of, copies_of, offset_map, with_winner
-from spark_jobs.iceberg.changes import BranchChange, texts
+from spark_jobs.iceberg.iceberg_reads import BranchChange, texts
 from spark_jobs.iceberg.session import grouped_by_log
+from spark_jobs.iceberg.snapshot_files import FilesOf, with_place
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import FilesOf, with_place
 
 
 def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiring: bool) -> list[LogMeasure]:
@@ -105,7 +105,7 @@ def _measured(
 
 
 def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> tuple[DataFrame, bool]:
-    """Base and branch as bits (transforms.audit), and whether an offset of the dirty part occurs twice. An expiry has
+    """Base and branch as bits (transforms.record_bits), and whether an offset of the dirty part occurs twice. An expiry has
     no dirty part, so no key is in its offset map."""
     works, configs = unit.partitions, table.topic.config
     logs = F.col(PARTITION).isin([w.partition for w in works])

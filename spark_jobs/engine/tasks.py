@@ -16,8 +16,8 @@ from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.deleted_versions import remembered
 from spark_jobs.engine.log_round import LogTask, Outcome
 from spark_jobs.iceberg.log_files import LogFile, with_branch
+from spark_jobs.iceberg.snapshot_files import FilesOf
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import FilesOf
 
 Ask = Callable[[Mapping[str, str], LogTask], Outcome]
 """log_round.find_removals or log_round.judge."""

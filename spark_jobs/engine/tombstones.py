@@ -23,10 +23,10 @@ from cleantail.log.round_state import as_due, spans_of, swept
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.late_contradictions import LateFiles
-from spark_jobs.engine.transforms.audit import ENTRY, tombstone_words, tombstones_in
-from spark_jobs.engine.transforms.guards import GUARDS, with_guards
+from spark_jobs.engine.transforms.needed_tombstones import GUARDS, with_guards
+from spark_jobs.engine.transforms.record_bits import ENTRY, tombstone_words, tombstones_in
+from spark_jobs.iceberg.snapshot_files import FilesOf
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import FilesOf
 
 LATE_LIMIT = 2_000
 """So many late tombstones get a horizon of their own; beyond it all of the log's are set anew, never too early."""

@@ -9,7 +9,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from cleantail.retries import COMMITS
-from spark_jobs.iceberg.refusals import conflict
+from spark_jobs.iceberg.commit_errors import conflict
 
 BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 """Branches of ours: a round, an ingestion, a rewrite."""

@@ -17,7 +17,8 @@ from pyspark.errors import IllegalArgumentException
 from cleantail.errors import ConflictError
 from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, own_entries
-from spark_jobs.iceberg.changes import (
+from spark_jobs.iceberg.commit_errors import conflict, overtaken, void
+from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
     added_by,
     added_data_files,
@@ -27,7 +28,6 @@ from spark_jobs.iceberg.changes import (
     require_own_deletes,
     texts,
 )
-from spark_jobs.iceberg.refusals import conflict, overtaken, void
 
 if TYPE_CHECKING:
     from spark_jobs.iceberg.tables import TopicTable

@@ -21,8 +21,8 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file
+from spark_jobs.iceberg.deletion_vectors import positions_of, vector_blob
 from spark_jobs.iceberg.log_files import FIELD_ID, Deletes
-from spark_jobs.iceberg.positions import positions_of, vector_blob
 
 POS_ID = 2_147_483_545
 """With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""

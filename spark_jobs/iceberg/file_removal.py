@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
 from cleantail.lake.table_places import outside, own_folders, place_of, surely_inside
-from spark_jobs.iceberg.changes import each, listed_by_io, texts
+from spark_jobs.iceberg.iceberg_reads import each, listed_by_io, texts
 
 logger = logging.getLogger("cleantail.file_removal")
 

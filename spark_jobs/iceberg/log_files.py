@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from cleantail.errors import TableError
 from cleantail.human import counted
-from spark_jobs.iceberg.positions import positions_of
+from spark_jobs.iceberg.deletion_vectors import positions_of
 
 BATCH_RECORDS = 1 << 17
 FIELD_ID = b"PARQUET:field_id"

@@ -17,11 +17,11 @@ from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, PROPERTY_SI
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.rounds.approval import can_be_held
+from spark_jobs.iceberg.adopted_columns import as_topic_table
 from spark_jobs.iceberg.branches import change_refs, made_at_s
-from spark_jobs.iceberg.changes import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
-from spark_jobs.iceberg.mapping import as_topic_table
-from spark_jobs.iceberg.refusals import java_message, void
-from spark_jobs.iceberg.vectors import FilesOf, RemovedPositions
+from spark_jobs.iceberg.commit_errors import java_message, void
+from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
+from spark_jobs.iceberg.snapshot_files import FilesOf, RemovedPositions
 
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""

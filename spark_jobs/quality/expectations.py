@@ -29,7 +29,7 @@ from cleantail.log.rules import rule_text, severity_of
 from cleantail.rounds.checked.check_results import CheckResult
 from spark_jobs.quality.data_docs_pages import SITE, apart, build, subject
 from spark_jobs.quality.evaluation_errors import error_text
-from spark_jobs.quality.findings import measure_findings, record_finding, unevaluated
+from spark_jobs.quality.expectation_results import measure_findings, record_finding, unevaluated
 from spark_jobs.quality.gx_settings import BY_LOG, COUNTED, LOCATED, RECORDS, STORE, Format
 from spark_jobs.quality.time_limit import TimeLimit, TooLongError
 

@@ -32,7 +32,7 @@ from cleantail.rounds.checked.proof import Proof, ProvenLog
 from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyless_logs
 from spark_jobs.engine.late_contradictions import of_topic
 from spark_jobs.engine.measures import measure_unit, rows_by_log
-from spark_jobs.engine.transforms.audit import full_proof
+from spark_jobs.engine.transforms.record_bits import full_proof
 from spark_jobs.engine.transforms.winners import below_end, span_condition
 from spark_jobs.iceberg.session import grouped_by_log
 from spark_jobs.iceberg.tables import TopicTable

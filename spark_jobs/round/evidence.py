@@ -29,7 +29,7 @@ from cleantail.rounds.history import OPERATION
 from cleantail.rounds.past_rounds import CHECKED, CHECKS, HELD_BACK, PUBLISHED, RECLAIM
 from cleantail.rounds.rollback import ROUND
 from cleantail.rounds.task_runs import columns_of
-from spark_jobs.iceberg.changes import history
+from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.tables import TopicTable
 
 if TYPE_CHECKING:

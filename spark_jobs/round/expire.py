@@ -17,11 +17,11 @@ from cleantail.log.reader_positions import hold_offset, left_behind
 from cleantail.log.round_state import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.staged_units import EXPIRED, LeftBehind, StagedUnit, UnitCounts
-from spark_jobs.engine.transforms.guards import GUARDS, with_guards
+from spark_jobs.engine.transforms.needed_tombstones import GUARDS, with_guards
 from spark_jobs.engine.transforms.winners import columns_of, span_condition
 from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.iceberg.snapshot_files import count_by_log, with_place
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import count_by_log, with_place
 
 
 def expiry_unit(

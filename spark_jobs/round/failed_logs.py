@@ -11,7 +11,7 @@ from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.staged_units import keyless_logs
 from cleantail.rounds.failed_branches import failed_name
-from spark_jobs.iceberg.changes import texts
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 
 

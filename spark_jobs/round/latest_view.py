@@ -19,8 +19,8 @@ from cleantail.log.partition_state import states_of_properties
 from cleantail.log.ranking import latest_timestamp_sql, rank_sql, strategy_text
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
-from spark_jobs.iceberg.changes import texts
-from spark_jobs.iceberg.mapping import PLACE, topic_columns_sql
+from spark_jobs.iceberg.adopted_columns import PLACE, topic_columns_sql
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.latest_view")

@@ -25,6 +25,7 @@ from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, Staged
 from spark_jobs.engine.deleted_versions import remembered
 from spark_jobs.engine.log_round import Outcome, find_removals
 from spark_jobs.engine.tasks import answers
+from spark_jobs.engine.touched_keys import touched_keys
 from spark_jobs.engine.transforms.winners import (
     ROW_ID,
     below_end,
@@ -36,11 +37,10 @@ from spark_jobs.engine.transforms.winners import (
     span_condition,
     where_full,
 )
-from spark_jobs.engine.trickle import touched_keys
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.session import grouped_by_log
+from spark_jobs.iceberg.snapshot_files import FilesOf, RemovedPositions, count_by_log, together, with_place, without
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import FilesOf, RemovedPositions, count_by_log, together, with_place, without
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> StagedUnit:

@@ -31,13 +31,13 @@ from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.past_rounds import PUBLISHED
 from cleantail.rounds.rollback import APPROVED_BY, BEFORE, packed
 from spark_jobs.engine.deleted_versions import remember
-from spark_jobs.iceberg.changes import texts
 from spark_jobs.iceberg.commits import publish_deletes
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.failed_logs import drop_unnamed, keep_failed, quarantined
-from spark_jobs.round.keyless import move_keyless
+from spark_jobs.round.keyless_table import move_keyless
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.published_rounds import identity_of, published_as, result_of
 from spark_jobs.round.released_logs import forget_answered, states_and_releases

@@ -10,7 +10,7 @@ from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.checked.staged_units import EXPIRED
 from cleantail.rounds.history import OPERATION
 from cleantail.rounds.rollback import HEADS, ROUND
-from spark_jobs.iceberg.changes import history, texts
+from spark_jobs.iceberg.iceberg_reads import history, texts
 from spark_jobs.iceberg.tables import TopicTable
 
 

@@ -18,6 +18,7 @@ from cleantail.rounds.last_compaction import COUNTS
 from demo.sabotage import delete_where
 from spark_jobs.engine.log_round import LogTask, find_removals, judge
 from spark_jobs.engine.measures import measure_unit
+from spark_jobs.iceberg.deletion_vectors import vector_blob
 from spark_jobs.iceberg.log_files import (
     Deletes,
     KeyColumns,
@@ -28,7 +29,6 @@ from spark_jobs.iceberg.log_files import (
     record_batches,
     with_branch,
 )
-from spark_jobs.iceberg.positions import vector_blob
 from spark_jobs.round.make import compact_unit
 
 NOW = 1_800_000_000_000

@@ -16,8 +16,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PROPERTY_TOPIC, RETRIES
 from cleantail.errors import CleantailError, ConflictError, TableError
-from spark_jobs.iceberg.changes import texts
 from spark_jobs.iceberg.delete_files import format_version
+from spark_jobs.iceberg.iceberg_reads import texts
 
 
 def adopt_table(spark: SparkSession, topic: Topic, platform: Platform, upgrade: bool) -> dict[str, Any]:

@@ -33,8 +33,8 @@ from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.kcat import Record, read_records
 from cleantail.sources.source_files import file_state, require_unchanged
 from spark_jobs.iceberg.branches import branch_name
-from spark_jobs.iceberg.changes import added_data_files, partition_of, texts
 from spark_jobs.iceberg.commits import append_files
+from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of, texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.staged_records import lowest_offsets, require_one_record_an_offset
 from spark_jobs.round.latest_view import ensure_latest_view

@@ -22,9 +22,9 @@ from cleantail.log.contradictions import refusal
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.late_contradictions import all_asked, contradictions_in, with_parts
 from spark_jobs.engine.transforms.winners import span_condition
-from spark_jobs.iceberg.changes import added_data_files, each, partition_of
+from spark_jobs.iceberg.iceberg_reads import added_data_files, each, partition_of
+from spark_jobs.iceberg.snapshot_files import offset_bounds
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import offset_bounds
 
 Ranges = Mapping[int, tuple[int, int]]
 """Partition -> [from, to) of offsets."""

@@ -18,8 +18,8 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_own_place
+from spark_jobs.iceberg.commit_errors import conflict
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
-from spark_jobs.iceberg.refusals import conflict
 from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.evidence_upkeep")

@@ -17,10 +17,10 @@ from cleantail.config.columns import Columns
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.errors import TableError
-from spark_jobs.iceberg.changes import each, files_with_deletes, partition_of, require_own_deletes
 from spark_jobs.iceberg.delete_files import read_deletes, vector_place, write_deletes
+from spark_jobs.iceberg.deletion_vectors import file_hash, positions_by_file, positions_by_log
+from spark_jobs.iceberg.iceberg_reads import each, files_with_deletes, partition_of, require_own_deletes
 from spark_jobs.iceberg.log_files import KeyColumns, LogFile
-from spark_jobs.iceberg.positions import file_hash, positions_by_file, positions_by_log
 
 FILE = "ct_file"
 POS = "_pos"

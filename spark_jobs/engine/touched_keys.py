@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from cleantail.config.topic_table import KEY
 from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.transforms.winners import dirty_part
-from spark_jobs.iceberg.vectors import FilesOf
+from spark_jobs.iceberg.snapshot_files import FilesOf
 
 DIRTY_SHARE = 0.05
 """Of the records: with more of them, their keys will be everywhere."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from cleantail.config.topic_table import KEY, KEYLESS_SUFFIX, OFFSET, PARTITION
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.transforms.winners import ROW_ID, below_end, copies_of
-from spark_jobs.iceberg.mapping import METADATA
+from spark_jobs.iceberg.adopted_columns import METADATA
 from spark_jobs.iceberg.tables import TopicTable
 
 

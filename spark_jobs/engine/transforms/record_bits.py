@@ -22,9 +22,9 @@ from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALU
 from cleantail.log.partition_state import Horizon
 from cleantail.log.ranking import latest_timestamp_ms, malformed_header_sql
 from cleantail.log.work_units import PartitionWork
-from spark_jobs.engine.transforms.guards import GUARDS
+from spark_jobs.engine.transforms.needed_tombstones import GUARDS
 from spark_jobs.engine.transforms.winners import KEEP, NO_RECORD, by_partition, columns_of, span_condition
-from spark_jobs.iceberg.vectors import FILE, WORD, bit, with_place, word
+from spark_jobs.iceberg.snapshot_files import FILE, WORD, bit, with_place, word
 
 NO_HORIZON_MS = (1 << 63) - 1
 ENTRY = "ledger_end"
