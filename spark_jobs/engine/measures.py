@@ -25,7 +25,7 @@ from cleantail.rounds.last_compaction import COUNTS
 from spark_jobs.engine.deleted_versions import remembered
 from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round
 from spark_jobs.engine.log_round import judge
-from spark_jobs.engine.tasks import answers
+from spark_jobs.engine.tasks import task_results
 from spark_jobs.engine.tombstones import next_ledger, tombstones_of, with_tombstones
 from spark_jobs.engine.transforms.record_bits import (
     base_words,
@@ -52,12 +52,12 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
     late = {w.partition: [] if expiring else late_files(table, unit, w, old[w.partition]) for w in unit.partitions}
     new = {w.partition: next_ledger(table, unit, w, old[w.partition], late, expiring) for w in unit.partitions}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, old)
-    told = answers(table, platform, unit, judge, files, after) if after is not None else None
+    counted = task_results(table, platform, unit, judge, files, after) if after is not None else None
     has_copies = False  # where tasks judge the logs by columns there are none
     with grouped_by_log(table.spark, plan.grouped):
         tombstones = tombstones_of(table, unit, files, old, new, expiring)
-        if isinstance(told, list):
-            by_log = {log[PARTITION]: log["measures"] for log in told}
+        if isinstance(counted, list):
+            by_log = {log.partition: dict(log.counts) for log in counted}
             by_entry = _tombstones_by_columns(table, unit, tombstones)
         else:
             words, has_copies = _words(table, unit, expiring, plan.hint)
@@ -105,8 +105,8 @@ def _measured(
 
 
 def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> tuple[DataFrame, bool]:
-    """Base and branch as bits (transforms.record_bits), and whether an offset of the dirty part occurs twice. An expiry has
-    no dirty part, so no key is in its offset map."""
+    """Base and branch as bits (transforms.record_bits), and whether an offset of the dirty part occurs twice. An expiry
+    has no dirty part, so no key is in its offset map."""
     works, configs = unit.partitions, table.topic.config
     logs = F.col(PARTITION).isin([w.partition for w in works])
     base = table.at_snapshot(unit.base_snapshot_id).where(logs)

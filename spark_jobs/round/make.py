@@ -23,8 +23,9 @@ from cleantail.log.policy.offset_map import keys_in_budget, map_slots, round_end
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from spark_jobs.engine.deleted_versions import remembered
-from spark_jobs.engine.log_round import Outcome, find_removals
-from spark_jobs.engine.tasks import answers
+from spark_jobs.engine.log_round import find_removals
+from spark_jobs.engine.log_task import LogRemovals, Refusal
+from spark_jobs.engine.tasks import task_results
 from spark_jobs.engine.touched_keys import touched_keys
 from spark_jobs.engine.transforms.winners import (
     ROW_ID,
@@ -79,34 +80,35 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
 def removed(
     table: TopicTable, platform: Platform, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
 ) -> tuple[dict[str, RemovedPositions], JoinPlan]:
-    """Positions by reason, and how they were found: by the plan, unless the tasks refuse."""
-    told = answers(table, platform, unit, find_removals, files) if plan.columnar else None
-    if isinstance(told, str):
-        plan = replace(plan, reason=f"{plan.reason}; not so, for {told}: by Spark's join")
-    if isinstance(told, list):
-        return removed_by_columns(told), plan
+    """Returns positions by reason, and the plan by which they were looked for: that of the unit, unless a task refuses
+    its log."""
+    logs = task_results(table, platform, unit, find_removals, files) if plan.columnar else None
+    if isinstance(logs, Refusal):
+        plan = replace(plan, reason=f"{plan.reason}; not so, for {logs.reason}: by Spark's join")
+    if isinstance(logs, list):
+        return removed_by_columns(logs), plan
     return removed_by_spark(table, unit, files, keyless, plan), plan
 
 
 def removed_by_spark(
     table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
 ) -> dict[str, RemovedPositions]:
-    """Positions by reason; one that has several goes by the first."""
-    found: dict[str, RemovedPositions] = {}
+    """Returns positions by reason; one that has several reasons goes by the first."""
+    by_reason: dict[str, RemovedPositions] = {}
     with grouped_by_log(table.spark, plan.grouped):
         for reason, records in removals(table, unit, files, keyless, plan.hint).items():
-            found[reason] = without(files.positions_in(records), found.values())
-    return found
+            by_reason[reason] = without(files.positions_in(records), by_reason.values())
+    return by_reason
 
 
-def removed_by_columns(logs: Sequence[Outcome]) -> dict[str, RemovedPositions]:
-    """As removed_by_spark, of what the tasks told."""
-    found: dict[str, dict[tuple[int, int], BitMap64]] = {"superseded": {}}
+def removed_by_columns(logs: Sequence[LogRemovals]) -> dict[str, RemovedPositions]:
+    """Returns positions by reason, as removed_by_spark does, of what the tasks have returned."""
+    by_reason: dict[str, dict[tuple[int, int], BitMap64]] = {"superseded": {}}
     for log in logs:
-        for reason, by_file in log["removed"].items():
-            of_log = {(log[PARTITION], file): BitMap64.deserialize(positions) for file, positions in by_file.items()}
-            found.setdefault(reason, {}).update(of_log)
-    return dict(found)
+        for reason, by_file in log.positions.items():
+            of_log = {(log.partition, file): BitMap64.deserialize(positions) for file, positions in by_file.items()}
+            by_reason.setdefault(reason, {}).update(of_log)
+    return dict(by_reason)
 
 
 def removals(table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, hint: str) -> dict[str, DataFrame]:

@@ -86,4 +86,4 @@ def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool
         progress("rolling back")
         table = TopicTable.of(spark, topic, platform)
         done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
-    return RolledBack(topic, planned, logs, done["snapshot_id"])
+    return RolledBack(topic, planned, logs, done.snapshot_id)

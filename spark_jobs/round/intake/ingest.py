@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PythonException
@@ -28,6 +27,7 @@ from cleantail.home.locks import exclusive
 from cleantail.log.late_arrivals import late_warnings
 from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
 from cleantail.rounds.history import OPERATION
+from cleantail.rounds.ingest_results import IngestedFile, IngestResult
 from cleantail.rounds.ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.kcat import Record, read_records
@@ -55,7 +55,7 @@ def ingest_files(
     encoding: str,
     progress: Progress,
     any_topic: bool = False,
-) -> dict[str, Any]:
+) -> IngestResult:
     """Appends the files that are not in the table yet, in one commit. Raises BadLineError, ContradictionError where
     a record differs from another one of its offset, and OutsideError where a file changed meanwhile; then nothing is
     appended. `any_topic`: lines may name whatever topic they like."""
@@ -70,8 +70,8 @@ def ingest_files(
         table = TopicTable.of(spark, topic, platform)
         is_new = not table.exists()
         table.ensure()
-        known = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
-        fresh = {digest: file for file, digest in digests.items() if digest not in known}
+        ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
+        fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
         try:
             line_topic = None if any_topic else topic.line_topic
             read = {file: states[file] for file in fresh.values()}
@@ -82,8 +82,8 @@ def ingest_files(
                 table.drop()
             raise
         ensure_latest_view(table)
-    rows = [{"file": str(f), "sha256": d, "skipped": fresh.get(d) != f} for f, d in digests.items()]
-    return {"ok": True, "files": rows, "records": records, "warnings": list(warnings)}
+    rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
+    return IngestResult(rows, records, warnings)
 
 
 def _append(
