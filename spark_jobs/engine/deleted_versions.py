@@ -17,7 +17,7 @@ from cleantail.config.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, 
 from cleantail.log.ranking import strategy_text
 from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.transforms.winners import below_end, columns_of, rank
-from spark_jobs.iceberg.snapshot_files import FILE, POS, with_place
+from spark_jobs.iceberg.snapshot_files import FILE, POS, with_position
 from spark_jobs.iceberg.tables import TopicTable
 
 COLUMNS = {
@@ -72,13 +72,13 @@ def _expired(table: TopicTable, unit: WorkUnit, green: set[int]) -> DataFrame:
     """Tombstones that the unit's branch no longer has."""
     works = [w for w in unit.partitions if w.partition in green]
     before = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(VALUE).isNull())
-    after = with_place(table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])))
-    placed = with_place(before, *columns_of(table.topic.config))
+    after = with_position(table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])))
+    placed = with_position(before, *columns_of(table.topic.config))
     return placed.join(after, [FILE, POS], "left_anti").where(F.col(KEY).isNotNull())
 
 
-def _write(table: TopicTable, gone: DataFrame, configs: KafkaConfigs, now_ms: int, forget_at_ms: int) -> None:
-    ranked = gone.withColumn("rank", rank(configs, now_ms))
+def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_ms: int, forget_at_ms: int) -> None:
+    ranked = tombstones.withColumn("rank", rank(configs, now_ms))
     versioned = configs.compaction_strategy != "offset"
     ranked.select(
         PARTITION,

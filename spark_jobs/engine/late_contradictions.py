@@ -36,27 +36,30 @@ def contradictions_in(records: DataFrame) -> list[Contradiction]:
     return sorted((Contradiction.of_row(row.asDict()) for row in rows), key=lambda c: c.partition)
 
 
-def all_asked(records: DataFrame) -> DataFrame:
+def all_candidates(records: DataFrame) -> DataFrame:
     """Records each of which is compared with the others of its offset."""
     return records.withColumn(PART, F.lit(CANDIDATE)).select(*COLUMNS)
 
 
-def with_parts(records: DataFrame, known: Column) -> DataFrame:
-    """Records with `_deleted`; the living ones are asked about, but for those that are `known`."""
+def with_parts(records: DataFrame, passed: Column) -> DataFrame:
+    """Records with `_deleted`; the living ones are asked about, but for those that are `passed`."""
     # a literal for all would let Spark drop `_deleted`, and Iceberg gives deleted records only where that is read
-    part = F.when(F.col(DELETED), HIDDEN).when(known, LIVE).otherwise(CANDIDATE)
+    part = F.when(F.col(DELETED), HIDDEN).when(passed, LIVE).otherwise(CANDIDATE)
     return records.withColumn(PART, part).select(*COLUMNS)
 
 
 def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> LateFiles:
     """Where this round looks again at offsets that an earlier one has passed over."""
-    spans = ((*span, known) for *span, known in late_spans(work, state))
-    came = [(low, high, table.files_after(unit.base_snapshot_id, work.partition, known)) for low, high, known in spans]
-    return [(low, high, files) for low, high, files in came if files]
+    spans = ((*span, sequence_number) for *span, sequence_number in late_spans(work, state))
+    late = [
+        (low, high, table.files_after(unit.base_snapshot_id, work.partition, sequence_number))
+        for low, high, sequence_number in spans
+    ]
+    return [(low, high, files) for low, high, files in late if files]
 
 
 def of_round(
-    table: TopicTable, unit: WorkUnit, late: Mapping[int, LateFiles], has_copies: bool
+    table: TopicTable, unit: WorkUnit, late_by_log: Mapping[int, LateFiles], has_copies: bool
 ) -> dict[int, Contradiction]:
     """Of a compaction, in its dirty part: the records that are alive, and with late ones also those that earlier
     rounds have hidden there, as long as their files are. `has_copies`: whether an offset occurs twice among the living.
@@ -67,21 +70,21 @@ def of_round(
     if has_copies:
         spans = {w.partition: [(w.first_dirty_offset, w.end_offset)] for w in unit.partitions}
     else:
-        spans = {p: [(low, high) for low, high, _ in came] for p, came in late.items() if came}
+        spans = {p: [(low, high) for low, high, _ in late] for p, late in late_by_log.items() if late}
     if not spans:
         return {}
-    passed = _passed_before(late)
+    passed = _passed_before(late_by_log)
     records = table.with_hidden_at(unit.base_snapshot_id).where(_inside(spans))
     records = records.where(~F.col(DELETED) | passed)
     return _by_log(with_parts(records, passed))
 
 
-def _passed_before(late: Mapping[int, LateFiles]) -> Column:
+def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
     """Records that an earlier round has read: in files of its time, at offsets that this one looks at again."""
     spans = [
         (F.col(PARTITION) == p) & F.col(OFFSET).between(low, high - 1) & ~F.col("_file").isin(list(files))
-        for p, came in late.items()
-        for low, high, files in came
+        for p, late in late_by_log.items()
+        for low, high, files in late
     ]
     return reduce(or_, spans, F.lit(False))
 
@@ -89,13 +92,13 @@ def _passed_before(late: Mapping[int, LateFiles]) -> Column:
 def of_expiry(table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState]) -> dict[int, Contradiction]:
     """Of an expiry: where tombstones are due. One that goes must not have hidden another record of its offset."""
     spans = {w.partition: spans_of(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
-    return _by_log(all_asked(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))))
+    return _by_log(all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))))
 
 
 def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> list[Contradiction]:
     """Of everything that readers see, head included. `starts`: partition -> log start."""
     past = " OR ".join(span_condition({p: (0, start)}) for p, start in starts.items() if start) or "false"
-    return contradictions_in(all_asked(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
+    return contradictions_in(all_candidates(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
 
 
 def _by_log(records: DataFrame) -> dict[int, Contradiction]:

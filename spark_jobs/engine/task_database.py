@@ -21,8 +21,8 @@ and opens no file and no address but what it spills into its own folder."""
 
 @contextmanager
 def task_database(threads: int) -> Iterator[Any]:
-    with tempfile.TemporaryDirectory(prefix="cleantail-") as place:
-        settings: dict[str, Any] = {"threads": threads, "memory_limit": MEMORY, "temp_directory": place}
+    with tempfile.TemporaryDirectory(prefix="cleantail-") as folder:
+        settings: dict[str, Any] = {"threads": threads, "memory_limit": MEMORY, "temp_directory": folder}
         with duckdb.connect(config=settings) as database:
             # a stream's length is not known: the map is the small side, whatever is guessed
             for name in CLOSED:

@@ -17,7 +17,7 @@ from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.deleted_versions import remembered
 from spark_jobs.engine.log_task import LogTask, Refusal
 from spark_jobs.iceberg.log_files import LogFile, with_branch
-from spark_jobs.iceberg.snapshot_files import FilesOf
+from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
 
 R = TypeVar("R")
@@ -28,8 +28,8 @@ def task_results(
     platform: Platform,
     unit: WorkUnit,
     work: Callable[[Mapping[str, str], LogTask], R | Refusal],
-    base: FilesOf,
-    branch: FilesOf | None = None,
+    base: SnapshotFiles,
+    branch: SnapshotFiles | None = None,
 ) -> list[R] | Refusal:
     """Returns what `work` (log_round.find_removals or log_round.judge) returns of each log, in the order of their
     numbers; or why Spark's own plan has to do it.
@@ -48,7 +48,7 @@ def task_results(
 
 
 def _tasks(
-    table: TopicTable, platform: Platform, unit: WorkUnit, base: FilesOf, branch: FilesOf | None
+    table: TopicTable, platform: Platform, unit: WorkUnit, base: SnapshotFiles, branch: SnapshotFiles | None
 ) -> list[LogTask]:
     files: Mapping[int, Sequence[LogFile]] = base.of_logs(_logs(unit))
     if branch is not None:

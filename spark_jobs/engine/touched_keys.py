@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from cleantail.config.topic_table import KEY
 from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.transforms.winners import dirty_part
-from spark_jobs.iceberg.snapshot_files import FilesOf
+from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 
 DIRTY_SHARE = 0.05
 """Of the records: with more of them, their keys will be everywhere."""
@@ -21,7 +21,7 @@ SKIPPED_SHARE = 0.5
 """Of the bytes that must be skipped, or comparing keys costs more than it saves."""
 
 
-def touched_keys(records: DataFrame, unit: WorkUnit, files: FilesOf) -> Column | None:
+def touched_keys(records: DataFrame, unit: WorkUnit, files: SnapshotFiles) -> Column | None:
     """A condition that every record with a dirty key meets, and by which Iceberg skips files; None where it would skip
     too little, or the table was adopted: its keys may be other bytes than its bounds. `records`: (partition, offset,
     key)."""

@@ -22,8 +22,8 @@ def branch_name(stem: str) -> str:
 
 def made_at_s(branch: str) -> float:
     """Unix seconds; never stale where the branch is not ours."""
-    made = branch.rpartition("_")[2]
-    return int(made) if branch.startswith(BRANCH_PREFIXES) and made.isdigit() else float("inf")
+    made_s = branch.rpartition("_")[2]
+    return int(made_s) if branch.startswith(BRANCH_PREFIXES) and made_s.isdigit() else float("inf")
 
 
 def change_refs(load: Callable[[], Any], change: Callable[[Any], Any | None]) -> None:

@@ -105,8 +105,8 @@ def _same_deletes_since(table: TopicTable, iceberg: Any, base_snapshot_id: int, 
         return now
     if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
         raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
-    place = table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
-    touched = {str(place(file)) for change in changes for file in change.added}
+    data_file_of = table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
+    touched = {str(data_file_of(file)) for change in changes for file in change.added}
     before, after = (_deletes_by_file(iceberg, snapshot_id) for snapshot_id in (base_snapshot_id, now))
     for path in sorted(touched):
         if after.get(path) != before.get(path):

@@ -22,7 +22,7 @@ from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file
 from spark_jobs.iceberg.deletion_vectors import positions_of, vector_blob
-from spark_jobs.iceberg.log_files import FIELD_ID, Deletes
+from spark_jobs.iceberg.log_files import FIELD_ID, DeletionVector
 
 POS_ID = 2_147_483_545
 """With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""
@@ -38,9 +38,11 @@ def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
     if format_version(table) >= VECTORS_VERSION:
         return _write_vectors(jvm, table, lost)
     files = jvm.org.apache.iceberg.FileFormat.PARQUET
-    places = jvm.org.apache.iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(files).suffix("deletes").build()
+    output_files = (
+        jvm.org.apache.iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(files).suffix("deletes").build()
+    )
     with ThreadPoolExecutor(WRITERS) as threads:
-        return list(threads.map(lambda one: _write_positions(jvm, table, places, *one), lost))
+        return list(threads.map(lambda one: _write_positions(jvm, table, output_files, *one), lost))
 
 
 def read_deletes(table: Any, delete_file: Any, data_file: Any) -> BitMap64:
@@ -49,17 +51,17 @@ def read_deletes(table: Any, delete_file: Any, data_file: Any) -> BitMap64:
         location = str(delete_file.location())
         content = _content(table, location, 0, int(delete_file.fileSizeInBytes()))
         return positions_in(content, str(data_file.location()), location)
-    place = vector_place(delete_file)
-    return positions_of(_content(table, place.path, place.start, place.length), place.path)
+    vector = deletion_vector_of(delete_file)
+    return positions_of(_content(table, vector.path, vector.start, vector.length), vector.path)
 
 
-def vector_place(delete_file: Any) -> Deletes:
+def deletion_vector_of(delete_file: Any) -> DeletionVector:
     """Raises TableError where it is no deletion vector."""
     path = str(delete_file.location())
     if delete_file.contentOffset() is None:
         raise TableError(f"{path} is no deletion vector. {REWRITE}")
     start, length = int(delete_file.contentOffset()), int(delete_file.contentSizeInBytes())
-    return Deletes(path, start, length, int(delete_file.recordCount()))
+    return DeletionVector(path, start, length, int(delete_file.recordCount()))
 
 
 def format_version(table: Any) -> int:
@@ -97,12 +99,12 @@ def _content(table: Any, path: str, start: int, length: int) -> bytes:
         stream.close()
 
 
-def _write_positions(jvm: Any, table: Any, places: Any, file: Any, positions: BitMap64) -> Any:
+def _write_positions(jvm: Any, table: Any, output_files: Any, file: Any, positions: BitMap64) -> Any:
     """A small file of its own, with bounds, by which readers of every age know that it is of one data file."""
     data_file = str(file.location())
     content = position_file(data_file, positions)
-    place = places.newOutputFile().encryptingOutputFile()
-    stream = place.create()
+    output = output_files.newOutputFile().encryptingOutputFile()
+    stream = output.create()
     try:
         stream.write(content)
     finally:
@@ -110,26 +112,26 @@ def _write_positions(jvm: Any, table: Any, places: Any, file: Any, positions: Bi
     low, high = (_bounds(jvm, data_file, pos) for pos in (positions.min(), positions.max()))
     metrics = jvm.org.apache.iceberg.Metrics(len(positions), None, None, None, None, low, high)
     builder = _builder(jvm, table, file).withFormat(jvm.org.apache.iceberg.FileFormat.PARQUET)
-    builder = builder.withPath(place.location()).withFileSizeInBytes(len(content))
+    builder = builder.withPath(output.location()).withFileSizeInBytes(len(content))
     return builder.withMetrics(metrics).build()
 
 
 def _bounds(jvm: Any, data_file: str, pos: int) -> Any:
     """Field id -> value, serialized as Iceberg's specification has it."""
-    made, wrap = jvm.java.util.HashMap(), jvm.java.nio.ByteBuffer.wrap
-    made.put(PATH_ID, wrap(data_file.encode()))
-    made.put(POS_ID, wrap(struct.pack("<q", pos)))
-    return made
+    bounds, wrap = jvm.java.util.HashMap(), jvm.java.nio.ByteBuffer.wrap
+    bounds.put(PATH_ID, wrap(data_file.encode()))
+    bounds.put(POS_ID, wrap(struct.pack("<q", pos)))
+    return bounds
 
 
 def _write_vectors(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
     iceberg = jvm.org.apache.iceberg
     factory = iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(iceberg.FileFormat.PUFFIN).build()
-    place = factory.newOutputFile().encryptingOutputFile()
-    writer = iceberg.puffin.Puffin.write(place).createdBy("Cleantail").build()
+    output = factory.newOutputFile().encryptingOutputFile()
+    writer = iceberg.puffin.Puffin.write(output).createdBy("Cleantail").build()
     blobs = [writer.write(_blob(jvm, file, positions)) for file, positions in lost]
     writer.close()
-    size, path = writer.fileSize(), place.location()
+    size, path = writer.fileSize(), output.location()
     added = []
     for (file, positions), blob in zip(lost, blobs, strict=True):
         builder = _builder(jvm, table, file).withFormat(iceberg.FileFormat.PUFFIN).withPath(path)

@@ -39,8 +39,8 @@ def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int, locati
         return 0
     before = sum(1 for _ in each(table.snapshots()))
     action = _actions(spark).expireSnapshots(table).expireOlderThan(max(older_than_ms, 0)).retainLast(1)
-    gone = DataFrame(action.expireFiles().toDF(), spark).select("path", "type").distinct().collect()
-    _delete(spark, table, ((row["path"], row["type"]) for row in gone), location)
+    expired = DataFrame(action.expireFiles().toDF(), spark).select("path", "type").distinct().collect()
+    _delete(spark, table, ((row["path"], row["type"]) for row in expired), location)
     table.refresh()
     return before - sum(1 for _ in each(table.snapshots()))
 
@@ -55,12 +55,14 @@ def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location
     action = _actions(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
     result = action.usePrefixListing(listed_by_io(table)).execute()
     folders = own_folders(location, properties)
-    found = [str(path) for path in each(result.orphanFileLocations())]
-    own = [path for path in found if any(surely_inside(place_of(path), folder) for folder in folders)]
-    if len(own) < len(found):
-        logger.warning("%d files below %s are not in the table's folders, and stay", len(found) - len(own), location)
-    _delete(spark, table, ((path, "orphan") for path in own), location)
-    return len(own)
+    orphans = [str(path) for path in each(result.orphanFileLocations())]
+    inner = [path for path in orphans if any(surely_inside(place_of(path), folder) for folder in folders)]
+    if len(inner) < len(orphans):
+        logger.warning(
+            "%d files below %s are not in the table's folders, and stay", len(orphans) - len(inner), location
+        )
+    _delete(spark, table, ((path, "orphan") for path in inner), location)
+    return len(inner)
 
 
 def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], location: str) -> None:
@@ -73,8 +75,8 @@ def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], l
         foreign = set(outside(paths, location))
         for path in sorted(foreign):
             logger.warning("%s is outside the location %s of its table, and stays", path, location)
-        if own := [path for path in paths if path not in foreign]:
-            jvm.org.apache.iceberg.CatalogUtil.deleteFiles(table.io(), own, kind, True)
+        if inner := [path for path in paths if path not in foreign]:
+            jvm.org.apache.iceberg.CatalogUtil.deleteFiles(table.io(), inner, kind, True)
 
 
 def _actions(spark: SparkSession) -> Any:

@@ -22,7 +22,7 @@ FIELD_ID = b"PARQUET:field_id"
 
 
 @dataclass(frozen=True, slots=True)
-class Deletes:
+class DeletionVector:
     """Where the deletion vector of a file lies, and how many positions its metadata say that it has."""
 
     path: str
@@ -48,8 +48,8 @@ class LogFile:
     low_key: bytes | None
     high_key: bytes | None
     null_keys: int | None
-    before: Deletes | None
-    after: Deletes | None = None
+    before: DeletionVector | None
+    after: DeletionVector | None = None
     lost: bool = False
 
     def may_hold(self, low: int, end: int) -> bool:
@@ -101,19 +101,19 @@ def with_branch(base: FilesByLog, branch: FilesByLog) -> FilesByLog:
     }
 
 
-def read_deletes(io: FileIO, deletes: Deletes | None, records: int) -> BitMap64:
+def read_deletes(io: FileIO, deletes: DeletionVector | None, records: int) -> BitMap64:
     """The deleted positions of a file of so many records. Raises TableError when they are not what metadata say."""
     if deletes is None:
         return BitMap64()
     with io.new_input(deletes.path).open() as stream:
         stream.seek(deletes.start)
-        found = positions_of(stream.read(deletes.length), deletes.path)
-    if len(found) != deletes.count or (found and found.max() >= records):
+        positions = positions_of(stream.read(deletes.length), deletes.path)
+    if len(positions) != deletes.count or (positions and positions.max() >= records):
         raise TableError(
-            f"the deletion vector in {deletes.path} at {deletes.start} has {len(found)} positions, "
+            f"the deletion vector in {deletes.path} at {deletes.start} has {len(positions)} positions, "
             f"its metadata say {deletes.count} of a file of {counted(records, 'record')}"
         )
-    return found
+    return positions
 
 
 def all_of(records: int) -> BitMap64:
@@ -146,9 +146,12 @@ def record_batches(
         for batch in parquet.iter_batches(BATCH_RECORDS, columns=names, use_threads=False):
             end = at + batch.num_rows
             read = [batch.column(name) for name in names]
-            own = [pa.array(np.arange(at, end, dtype=np.int64)), *(each.slice(at, end - at) for each in more.values())]
-            made = pa.RecordBatch.from_arrays([*read, *own], names=["offset", "key", "pos", *more])
-            yield made if keep[at:end].all() else made.filter(pa.array(keep[at:end]))
+            added = [
+                pa.array(np.arange(at, end, dtype=np.int64)),
+                *(each.slice(at, end - at) for each in more.values()),
+            ]
+            rows = pa.RecordBatch.from_arrays([*read, *added], names=["offset", "key", "pos", *more])
+            yield rows if keep[at:end].all() else rows.filter(pa.array(keep[at:end]))
             at = end
 
 

@@ -40,10 +40,10 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     make_home(platform.home)
     settings = spark_conf(platform, os.environ, records)
     quiet_jvm.start(settings)
-    given = SparkConf() if SUBMITTED in os.environ else None
+    submitted = SparkConf() if SUBMITTED in os.environ else None
     builder = SparkSession.builder.appName(app_name)
     for key, value in (settings | spark_secrets(platform, os.environ)).items():
-        if given is None or not given.contains(key):
+        if submitted is None or not submitted.contains(key):
             builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

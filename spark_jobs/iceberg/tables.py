@@ -21,7 +21,7 @@ from spark_jobs.iceberg.adopted_columns import as_topic_table
 from spark_jobs.iceberg.branches import change_refs, made_at_s
 from spark_jobs.iceberg.commit_errors import java_message, void
 from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
-from spark_jobs.iceberg.snapshot_files import FilesOf, RemovedPositions
+from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
 
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
@@ -74,13 +74,13 @@ class TopicTable:
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
         """A table beside the topic's. Raises TableError where there is one of that name that is not its own."""
-        own = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
+        owner = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
-            f"TBLPROPERTIES ({own}, {properties})"
+            f"TBLPROPERTIES ({owner}, {properties})"
         )
-        made = iceberg_table(self.spark, name)
-        if texts(made.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
+        side_table = iceberg_table(self.spark, name)
+        if texts(side_table.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
     def _create(self) -> None:
@@ -154,21 +154,21 @@ class TopicTable:
         if self.head_of(branch) != snapshot_id:
             raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
 
-    def files_at(self, snapshot_id: int) -> FilesOf:
+    def files_at(self, snapshot_id: int) -> SnapshotFiles:
         """The data files of a snapshot, for the positions that are to go."""
-        return FilesOf(self.jvm, self.load(), snapshot_id, self.topic.columns)
+        return SnapshotFiles(self.jvm, self.load(), snapshot_id, self.topic.columns)
 
     def summary_of(self, branch: str) -> dict[str, str]:
         """What the branch's last commit says of itself. Raises ConflictError as head_of does."""
         return texts(self.load().snapshot(self.head_of(branch)).summary())
 
     def delete_positions(
-        self, branch: str, files: FilesOf, found: RemovedPositions, summary: Mapping[str, str] | None = None
+        self, branch: str, files: SnapshotFiles, positions: RemovedPositions, summary: Mapping[str, str] | None = None
     ) -> None:
         """Makes the branch at the snapshot of `files`, without what is found there; with a `summary` there is a commit
         with it even if that is nothing. Raises ConflictError, and leaves no branch, where the table changed in a way
         that does not allow it."""
-        added, removed = files.write(found)
+        added, removed = files.write(positions)
         self.create_branch(branch, files.snapshot_id)
         if not (added or summary):
             return

@@ -168,8 +168,12 @@ def _topic_of(data_context: Any) -> str:
 def _subject_of(validation: Any) -> tuple[str, str]:
     """(kind, partitions in words); what earlier versions have checked does not say it."""
     metas = [result.expectation_config.meta or {} for result in validation.results]
-    known = next((meta[SUBJECT] for meta in metas if SUBJECT in meta), None)
-    return (known["kind"], batch_name(known["partitions"])) if known else ("kind not recorded", PARTITION_UNKNOWN)
+    subject_meta = next((meta[SUBJECT] for meta in metas if SUBJECT in meta), None)
+    return (
+        (subject_meta["kind"], batch_name(subject_meta["partitions"]))
+        if subject_meta
+        else ("kind not recorded", PARTITION_UNKNOWN)
+    )
 
 
 def _status(success: Any) -> str:
@@ -198,14 +202,14 @@ def _observed(result: Any) -> dict[str, Any]:
     counts and offsets; what earlier versions have left in the store is stripped by the same rule."""
     if error := error_in(result):
         return {"text": _short(error)}
-    found, config = result.result or {}, result.expectation_config
-    if (config.meta or {}).get("rule") and (rows := found.get("unexpected_index_list")) is not None:
+    result_document, config = result.result or {}, result.expectation_config
+    if (config.meta or {}).get("rule") and (rows := result_document.get("unexpected_index_list")) is not None:
         column = config.kwargs.get("column")
         return {
             "text": "" if rows else "0 violations",
             "points": [f"partition {r['partition']}: {r.get(column)} violations" for r in rows],
         }
-    return {"text": _short(observed_words(kept_result(config.type, config.kwargs, found)) or "–")}
+    return {"text": _short(observed_words(kept_result(config.type, config.kwargs, result_document)) or "–")}
 
 
 def _short(value: Any) -> str:

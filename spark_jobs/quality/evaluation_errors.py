@@ -33,7 +33,7 @@ def error_in(result: Any) -> str:
     return _reason(str(raised[0].get("exception_message")), str(raised[0].get("exception_traceback"))) if raised else ""
 
 
-def own_info(result: Any) -> dict[str, Any]:
+def error_info(result: Any) -> dict[str, Any]:
     """The same as the exception info of the result, in the place of one that quotes messages and stacks."""
     error = error_in(result)
     return {"raised_exception": bool(error), "exception_message": error, "exception_traceback": None, "by": OURS}
@@ -50,5 +50,5 @@ def _reason(message: str, stack: str) -> str:
     if column := _NO_COLUMN.search(message):
         return f"{COULD_NOT}: the records have no column {column[1]}"
     names = [name for name in _EXCEPTION.findall(stack) if name != _WRAPPER] or ["error"]
-    found = _ERROR_CLASS.search(message)
-    return f"{COULD_NOT}: {names[-1]}{f' [{found[1]}]' if found else ''}"
+    error_class = _ERROR_CLASS.search(message)
+    return f"{COULD_NOT}: {names[-1]}{f' [{error_class[1]}]' if error_class else ''}"

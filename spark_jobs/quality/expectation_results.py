@@ -14,7 +14,7 @@ from spark_jobs.quality.evaluation_errors import error_in, error_text
 OBSERVED_CHARS = 300
 
 
-def measure_findings(result: Any, logs: Sequence[int]) -> list[CheckResult]:
+def rule_results(result: Any, logs: Sequence[int]) -> list[CheckResult]:
     """One finding a log."""
     config = result.expectation_config
     column, error = config.kwargs["column"], error_in(result)
@@ -33,7 +33,7 @@ def measure_findings(result: Any, logs: Sequence[int]) -> list[CheckResult]:
     ]
 
 
-def record_finding(result: Any, partition: int) -> CheckResult:
+def record_result(result: Any, partition: int) -> CheckResult:
     """Of one of the topic's own checks."""
     config = result.expectation_config
     error = error_in(result)

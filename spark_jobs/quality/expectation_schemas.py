@@ -36,7 +36,7 @@ REFUSED_ON_SPARK = frozenset({"allow_relative_error"})
 COLUMN_ARGUMENTS = frozenset({"column", "column_A", "column_B"})
 SUITE_PARAMETER = {"type": "object"}
 """The alternative that nearly every argument has."""
-WORDS = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "format")
+KEYWORDS = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "format")
 """What is kept of a schema; titles and descriptions are not."""
 
 _SCALAR = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}
@@ -132,9 +132,9 @@ def _argument(expectation: str, name: str, schema: dict[str, Any], nullable: boo
         kinds = [_with_types(kind) for kind in kinds]
     if nullable and (expectation, name) not in REQUIRED:
         kinds.append({"type": "null"})
-    made = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    narrowed_schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     names_columns = name in COLUMN_ARGUMENTS or (name == "column_list" and not expectation.startswith("expect_table_"))
-    return {**made, "x-columns": True} if names_columns else made
+    return {**narrowed_schema, "x-columns": True} if names_columns else narrowed_schema
 
 
 def _kinds(schema: dict[str, Any]) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def _kinds(schema: dict[str, Any]) -> list[dict[str, Any]]:
     inner = schema.get("anyOf") or schema.get("oneOf")
     if inner:
         return [kind for one in inner for kind in _kinds(one)]
-    kind = {word: schema[word] for word in WORDS if word in schema}
+    kind = {word: schema[word] for word in KEYWORDS if word in schema}
     if schema.get("type") == "array":
         kind |= {"items": _kinds(schema["items"])[0], "minItems": max(1, schema.get("minItems", 0))}
     return [kind]
@@ -152,8 +152,10 @@ def _with_types(kind: dict[str, Any]) -> dict[str, Any]:
     """Names of Spark's types where any text was allowed."""
     from pyspark.sql import types
 
-    known = (value for value in vars(types).values() if isinstance(value, type) and issubclass(value, types.DataType))
-    names = {"type": "string", "enum": sorted({value.__name__ for value in known})}
+    data_types = (
+        value for value in vars(types).values() if isinstance(value, type) and issubclass(value, types.DataType)
+    )
+    names = {"type": "string", "enum": sorted({value.__name__ for value in data_types})}
     return kind | {"items": names} if kind["type"] == "array" else names
 
 

@@ -29,7 +29,7 @@ from cleantail.log.rules import rule_text, severity_of
 from cleantail.rounds.checked.check_results import CheckResult
 from spark_jobs.quality.data_docs_pages import SITE, apart, build, subject
 from spark_jobs.quality.evaluation_errors import error_text
-from spark_jobs.quality.expectation_results import measure_findings, record_finding, unevaluated
+from spark_jobs.quality.expectation_results import record_result, rule_results, unevaluated
 from spark_jobs.quality.gx_settings import BY_LOG, COUNTED, LOCATED, RECORDS, STORE, Format
 from spark_jobs.quality.time_limit import TimeLimit, TooLongError
 
@@ -106,7 +106,7 @@ class Auditor:
             rules = [self._rule(name) for name in self._rules]
             return self._run(lambda: self._checkpoint("pandas", "round", rules, some, BY_LOG), frame, round_id)
 
-        findings = [finding for result in validate(logs) for finding in measure_findings(result, logs)]
+        findings = [finding for result in validate(logs) for finding in rule_results(result, logs)]
         if len(logs) > 1 and (red := sorted({f.partition for f in findings if not f.passed})):
             self._forget_all_after(len(self._results) - 1)
             for some in apart(red, logs):
@@ -128,7 +128,7 @@ class Auditor:
         if not self._topic.checks:
             return []
         before = len(self._results)
-        together = self._record_findings(round_id, records, self._topic.checks, logs, limit)
+        together = self._record_results(round_id, records, self._topic.checks, logs, limit)
         if all(f.passed for f in together):
             return together
         if len(logs) == 1:
@@ -138,25 +138,25 @@ class Auditor:
 
     def _of_log(self, round_id: str, records: DataFrame, log: int, limit: TimeLimit) -> list[CheckResult]:
         before = len(self._results)
-        found = self._record_findings(round_id, records, self._topic.checks, [log], limit)
-        return self._located(round_id, records, found, before, limit)
+        results = self._record_results(round_id, records, self._topic.checks, [log], limit)
+        return self._located(round_id, records, results, before, limit)
 
     def _located(
-        self, round_id: str, records: DataFrame, found: list[CheckResult], before: int, limit: TimeLimit
+        self, round_id: str, records: DataFrame, results: list[CheckResult], before: int, limit: TimeLimit
     ) -> list[CheckResult]:
         """The findings of one log with the offsets of some records that failed. Validations after `before` are those
         that found them; where Great Expectations fails at the offsets they stay as they are."""
-        if all(f.passed or f.error for f in found):
-            return found
-        checks, logs = self._topic.checks, [found[0].partition]
+        if all(f.passed or f.error for f in results):
+            return results
+        checks, logs = self._topic.checks, [results[0].partition]
         self._forget_all_after(before)
-        located = self._record_findings(round_id, records, checks, logs, limit, LOCATED)
-        if [f.error for f in located] == [f.error for f in found]:
+        located = self._record_results(round_id, records, checks, logs, limit, LOCATED)
+        if [f.error for f in located] == [f.error for f in results]:
             return located
         self._forget_all_after(before)
-        return self._record_findings(round_id, records, checks, logs, limit)
+        return self._record_results(round_id, records, checks, logs, limit)
 
-    def _record_findings(
+    def _record_results(
         self,
         round_id: str,
         records: DataFrame,
@@ -179,9 +179,9 @@ class Auditor:
         except Exception as e:
             if len(checks) == 1:
                 return [unevaluated(checks[0], p, e) for p in logs]
-            alone = (self._record_findings(round_id, records, [check], logs, limit, result_format) for check in checks)
-            return [f for found in alone for f in found]
-        return [record_finding(result, p) for p in logs for result in results]
+            alone = (self._record_results(round_id, records, [check], logs, limit, result_format) for check in checks)
+            return [f for results in alone for f in results]
+        return [record_result(result, p) for p in logs for result in results]
 
     def _own_expectation(self, check: Check) -> Any:
         return self._expectation(class_name(check.expectation), **check.kwargs, severity=check.severity)
@@ -216,8 +216,8 @@ class Auditor:
         gx, context = self._gx, self._context
         sources = context.data_sources
         pandas = source == "pandas"
-        made = sources.add_or_update_pandas(name) if pandas else sources.add_or_update_spark(name, persist=False)
-        asset = made.add_dataframe_asset(name)
+        data_source = sources.add_or_update_pandas(name) if pandas else sources.add_or_update_spark(name, persist=False)
+        asset = data_source.add_dataframe_asset(name)
         whole = asset.add_batch_definition_whole_dataframe("whole")
         for expectation in expectations:
             expectation.meta = (expectation.meta or {}) | subject(self._kind, logs)

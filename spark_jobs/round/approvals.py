@@ -21,7 +21,7 @@ from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
 from spark_jobs.engine.transforms.winners import below_end
-from spark_jobs.iceberg.snapshot_files import FILE, POS, with_place
+from spark_jobs.iceberg.snapshot_files import FILE, POS, with_position
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.failed_logs import keep_failed, quarantined
@@ -66,13 +66,13 @@ def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
     """(partition, offset, key) of the sample: which they are is found first, without keys."""
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
     inside = F.col(PARTITION).isin(logs)
-    left = with_place(branch.where(inside))
-    gone = with_place(base.where(inside), PARTITION, OFFSET).join(left, [FILE, POS], "left_anti")
+    left = with_position(branch.where(inside))
+    removed = with_position(base.where(inside), PARTITION, OFFSET).join(left, [FILE, POS], "left_anti")
     rank = F.row_number().over(Window.partitionBy(PARTITION).orderBy(OFFSET, FILE, POS))
-    found = gone.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank").collect()
-    places = [(F.xxhash64("_file") == r[FILE]) & (F.col(POS) == r[POS]) for r in found[:SAMPLE_RECORDS]]
-    offsets = sorted({r[OFFSET] for r in found})
-    sampled = base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, places, F.lit(False)))
+    rows = removed.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank").collect()
+    positions = [(F.xxhash64("_file") == r[FILE]) & (F.col(POS) == r[POS]) for r in rows[:SAMPLE_RECORDS]]
+    offsets = sorted({r[OFFSET] for r in rows})
+    sampled = base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, positions, F.lit(False)))
     return sampled.select(PARTITION, OFFSET, KEY)
 
 

@@ -45,8 +45,8 @@ def _without_copies(
     copies = copies_of(placed, whole, partial(table.arrivals_at, base_snapshot_id))
     if copies is None:
         return records
-    known = records if ROW_ID in records.columns else records.select("*", ROW_ID)
-    return known.join(copies.select(ROW_ID), ROW_ID, "left_anti").drop(ROW_ID)
+    with_row_id = records if ROW_ID in records.columns else records.select("*", ROW_ID)
+    return with_row_id.join(copies.select(ROW_ID), ROW_ID, "left_anti").drop(ROW_ID)
 
 
 def _create_like(table: TopicTable, name: str) -> None:

@@ -19,7 +19,7 @@ from cleantail.log.partition_state import states_of_properties
 from cleantail.log.ranking import latest_timestamp_sql, rank_sql, strategy_text
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
-from spark_jobs.iceberg.adopted_columns import PLACE, topic_columns_sql
+from spark_jobs.iceberg.adopted_columns import POSITION_AS_ROW_ID, topic_columns_sql
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -63,11 +63,11 @@ def _source(table: TopicTable) -> str:
     columns = topic_columns_sql(table.spark.table(table.name), table.topic.columns)
     shown = ", ".join(f"`{name}`" for name in COLUMNS)
     # not every record knows when it came: its file's entry in the metadata does; one that came just now has none yet
-    records = f"SELECT {columns}, `_file` AS `ct_file`, {PLACE} FROM {table.name}"
+    records = f"SELECT {columns}, `_file` AS `ct_file`, {POSITION_AS_ROW_ID} FROM {table.name}"
     entries = f"SELECT data_file.file_path AS `ct_path`, sequence_number AS `ct_came` FROM {table.name}.entries"
-    came = f"coalesce(`ct_came`, {LONG_MAX}) AS `_last_updated_sequence_number`"
+    arrival = f"coalesce(`ct_came`, {LONG_MAX}) AS `_last_updated_sequence_number`"
     joined = f"({records}) LEFT JOIN ({entries} WHERE status < 2) ON `ct_file` = `ct_path`"
-    return f"(SELECT {shown}, {came}, `_row_id` FROM {joined})"
+    return f"(SELECT {shown}, {arrival}, `_row_id` FROM {joined})"
 
 
 def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[int, int]) -> str:
@@ -92,11 +92,11 @@ def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[i
 
 def _inside(starts: Mapping[int, int]) -> str:
     """Log starts by offset, so that logs which share one share a term."""
-    found: dict[int, list[int]] = {}
+    partitions_by_start: dict[int, list[int]] = {}
     for partition, start in starts.items():
         if start > 0:
-            found.setdefault(start, []).append(partition)
-    logs = ((start, ", ".join(f"{p:d}" for p in partitions)) for start, partitions in found.items())
+            partitions_by_start.setdefault(start, []).append(partition)
+    logs = ((start, ", ".join(f"{p:d}" for p in partitions)) for start, partitions in partitions_by_start.items())
     return "".join(f" AND NOT (`{OFFSET}` < {start:d} AND `{PARTITION}` IN ({named}))" for start, named in logs)
 
 

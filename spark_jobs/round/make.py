@@ -40,7 +40,14 @@ from spark_jobs.engine.transforms.winners import (
 )
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.session import grouped_by_log
-from spark_jobs.iceberg.snapshot_files import FilesOf, RemovedPositions, count_by_log, together, with_place, without
+from spark_jobs.iceberg.snapshot_files import (
+    RemovedPositions,
+    SnapshotFiles,
+    count_by_log,
+    union_of,
+    with_position,
+    without,
+)
 from spark_jobs.iceberg.tables import TopicTable
 
 
@@ -56,13 +63,13 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
     unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
     plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
     cleaned = replace(unit, partitions=tuple(w for w in unit.partitions if w.partition not in held))
-    found: dict[str, RemovedPositions] = {"superseded": {}}
+    by_reason: dict[str, RemovedPositions] = {"superseded": {}}
     if cleaned.partitions:
-        found, plan = removed(table, platform, cleaned, files, bool(keyless), plan)
+        by_reason, plan = removed(table, platform, cleaned, files, bool(keyless), plan)
     counts = UnitCounts(
-        deleted={reason: count_by_log(positions) for reason, positions in found.items()},
-        hidden_bytes=files.bytes_by_log(positions for reason, positions in found.items() if reason != "retention"),
-        saved_bytes=files.bytes_by_log(found.values()),
+        deleted={reason: count_by_log(positions) for reason, positions in by_reason.items()},
+        hidden_bytes=files.bytes_by_log(positions for reason, positions in by_reason.items() if reason != "retention"),
+        saved_bytes=files.bytes_by_log(by_reason.values()),
         plan=plan.reason,
         keyless=held,
     )
@@ -73,12 +80,12 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
         clean_ms=int((time.monotonic() - began_s) * 1000),
         map_slots=map_slots(platform.cleaner, table.topic.config),
     )
-    table.delete_positions(unit.branch, files, together(found.values()), {UNIT: STAGED_UNIT_JSON.packed(staged)})
+    table.delete_positions(unit.branch, files, union_of(by_reason.values()), {UNIT: STAGED_UNIT_JSON.packed(staged)})
     return staged
 
 
 def removed(
-    table: TopicTable, platform: Platform, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
+    table: TopicTable, platform: Platform, unit: WorkUnit, files: SnapshotFiles, keyless: bool, plan: JoinPlan
 ) -> tuple[dict[str, RemovedPositions], JoinPlan]:
     """Returns positions by reason, and the plan by which they were looked for: that of the unit, unless a task refuses
     its log."""
@@ -91,7 +98,7 @@ def removed(
 
 
 def removed_by_spark(
-    table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
+    table: TopicTable, unit: WorkUnit, files: SnapshotFiles, keyless: bool, plan: JoinPlan
 ) -> dict[str, RemovedPositions]:
     """Returns positions by reason; one that has several reasons goes by the first."""
     by_reason: dict[str, RemovedPositions] = {}
@@ -111,30 +118,30 @@ def removed_by_columns(logs: Sequence[LogRemovals]) -> dict[str, RemovedPosition
     return dict(by_reason)
 
 
-def removals(table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, hint: str) -> dict[str, DataFrame]:
+def removals(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, keyless: bool, hint: str) -> dict[str, DataFrame]:
     """The records to remove, by reason; one that has several goes by the first. Columns: partition,
     ct_file and _pos, and more."""
     works, configs = unit.partitions, table.topic.config
     base = table.at_snapshot(unit.base_snapshot_id)
-    found = {}
+    by_reason = {}
     spans = {w.partition: (0, w.log_start_offset) for w in works if w.log_start_offset > 0}
     if configs.deletes and spans:  # whole segments that `delete` in the policy lets go: the log start is past them
-        found["retention"] = base.where(span_condition(spans))
+        by_reason["retention"] = base.where(span_condition(spans))
     records = base.select(*columns_of(configs), ROW_ID)
     placed = base.select(PARTITION, OFFSET, ROW_ID, "_file", "_pos")
     copies = copies_of(placed, works, partial(table.arrivals_at, unit.base_snapshot_id))
     if copies is not None:
-        found["copies"] = copies
+        by_reason["copies"] = copies
         records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")
     below = base.where(span_condition({w.partition: (0, w.end_offset) for w in works}))
     if keyless:
-        found["invalid"] = below.where(F.col(KEY).isNull())
-    found = {reason: with_place(gone, PARTITION) for reason, gone in found.items()}
+        by_reason["invalid"] = below.where(F.col(KEY).isNull())
+    by_reason = {reason: with_position(records_of_reason, PARTITION) for reason, records_of_reason in by_reason.items()}
     touched = touched_keys(records, unit, files)
     if touched is not None:
         records, below = records.where(touched), below.where(touched)
     winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
-    return found | {"superseded": losers(with_place(below, PARTITION, OFFSET, KEY), winners, configs, hint)}
+    return by_reason | {"superseded": losers(with_position(below, PARTITION, OFFSET, KEY), winners, configs, hint)}
 
 
 def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> WorkUnit:
@@ -156,5 +163,5 @@ def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> Work
 def count_keyless(table: TopicTable, unit: WorkUnit) -> dict[int, tuple[int, int]]:
     """Partition -> how many records without a key it has below its end, and the offset of the first."""
     records = below_end(table.at_snapshot(unit.base_snapshot_id), unit.partitions).where(F.col(KEY).isNull())
-    found = records.groupBy(PARTITION).agg(F.min(OFFSET).alias("first"), F.count("*").alias("count")).collect()
-    return {row[PARTITION]: (row["count"], row["first"]) for row in found}
+    rows = records.groupBy(PARTITION).agg(F.min(OFFSET).alias("first"), F.count("*").alias("count")).collect()
+    return {row[PARTITION]: (row["count"], row["first"]) for row in rows}

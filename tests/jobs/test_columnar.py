@@ -20,7 +20,7 @@ from spark_jobs.engine.log_round import LogTask, find_removals, judge
 from spark_jobs.engine.measures import measure_unit
 from spark_jobs.iceberg.deletion_vectors import vector_blob
 from spark_jobs.iceberg.log_files import (
-    Deletes,
+    DeletionVector,
     KeyColumns,
     LogFile,
     UnknownLayoutError,
@@ -199,7 +199,7 @@ def test_a_file_that_is_not_what_its_metadata_say_is_no_ground_for_deletes(tmp_p
 def test_a_vector_that_is_not_what_its_metadata_say_is_named(tmp_path, positions, count):
     blob = vector_blob(BitMap64(positions))
     (tmp_path / "v.puffin").write_bytes(b"PFA1" + blob)
-    deletes = Deletes(str(tmp_path / "v.puffin"), 4, len(blob), count)
+    deletes = DeletionVector(str(tmp_path / "v.puffin"), 4, len(blob), count)
     with pytest.raises(TableError, match=f"v.puffin at 4 has {len(positions)} positions, its metadata say {count}"):
         read_deletes(load_file_io({}, str(tmp_path)), deletes, 4)
 

@@ -23,11 +23,11 @@ def spans_twice(records: DataFrame) -> DataFrame:
     """(partition, low, high): of each log the range, to the next 64 offsets, outside of which none occurs more than
     once, as far as it is asked about. Reads neither keys nor values."""
     bits = F.bit_or(F.expr(f"shiftleft(1L, cast(`{OFFSET}` & 63 AS int))")).alias("bits")
-    words = records.groupBy(PARTITION, F.shiftright(OFFSET, 6).alias("word")).agg(
+    bits_of_offsets = records.groupBy(PARTITION, F.shiftright(OFFSET, 6).alias("word")).agg(
         F.count("*").alias("records"), bits, F.min(PART).alias(PART)
     )
-    twice = words.where(f"records > bit_count(bits) AND {PART} = {CANDIDATE}").groupBy(PARTITION)
-    return twice.agg((F.min("word") * 64).alias("low"), (F.max("word") * 64 + 63).alias("high"))
+    repeated = bits_of_offsets.where(f"records > bit_count(bits) AND {PART} = {CANDIDATE}").groupBy(PARTITION)
+    return repeated.agg((F.min("word") * 64).alias("low"), (F.max("word") * 64 + 63).alias("high"))
 
 
 def _twice(records: DataFrame) -> DataFrame:
@@ -58,7 +58,7 @@ def _digest(name: str) -> Column:
     return F.coalesce(text, F.lit(""))
 
 
-def first_by_log(found: DataFrame) -> DataFrame:
+def first_by_log(contradictions: DataFrame) -> DataFrame:
     """(partition, offsets, first: the row of the lowest offset), one row a log with a contradiction."""
     first = F.min(F.struct(OFFSET, *COMPARED, PART))
-    return found.groupBy(PARTITION).agg(F.count("*").alias("offsets"), first.alias("first"))
+    return contradictions.groupBy(PARTITION).agg(F.count("*").alias("offsets"), first.alias("first"))

@@ -24,7 +24,7 @@ from cleantail.log.ranking import latest_timestamp_ms, malformed_header_sql
 from cleantail.log.work_units import PartitionWork
 from spark_jobs.engine.transforms.needed_tombstones import GUARDS
 from spark_jobs.engine.transforms.winners import KEEP, NO_RECORD, by_partition, columns_of, span_condition
-from spark_jobs.iceberg.snapshot_files import FILE, WORD, bit, with_place, word
+from spark_jobs.iceberg.snapshot_files import FILE, WORD, bit, with_position, word
 
 NO_HORIZON_MS = (1 << 63) - 1
 ENTRY = "ledger_end"
@@ -42,7 +42,7 @@ DIRTY_COUNTS = {
 """What is counted of the dirty part: its records, and those that the strategy cannot rank as they are."""
 
 
-def base_words(records: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs, now_ms: int) -> DataFrame:
+def base_bits(records: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs, now_ms: int) -> DataFrame:
     """(partition, ct_file, ct_word, one long of bits a flag, counts of DIRTY_COUNTS).
 
     `records`: the base with place, columns of the strategy, keep_offset and the boolean `is_copy`.
@@ -89,10 +89,12 @@ def _without_version(configs: KafkaConfigs, now_ms: int) -> dict[str, Column]:
     return {}
 
 
-def together(base: DataFrame, branch: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs) -> DataFrame:
+def with_live_bits(
+    base: DataFrame, branch: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs
+) -> DataFrame:
     """The words of the base with the bits of the records that the branch still has."""
     counts = DIRTY_COUNTS[configs.compaction_strategy]
-    live = live_words(branch, works)
+    live = live_bits(branch, works)
     nothing = [F.lit(0).cast("bigint").alias(name) for name in (*FLAGS, *counts)]
     both = base.withColumn(LIVE, F.lit(0).cast("bigint")).unionByName(
         live.select(PARTITION, FILE, WORD, LIVE, *nothing)
@@ -101,20 +103,20 @@ def together(base: DataFrame, branch: DataFrame, works: Sequence[PartitionWork],
     return both.groupBy(PARTITION, FILE, WORD).agg(*(F.bit_or(n).alias(n) for n in (*FLAGS, LIVE)), *sums)
 
 
-def live_words(branch: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
+def live_bits(branch: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
     """(partition, ct_file, ct_word, live: bits) of the records that the branch has."""
-    placed = with_place(branch.where(F.col(PARTITION).isin([w.partition for w in works])), PARTITION)
+    placed = with_position(branch.where(F.col(PARTITION).isin([w.partition for w in works])), PARTITION)
     return placed.groupBy(PARTITION, FILE, word()).agg(F.bit_or(bit()).alias(LIVE))
 
 
 def tombstones_in(base: DataFrame, spans: Mapping[int, Sequence[tuple[int, int]]], configs: KafkaConfigs) -> DataFrame:
     """Columns of the strategy and place of the tombstones in the spans. Values are looked at there alone, and only in
     files that have a null at all."""
-    inside = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found) or "false"
+    inside = " OR ".join(span_condition({p: span}) for p, of_log in spans.items() for span in of_log) or "false"
     return base.where(f"`{VALUE}` IS NULL AND ({inside})").select(*columns_of(configs), "_file", "_pos")
 
 
-def tombstone_words(
+def tombstone_bits(
     tombstones: DataFrame,
     works: Sequence[PartitionWork],
     ledgers: Mapping[int, Sequence[Horizon]],
@@ -130,7 +132,7 @@ def tombstone_words(
     entry = ledger_column(ledgers, lambda h: h.end_offset, None)
     past = (_with_hold(horizon_ms, works) <= now_ms) & (F.col(OFFSET) < _ends(works))
     flagged = tombstones.withColumns({ENTRY: entry, DUE: past & ~F.col(GUARDS), GUARD: past & F.col(GUARDS)})
-    placed = with_place(flagged, PARTITION, OFFSET, ENTRY, DUE, GUARD)
+    placed = with_position(flagged, PARTITION, OFFSET, ENTRY, DUE, GUARD)
     nothing = F.lit(0).cast("bigint")
     return placed.groupBy(PARTITION, FILE, word(), ENTRY).agg(
         F.bit_or(bit()).alias(TOMBSTONE),
@@ -181,11 +183,11 @@ def _count(*parts: str) -> Column:
     return F.sum(F.bit_count(reduce(lambda a, b: a.bitwiseAND(b), columns)))
 
 
-def round_measures(words: DataFrame, configs: KafkaConfigs) -> DataFrame:
+def round_measures(bits: DataFrame, configs: KafkaConfigs) -> DataFrame:
     """One row a log: what came in and out, and the violations of every rule of a round (cleantail.log.rules)."""
     lost = _count(BASE, "~live", "~head", "~past", "~touched", "~keyless", "~copy")
     spared = _count(LIVE, TOUCHED, "~winner", "~buried", "~past")
-    return words.groupBy(PARTITION).agg(
+    return bits.groupBy(PARTITION).agg(
         *_common(),
         _count(BASE, "~head", "~past").alias("records_read"),
         _count(BASE, LIVE, "~head", "~past").alias("records_kept"),
@@ -209,10 +211,10 @@ def _common() -> list[Column]:
     ]
 
 
-def expiry_measures(words: DataFrame, tombstones: DataFrame) -> DataFrame:
+def expiry_measures(bits: DataFrame, tombstones: DataFrame) -> DataFrame:
     """One row a log, as round_measures: an expiry may take due tombstones, and nothing else."""
-    known = tombstones.groupBy(PARTITION, FILE, WORD).agg(*(F.bit_or(n).alias(n) for n in (TOMBSTONE, DUE)))
-    both = words.join(known, [PARTITION, FILE, WORD], "left").fillna(0, [TOMBSTONE, DUE])
+    of_tombstones = tombstones.groupBy(PARTITION, FILE, WORD).agg(*(F.bit_or(n).alias(n) for n in (TOMBSTONE, DUE)))
+    both = bits.join(of_tombstones, [PARTITION, FILE, WORD], "left").fillna(0, [TOMBSTONE, DUE])
     return both.groupBy(PARTITION).agg(
         *_common(),
         _count(BASE, "~live", "~head", "~tombstone").alias("missing_winners"),
@@ -221,13 +223,13 @@ def expiry_measures(words: DataFrame, tombstones: DataFrame) -> DataFrame:
     )
 
 
-def tombstones_by_entry(words: DataFrame, tombstones: DataFrame) -> DataFrame:
+def tombstones_by_entry(bits: DataFrame, tombstones: DataFrame) -> DataFrame:
     """(partition, ledger_end, tombstones_in, tombstones_out, guards, guard_from): in the base, and in the branch.
 
-    `words`: with `live`; where nothing lives a word may be missing.
+    `bits`: with `live`; where nothing lives a word may be missing.
     """
-    places = [PARTITION, FILE, WORD]
-    both = tombstones.join(words.select(*places, LIVE), places, "left").fillna(0, [LIVE])
+    row_key = [PARTITION, FILE, WORD]
+    both = tombstones.join(bits.select(*row_key, LIVE), row_key, "left").fillna(0, [LIVE])
     return both.groupBy(PARTITION, ENTRY).agg(
         _count(TOMBSTONE).alias("tombstones_in"),
         _count(TOMBSTONE, LIVE).alias("tombstones_out"),

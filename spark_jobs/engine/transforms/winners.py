@@ -71,8 +71,8 @@ def copies_of(
     """
     dirty = dirty_part(records, works)
     bits = F.bit_or(F.expr(f"shiftleft(1L, cast(`{OFFSET}` & 63 AS int))")).alias("bits")
-    words = dirty.groupBy(PARTITION, F.shiftright(OFFSET, 6)).agg(F.count("*").alias("records"), bits)
-    if not words.where("records > bit_count(bits)").limit(1).count():
+    bits_of_offsets = dirty.groupBy(PARTITION, F.shiftright(OFFSET, 6)).agg(F.count("*").alias("records"), bits)
+    if not bits_of_offsets.where("records > bit_count(bits)").limit(1).count():
         return None
     order = F.struct(ARRIVED, ROW_ID)
     first = F.min(order).over(Window.partitionBy(PARTITION, OFFSET))
@@ -110,26 +110,26 @@ def offset_map(
     return best.select(PARTITION, KEY, keep.alias(KEEP), F.hash(KEY).alias(HASH))
 
 
-def losers(records: DataFrame, found: DataFrame, configs: KafkaConfigs, hint: str) -> DataFrame:
-    """Records that are not the winner of their key. `found`: an offset map; `hint`: Spark's name of the join.
+def losers(records: DataFrame, winners: DataFrame, configs: KafkaConfigs, hint: str) -> DataFrame:
+    """Records that are not the winner of their key. `winners`: an offset map; `hint`: Spark's name of the join.
 
     The join is on partition and a hash of the key; the key itself is compared only where the offset already loses
     (3.11: Kafka takes equal hashes for equal keys, we do not). Written so that Spark does not join on the key as well.
     """
     loses = f"m.{KEEP} {'>' if configs.compaction_strategy == 'offset' else '<>'} t.`{OFFSET}`"
     same_key = f"m.`{KEY}` = if({loses}, t.`{KEY}`, null)"
-    return _joined(records, found, f"{loses} AND {same_key}", hint, "left_semi")
+    return _joined(records, winners, f"{loses} AND {same_key}", hint, "left_semi")
 
 
-def with_winner(records: DataFrame, found: DataFrame, hint: str) -> DataFrame:
+def with_winner(records: DataFrame, winners: DataFrame, hint: str) -> DataFrame:
     """Every record with the keep_offset of its key: null where the key is not in the offset map."""
     same_key = f"m.`{KEY}` = if(m.{KEEP} IS NULL, null, t.`{KEY}`)"
-    return _joined(records, found, same_key, hint, "left_outer").select("t.*", f"m.{KEEP}")
+    return _joined(records, winners, same_key, hint, "left_outer").select("t.*", f"m.{KEEP}")
 
 
-def _joined(records: DataFrame, found: DataFrame, condition: str, hint: str, how: str) -> DataFrame:
+def _joined(records: DataFrame, winners: DataFrame, condition: str, hint: str, how: str) -> DataFrame:
     same_hash = f"m.`{PARTITION}` = t.`{PARTITION}` AND m.{HASH} = hash(t.`{KEY}`)"
-    return records.alias("t").join(found.hint(hint).alias("m"), F.expr(f"{same_hash} AND {condition}"), how)
+    return records.alias("t").join(winners.hint(hint).alias("m"), F.expr(f"{same_hash} AND {condition}"), how)
 
 
 def rank(configs: KafkaConfigs, now_ms: int) -> Column:

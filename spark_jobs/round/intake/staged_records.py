@@ -20,7 +20,7 @@ from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.errors import ContradictionError
 from cleantail.log.contradictions import refusal
 from cleantail.sources.kcat import read_records
-from spark_jobs.engine.late_contradictions import all_asked, contradictions_in, with_parts
+from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.engine.transforms.winners import span_condition
 from spark_jobs.iceberg.iceberg_reads import added_data_files, each, partition_of
 from spark_jobs.iceberg.snapshot_files import offset_bounds
@@ -35,17 +35,17 @@ def require_one_record_an_offset(
 ) -> None:
     """Raises ContradictionError, naming the files, where a record staged on the branch differs from another one of its
     offset, staged with it or in the table."""
-    found = contradictions_in(_compared(table, branch))
-    if found:
-        first = found[0]
+    contradictions = contradictions_in(_compared(table, branch))
+    if contradictions:
+        first = contradictions[0]
         holders = files_with(table, files, encoding, limits, first.partition, first.first_offset)
-        raise ContradictionError(refusal(found, holders), found)
+        raise ContradictionError(refusal(contradictions, holders), contradictions)
 
 
 def _compared(table: TopicTable, branch: str) -> DataFrame:
     """The staged records and, where their offsets overlap with it, those of the table, hidden ones too."""
     iceberg = table.load()
-    staged = all_asked(_staged(table, iceberg, branch))
+    staged = all_candidates(_staged(table, iceberg, branch))
     overlaps = _overlaps(table, iceberg, _ranges(table, iceberg, added_data_files(iceberg, branch)))
     if not overlaps:
         return staged
@@ -114,5 +114,5 @@ def files_with(
                     yield pa.RecordBatch.from_pydict({"path": [path]})
 
     paths = table.spark.createDataFrame([(str(f),) for f in files], "path string").repartition(len(files))
-    found = {row["path"] for row in paths.mapInArrow(holders, "path string").collect()}
-    return [file for file in files if str(file) in found]
+    names = {row["path"] for row in paths.mapInArrow(holders, "path string").collect()}
+    return [file for file in files if str(file) in names]
