@@ -45,7 +45,7 @@ class Job:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """The arguments that every job has; the example command is in the job's docstring."""
+    """Returns a parser with the arguments that every job has; the example command is in the job's docstring."""
     plain = argparse.RawDescriptionHelpFormatter
     # @FILE stands for an argument that is longer than the system takes
     arguments = argparse.ArgumentParser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
@@ -93,8 +93,8 @@ def require_clock(platform: Platform, now_ms: int) -> None:
 
 
 def in_short(result: Mapping[str, Any]) -> str:
-    """A result in one line: its numbers and names. What is nested is in the result file, which the task keeps as its
-    XCom: a wall of JSON would stand before the reason of a failure."""
+    """Returns a result in one line: its numbers and names. What is nested is in the result file, which the task keeps
+    as its XCom: a wall of JSON would stand before the reason of a failure."""
     return ", ".join(f"{name} {value}" for name, value in result.items() if name not in NOT_LOGGED and _short(value))
 
 

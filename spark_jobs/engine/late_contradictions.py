@@ -27,8 +27,9 @@ LateFiles = Sequence[tuple[int, int, Sequence[str]]]
 
 
 def contradictions_in(records: DataFrame) -> list[Contradiction]:
-    """By log, in the order of their numbers. `records`: transforms.contradictions.COLUMNS. Runs one plan over offsets,
-    and only where one of them occurs twice another over keys and values."""
+    """Returns the contradictions by log, in the order of the logs' numbers. `records`:
+    transforms.contradictions.COLUMNS. Runs one plan over offsets, and only where one of them occurs twice another over
+    keys and values."""
     twice = {row[PARTITION]: (row["low"], row["high"] + 1) for row in spans_twice(records).collect()}
     if not twice:
         return []
@@ -37,19 +38,20 @@ def contradictions_in(records: DataFrame) -> list[Contradiction]:
 
 
 def all_candidates(records: DataFrame) -> DataFrame:
-    """Records each of which is compared with the others of its offset."""
+    """Marks all records as candidates: each is compared with the others of its offset."""
     return records.withColumn(PART, F.lit(CANDIDATE)).select(*COLUMNS)
 
 
 def with_parts(records: DataFrame, passed: Column) -> DataFrame:
-    """Records with `_deleted`; the living ones are asked about, but for those that are `passed`."""
+    """Marks records by the part that they have in a comparison: deleted ones are hidden, living ones that an earlier
+    round has `passed` are live, and the other living ones are candidates. `records`: with `_deleted`."""
     # a literal for all would let Spark drop `_deleted`, and Iceberg gives deleted records only where that is read
     part = F.when(F.col(DELETED), HIDDEN).when(passed, LIVE).otherwise(CANDIDATE)
     return records.withColumn(PART, part).select(*COLUMNS)
 
 
 def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> LateFiles:
-    """Where this round looks again at offsets that an earlier one has passed over."""
+    """Returns where this round looks again at offsets that an earlier one has passed over."""
     spans = ((*span, sequence_number) for *span, sequence_number in late_spans(work, state))
     late = [
         (low, high, table.files_after(unit.base_snapshot_id, work.partition, sequence_number))
@@ -61,11 +63,12 @@ def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: Pa
 def of_round(
     table: TopicTable, unit: WorkUnit, late_by_log: Mapping[int, LateFiles], has_copies: bool
 ) -> dict[int, Contradiction]:
-    """Of a compaction, in its dirty part: the records that are alive, and with late ones also those that earlier
-    rounds have hidden there, as long as their files are. `has_copies`: whether an offset occurs twice among the living.
+    """Returns the contradictions in the dirty part of a compaction: among the living records, and where records are
+    late also with those that earlier rounds have hidden there, as long as their files are kept. `has_copies`: whether
+    an offset occurs twice among the living.
 
-    In a topic that was made anew the first offsets are of records that went long ago; without these the new records
-    would pass for late ones, and lose.
+    In a topic that was created anew the first offsets are of records that were removed long ago. Without the hidden
+    ones the new records would pass for late ones, and lose.
     """
     if has_copies:
         spans = {w.partition: [(w.first_dirty_offset, w.end_offset)] for w in unit.partitions}
@@ -80,7 +83,8 @@ def of_round(
 
 
 def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
-    """Records that an earlier round has read: in files of its time, at offsets that this one looks at again."""
+    """Returns the condition for records that an earlier round has read: in files that were there for it, at offsets at
+    which this round looks again."""
     spans = [
         (F.col(PARTITION) == p) & F.col(OFFSET).between(low, high - 1) & ~F.col("_file").isin(list(files))
         for p, late in late_by_log.items()
@@ -90,13 +94,14 @@ def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
 
 
 def of_expiry(table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState]) -> dict[int, Contradiction]:
-    """Of an expiry: where tombstones are due. One that goes must not have hidden another record of its offset."""
+    """Returns the contradictions of an expiry, where tombstones are due: one that is removed must not have hidden
+    another record of its offset."""
     spans = {w.partition: spans_of(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
     return _by_log(all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))))
 
 
 def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> list[Contradiction]:
-    """Of everything that readers see, head included. `starts`: partition -> log start."""
+    """Returns the contradictions in everything that readers see, head included. `starts`: partition -> log start."""
     past = " OR ".join(span_condition({p: (0, start)}) for p, start in starts.items() if start) or "false"
     return contradictions_in(all_candidates(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
 

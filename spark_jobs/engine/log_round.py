@@ -202,7 +202,7 @@ FROM flagged
 
 
 def _as_it_was(file: LogFile, work: PartitionWork, winners: OffsetMap) -> bool:
-    """Whether the metadata tell that the round has changed nothing in the file, and had nothing to change."""
+    """Returns whether the metadata show that the round has changed nothing in the file, and had nothing to change."""
     return (
         file.before == file.after
         and not file.lost

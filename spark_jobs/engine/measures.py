@@ -80,8 +80,8 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
 def _planned(
     table: TopicTable, unit: WorkUnit, by_columns: bool
 ) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles | None]:
-    """What the branch changed, the files of the base, and those of the branch where the columns of both are read.
-    They are manifests to read, all at a time."""
+    """Reads what the branch changed, the files of the base, and those of the branch where the columns of both are read.
+    All three are read from manifests, at the same time."""
     with ThreadPoolExecutor(3) as threads:
         change = threads.submit(table.changes_of, unit.branch, unit.base_snapshot_id)
         base = threads.submit(table.files_at, unit.base_snapshot_id)
@@ -90,7 +90,8 @@ def _planned(
 
 
 def _tombstones_by_columns(table: TopicTable, unit: WorkUnit, tombstones: DataFrame | None) -> list[Any]:
-    """Tombstones by entry of the ledger; only here are records of the branch read again."""
+    """Counts tombstones by entry of the ledger. Where tasks judge the logs, only this reads records of the branch
+    again."""
     if tombstones is None:
         return []
     return tombstones_by_entry(live_bits(table.at_branch(unit.branch), unit.partitions), tombstones).collect()
@@ -99,7 +100,8 @@ def _tombstones_by_columns(table: TopicTable, unit: WorkUnit, tombstones: DataFr
 def _measured(
     bits: DataFrame, tombstones: DataFrame | None, configs: KafkaConfigs, expiring: bool
 ) -> tuple[dict[int, dict[str, int]], list[Any]]:
-    """Violations and counts by log, and tombstones by entry of the ledger; the words are computed once."""
+    """Returns violations and counts by log, and tombstones by entry of the ledger. The bits are computed once for
+    both."""
     if tombstones is None:
         return rows_by_log(round_measures(bits, configs)), []
     bits = bits.persist()
@@ -111,8 +113,8 @@ def _measured(
 
 
 def _round_bits(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> tuple[DataFrame, bool]:
-    """Base and branch as bits (transforms.record_bits), and whether an offset of the dirty part occurs twice. An expiry
-    has no dirty part, so no key is in its offset map."""
+    """Returns base and branch as bits (transforms.record_bits), and whether an offset of the dirty part occurs twice.
+    An expiry has no dirty part, so no key is in its offset map."""
     works, configs = unit.partitions, table.topic.config
     logs = F.col(PARTITION).isin([w.partition for w in works])
     base = table.at_snapshot(unit.base_snapshot_id).where(logs)
@@ -135,7 +137,7 @@ def _round_bits(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) ->
 
 
 def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:
-    """Partition -> end of the logs whose last proof from nothing is too long ago."""
+    """Returns partition -> end of the logs of which all keys were last proven unique too long ago."""
     interval_ms = configs.cleantail_full_proof_interval_ms
     return {
         w.partition: w.end_offset
@@ -145,7 +147,7 @@ def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, Partiti
 
 
 def _all_dirty(work: PartitionWork) -> bool:
-    """A round that touches every key proves them all."""
+    """Returns whether the round reads the whole log as dirty: such a round proves every key by itself."""
     return work.first_dirty_offset <= work.log_start_offset
 
 
@@ -165,7 +167,8 @@ def _measure(
     unit: StagedUnit,
     data_files_changed: int,
 ) -> LogMeasure:
-    """The measures of one log: `counts` by measure, where a record was looked at, and what a proof of all keys adds."""
+    """Returns the measures of one log: `counts` by measure, where a record was read, and what a proof of all keys
+    adds."""
     fields: dict[str, Any] = {**dict.fromkeys(COUNTS, 0), **counts, PARTITION: work.partition}
     measure = LogMeasure(**fields)
     deleted = {reason: by_log.get(work.partition, 0) for reason, by_log in unit.counts.deleted.items()}

@@ -34,7 +34,8 @@ def task_database(threads: int) -> Iterator[Any]:
 
 @contextmanager
 def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
-    """The batches as a table that can be read once. What they raise is raised, not what DuckDB makes of it."""
+    """Makes the batches a table that can be read once. An error of the batches is raised as it is, not as DuckDB wraps
+    it."""
     failed: list[Exception] = []
 
     def watched() -> Iterator[pa.RecordBatch]:

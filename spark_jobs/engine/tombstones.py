@@ -40,8 +40,8 @@ def tombstones_of(
     ledgers: dict[int, tuple[Horizon, ...]],
     expiring: bool,
 ) -> DataFrame | None:
-    """Where live tombstones can be: in entries of the ledger that had some, and in what no round has seen. None where
-    the metadata tell that there is not one."""
+    """Returns the tombstones where live ones can be: in entries of the ledger that had some, and in what no round has
+    read. None where the metadata show that there is not one."""
     logs = {w.partition for w in unit.partitions}
     if not (expiring or files.may_have_null(VALUE, logs)):
         return None
@@ -94,7 +94,8 @@ def next_ledger(
     late_by_log: Mapping[int, LateFiles],
     expiring: bool,
 ) -> tuple[Horizon, ...]:
-    """The ledger of horizons once this round is published; the clock of what it keeps for the first time starts now."""
+    """Returns the ledger of horizons as it is once this round is published. The clock of a tombstone that the round is
+    the first to keep starts now."""
     if expiring:
         return swept(work, state.horizons, unit.now_ms)
     horizon_ms = min(unit.now_ms + table.topic.config.delete_retention_ms, LONG_MAX)
@@ -105,8 +106,8 @@ def next_ledger(
 
 
 def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, late: LateFiles) -> list[int]:
-    """Offsets of live tombstones that this round is the first to pass over, below the ledger's end: their clock starts
-    now."""
+    """Returns the offsets of live tombstones below the ledger's end that this round is the first to pass over: their
+    clock starts now."""
     if not late:
         return []
     spans = [F.col(OFFSET).between(low, high - 1) & F.col("_file").isin(list(files)) for low, high, files in late]

@@ -22,9 +22,9 @@ SKIPPED_SHARE = 0.5
 
 
 def touched_keys(records: DataFrame, unit: WorkUnit, files: SnapshotFiles) -> Column | None:
-    """A condition that every record with a dirty key meets, and by which Iceberg skips files; None where it would skip
-    too little, or the table was adopted: its keys may be other bytes than its bounds. `records`: (partition, offset,
-    key)."""
+    """Returns a condition that every record with a dirty key meets, and by which Iceberg skips files. None where it
+    would skip too little, or where the table was adopted: its keys may be other bytes than its bounds. `records`:
+    (partition, offset, key)."""
     if files.columns is not None:
         return None
     dirty = sum(work.dirty_records for work in unit.partitions)

@@ -15,13 +15,13 @@ base and branch have the same data files."""
 
 
 def as_topic_table(stored: DataFrame, columns: Columns, *more: str) -> DataFrame:
-    """The columns of a topic table and the hidden ones, with `more` of Iceberg's; what a plan does not use is not
-    read."""
+    """Returns the columns of a topic table and the hidden ones, with `more` of Iceberg's. What a plan does not use is
+    not read."""
     return stored.selectExpr(*_named(stored, columns), *METADATA[:2], *more, POSITION_AS_ROW_ID)
 
 
 def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:
-    """The same as a select list, without the hidden columns."""
+    """Returns the columns of a topic table as a select list, without the hidden ones."""
     return ", ".join(_named(stored, columns))
 
 

@@ -16,12 +16,13 @@ BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 
 
 def branch_name(stem: str) -> str:
-    """`stem` with the time of making, by which a branch that was left behind is known."""
+    """Returns `stem` with the time of creation, by which a branch that was left behind is recognized."""
     return f"{stem}_{time.time_ns() // 1_000_000_000}"
 
 
 def made_at_s(branch: str) -> float:
-    """Unix seconds; never stale where the branch is not ours."""
+    """Returns when the branch was created, as Unix seconds; infinity, so that it is never stale, where it is not
+    ours."""
     made_s = branch.rpartition("_")[2]
     return int(made_s) if branch.startswith(BRANCH_PREFIXES) and made_s.isdigit() else float("inf")
 

@@ -95,10 +95,11 @@ def publish_deletes(
 
 
 def _same_deletes_since(table: TopicTable, iceberg: Any, base_snapshot_id: int, changes: Sequence[BranchChange]) -> int:
-    """The snapshot that the table is at; the data files that the changes are of have the deletes of the base there.
+    """Returns the snapshot that the table is at. Raises ConflictError unless the data files that are to change have the
+    same delete files there as in the base.
 
-    Iceberg sees to that by itself with deletion vectors. Of position deletes it knows only whether any came at all,
-    which is right from this snapshot on and too much from the base on. Raises ConflictError.
+    With deletion vectors Iceberg makes sure of that by itself. Of position deletes it only knows whether any were added
+    at all: that is right from the returned snapshot on, and too strict from the base on.
     """
     now = int(iceberg.currentSnapshot().snapshotId())
     if now == base_snapshot_id:
@@ -120,7 +121,8 @@ def _deletes_by_file(iceberg: Any, snapshot_id: int) -> dict[str, set[tuple[str,
 
 
 def _replay(table: TopicTable, delta: Any, changes: Sequence[BranchChange], by_position: bool) -> None:
-    """A data file that a round changes has one delete file then: it takes the place of those that the base had."""
+    """Replays the delete files. A data file that a round changes has one delete file after it, which replaces those
+    that the base had."""
     referenced = table.jvm.java.util.ArrayList()
     for change in changes:
         for file in change.removed:
@@ -185,7 +187,8 @@ def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, 
 
 
 def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollback) -> None:
-    """What the rollback does, in its order: back, an empty commit of its own, the appends, the properties."""
+    """Stages the rollback in its order: back to the snapshot, an empty commit of its own, the appends, the
+    properties."""
     appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in rollback.appends]
     _go_back(table, transaction, rollback.to_snapshot_id)
     _with_summary(transaction.newFastAppend(), rollback.summary).commit()
@@ -198,7 +201,7 @@ def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollba
 
 
 def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> None:
-    """`main` at the snapshot, or at none, as it was before its first commit: there Iceberg has no call for that."""
+    """Sets `main` to the snapshot, or removes it, as it was before its first commit: for that Iceberg has no call."""
     if snapshot_id is not None:
         transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
         return

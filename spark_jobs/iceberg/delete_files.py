@@ -34,7 +34,7 @@ Lost = tuple[Any, BitMap64]
 
 
 def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
-    """One Iceberg `DeleteFile` for each, in the same order; nothing is committed."""
+    """Writes one Iceberg `DeleteFile` for each, and returns them in the same order. Nothing is committed."""
     if format_version(table) >= VECTORS_VERSION:
         return _write_vectors(jvm, table, lost)
     files = jvm.org.apache.iceberg.FileFormat.PARQUET
@@ -46,7 +46,7 @@ def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
 
 
 def read_deletes(table: Any, delete_file: Any, data_file: Any) -> BitMap64:
-    """The positions of the data file that the delete file names. Raises TableError where it cannot be read."""
+    """Returns the positions of the data file that the delete file names. Raises TableError where it cannot be read."""
     if delete_file.contentOffset() is None:
         location = str(delete_file.location())
         content = _content(table, location, 0, int(delete_file.fileSizeInBytes()))
@@ -56,7 +56,7 @@ def read_deletes(table: Any, delete_file: Any, data_file: Any) -> BitMap64:
 
 
 def deletion_vector_of(delete_file: Any) -> DeletionVector:
-    """Raises TableError where it is no deletion vector."""
+    """Returns where the deletion vector lies. Raises TableError where the delete file is none."""
     path = str(delete_file.location())
     if delete_file.contentOffset() is None:
         raise TableError(f"{path} is no deletion vector. {REWRITE}")
@@ -69,7 +69,7 @@ def format_version(table: Any) -> int:
 
 
 def position_file(data_file: str, positions: BitMap64) -> bytes:
-    """A position delete file: (file_path, pos), ascending, as the specification asks."""
+    """Returns the content of a position delete file: (file_path, pos), ascending, as the specification asks."""
     pos = np.fromiter(positions, dtype=np.int64, count=len(positions))
     path = pa.DictionaryArray.from_arrays(np.zeros(len(pos), dtype=np.int32), [data_file])
     schema = pa.schema([_field("file_path", pa.string(), PATH_ID), _field("pos", pa.int64(), POS_ID)])
@@ -86,7 +86,8 @@ def _field(name: str, kind: pa.DataType, number: int) -> pa.Field:
 
 
 def positions_in(content: bytes, data_file: str, where: str) -> BitMap64:
-    """The positions of a data file in a position delete file. Raises TableError, naming `where`, when it is damaged."""
+    """Returns the positions of a data file in a position delete file. Raises TableError, naming `where`, when it is
+    damaged."""
     return BitMap64(positions_of_file(io.BytesIO(content), data_file, where).astype(np.uint64))
 
 
@@ -100,7 +101,8 @@ def _content(table: Any, path: str, start: int, length: int) -> bytes:
 
 
 def _write_positions(jvm: Any, table: Any, output_files: Any, file: Any, positions: BitMap64) -> Any:
-    """A small file of its own, with bounds, by which readers of every age know that it is of one data file."""
+    """Writes a small file of its own, with bounds by which readers of every age recognize that it is of one data
+    file."""
     data_file = str(file.location())
     content = position_file(data_file, positions)
     output = output_files.newOutputFile().encryptingOutputFile()
@@ -117,7 +119,7 @@ def _write_positions(jvm: Any, table: Any, output_files: Any, file: Any, positio
 
 
 def _bounds(jvm: Any, data_file: str, pos: int) -> Any:
-    """Field id -> value, serialized as Iceberg's specification has it."""
+    """Returns field id -> value, serialized as Iceberg's specification says."""
     bounds, wrap = jvm.java.util.HashMap(), jvm.java.nio.ByteBuffer.wrap
     bounds.put(PATH_ID, wrap(data_file.encode()))
     bounds.put(POS_ID, wrap(struct.pack("<q", pos)))
@@ -141,7 +143,7 @@ def _write_vectors(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
 
 
 def _builder(jvm: Any, table: Any, file: Any) -> Any:
-    """Of a delete file of this data file."""
+    """Returns Iceberg's builder for a delete file of this data file."""
     spec = table.specs().get(file.specId())
     builder = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(spec).ofPositionDeletes()
     return builder.withPartition(file.partition()).withReferencedDataFile(file.location())

@@ -21,13 +21,13 @@ WORD = 64
 
 
 def vector_blob(positions: BitMap64) -> bytes:
-    """The blob of these positions."""
+    """Returns the blob of these positions."""
     body = MAGIC + positions.serialize()
     return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
 
 
 def positions_of(blob: bytes, where: str) -> BitMap64:
-    """The positions in a blob. Raises TableError, naming `where`, when it is damaged."""
+    """Returns the positions in a blob. Raises TableError, naming `where`, when it is damaged."""
     body, crc = blob[4:-4], int.from_bytes(blob[-4:], "big")
     if int.from_bytes(blob[:4], "big") != len(body) or body[:4] != MAGIC or zlib.crc32(body) != crc:
         raise TableError(f"{where} is not a deletion vector, or a damaged one")
@@ -35,7 +35,7 @@ def positions_of(blob: bytes, where: str) -> BitMap64:
 
 
 def file_hash(path: str) -> int:
-    """What Spark's xxhash64 makes of a file's name, a signed 64-bit number."""
+    """Returns what Spark's xxhash64 makes of a file's name, a signed 64-bit number."""
     return int.from_bytes(xxhash.xxh64_digest(path.encode(), seed=SPARK_SEED), "big", signed=True)
 
 
@@ -45,7 +45,7 @@ def positions_by_log(
     word_numbers: npt.NDArray[np.int64],
     bits: npt.NDArray[np.int64],
 ) -> dict[tuple[int, int], BitMap64]:
-    """The positions of each (log, file), from rows (log, file, word, bits) in any order."""
+    """Returns the positions of each (log, file), from rows (log, file, word, bits) in any order."""
     order = np.argsort(logs, kind="stable")
     names, starts = np.unique(logs[order], return_index=True)
     positions_of_files: dict[tuple[int, int], BitMap64] = {}
@@ -58,7 +58,8 @@ def positions_by_log(
 def positions_by_file(
     files: npt.NDArray[np.int64], word_numbers: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]
 ) -> dict[int, BitMap64]:
-    """The positions of each file, from rows (file, word, bits) in any order; a file's rows have different words."""
+    """Returns the positions of each file, from rows (file, word, bits) in any order; a file's rows have different
+    words."""
     order = np.argsort(files, kind="stable")
     names, starts = np.unique(files[order], return_index=True)
     ends = [*starts[1:], len(order)]

@@ -32,9 +32,9 @@ def require_own_files(spark: SparkSession, name: str, location: str) -> None:
 
 
 def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int, location: str) -> int:
-    """Snapshots older than that, but for the current one of each branch; returns how many went. Where the table's
-    `gc.enabled` is false none does. `location` is where the table was when it was looked at: somebody may have moved
-    it meanwhile."""
+    """Expires snapshots older than `older_than_ms`, but for the current one of each branch, and returns how many. Where
+    the table's `gc.enabled` is false it expires none. `location` is where the table was when it was looked at: somebody
+    may have moved it since."""
     if not may_delete_files(texts(table.properties())):
         return 0
     before = sum(1 for _ in each(table.snapshots()))
@@ -46,8 +46,9 @@ def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int, locati
 
 
 def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location: str) -> int:
-    """Files that no snapshot knows, such as those of killed runs, in the table's own folders `data` and `metadata`;
-    returns how many went. `location` as above. Where its `gc.enabled` is false none does."""
+    """Removes files that no snapshot refers to, such as those of killed runs, from the table's own folders `data` and
+    `metadata`, and returns how many. `location` is as in expire_snapshots; where `gc.enabled` is false it removes
+    none."""
     properties = texts(table.properties())
     if not may_delete_files(properties):
         return 0
@@ -66,7 +67,7 @@ def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location
 
 
 def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], location: str) -> None:
-    """In bulk where the store can. What is not below the location stays, and is named in the log."""
+    """Deletes in bulk where the store can. What is not below the location stays, and is named in the log."""
     by_kind: dict[str, list[str]] = {}
     for path, kind in files:
         by_kind.setdefault(kind, []).append(path)

@@ -53,12 +53,12 @@ class LogFile:
     lost: bool = False
 
     def may_hold(self, low: int, end: int) -> bool:
-        """Whether it can have an offset in [low, end)."""
+        """Returns whether the file can have an offset in [low, end)."""
         inside = self.lower_offset is None or self.lower_offset < end
         return inside and (self.upper_offset is None or self.upper_offset >= low)
 
     def lies_in(self, low: int, end: int) -> bool:
-        """Whether it can have none but offsets in [low, end)."""
+        """Returns whether the file's offsets are all in [low, end), by its bounds; false where it has none."""
         return (
             self.lower_offset is not None
             and self.upper_offset is not None
@@ -67,7 +67,7 @@ class LogFile:
         )
 
     def may_hold_keys(self, low: bytes | None, high: bytes | None) -> bool:
-        """Whether it can have a key in [low, high]; both None where there is no key at all."""
+        """Returns whether the file can have a key in [low, high]; both None where there is no key at all."""
         if low is None or high is None:
             return False
         return (self.low_key is None or self.low_key <= high) and (self.high_key is None or self.high_key >= low)
@@ -93,7 +93,7 @@ FilesByLog = Mapping[int, Sequence[LogFile]]
 
 
 def with_branch(base: FilesByLog, branch: FilesByLog) -> FilesByLog:
-    """The files of the base, each with what is deleted of it on the branch."""
+    """Returns the files of the base, each with what is deleted of it on the branch."""
     after = {file.path: file.before for files in branch.values() for file in files}
     return {
         log: [replace(file, after=after.get(file.path), lost=file.path not in after) for file in files]
@@ -102,7 +102,8 @@ def with_branch(base: FilesByLog, branch: FilesByLog) -> FilesByLog:
 
 
 def read_deletes(io: FileIO, deletes: DeletionVector | None, records: int) -> BitMap64:
-    """The deleted positions of a file of so many records. Raises TableError when they are not what metadata say."""
+    """Returns the deleted positions of a file of `records` records; none where `deletes` is None. Raises TableError
+    when they are not as many as its metadata say, or behind the file's end."""
     if deletes is None:
         return BitMap64()
     with io.new_input(deletes.path).open() as stream:
@@ -117,12 +118,12 @@ def read_deletes(io: FileIO, deletes: DeletionVector | None, records: int) -> Bi
 
 
 def all_of(records: int) -> BitMap64:
-    """Every position of a file of so many records."""
+    """Returns every position of a file of so many records."""
     return BitMap64(np.arange(records, dtype=np.uint64))
 
 
 def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
-    """One boolean a record of the file."""
+    """Returns one boolean for each record of the file: whether it is not deleted."""
     mask = np.ones(records, dtype=np.bool_)
     mask[np.asarray(deleted.to_array(), dtype=np.int64)] = False
     return mask
@@ -131,7 +132,7 @@ def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
 def record_batches(
     io: FileIO, file: LogFile, columns: KeyColumns, keep: npt.NDArray[np.bool_], more: Mapping[str, pa.Array]
 ) -> Iterator[pa.RecordBatch]:
-    """(offset, key, pos, …more) of the records that `keep` has; `more` are columns of the whole file.
+    """Yields (offset, key, pos, …more) of the records that `keep` has; `more` are columns of the whole file.
 
     Raises UnknownLayoutError, and TableError when the file has not as many records as its metadata say.
     """

@@ -21,12 +21,9 @@ from spark_jobs.iceberg.quiet_jvm import SUBMITTED
 
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
-    """The running session, or a new one. Under spark-submit what was given there wins over the platform's settings.
-
-    `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS).
-
-    Raises CleantailError when the jars are not there.
-    """
+    """Returns the running session, or starts one. Under spark-submit the settings submitted there win over the
+    platform's. `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS). Raises
+    CleantailError when the jars are not there."""
     if not jars(platform, os.environ) and SUBMITTED not in os.environ:
         raise CleantailError(
             f"no Spark jars in {jars_directory(platform, os.environ)}: run `make setup`, or name them in CLEANTAIL_JARS"
@@ -52,7 +49,7 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
 
 @contextmanager
 def grouped_by_log(spark: SparkSession, grouped: bool) -> Iterator[None]:
-    """Whether plans made inside read all files of a log in one task: then its keys meet without a shuffle."""
+    """Makes plans inside read all files of a log in one task, where `grouped`: then its keys meet without a shuffle."""
     setting = "spark.sql.iceberg.planning.preserve-data-grouping"
     spark.conf.set(setting, str(grouped).lower())
     try:

@@ -25,8 +25,8 @@ LOWEST = "lowest"
 def with_guards(
     tombstones: DataFrame, records: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs, now_ms: int
 ) -> DataFrame:
-    """The tombstones with the boolean `guards`. `works`: their end is the clean point; both frames: columns of the
-    strategy, with partition, offset and key."""
+    """Adds the boolean `guards` to the tombstones: whether one has to stay for a record above the clean point. `works`:
+    their end is the clean point. Both frames have the columns of the strategy, with partition, offset and key."""
     if configs.compaction_strategy == "offset":
         return tombstones.withColumn(GUARDS, F.lit(False))
     above = span_condition({w.partition: (w.end_offset, LONG_MAX) for w in works})
