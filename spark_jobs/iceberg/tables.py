@@ -73,8 +73,7 @@ class TopicTable:
         self.spark.sql(f"DROP TABLE IF EXISTS {self.name} PURGE")
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
-        """Creates a table beside the topic's, where there is none. Raises TableError where there is one of that name
-        that is another's."""
+        """Creates a side table where there is none. Raises TableError where there is another's table of that name."""
         owner = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
@@ -105,8 +104,7 @@ class TopicTable:
         return self._as_topic_table(self.stored_at(snapshot_id))
 
     def with_hidden_at(self, snapshot_id: int) -> DataFrame:
-        """Returns the records at a snapshot together with those that are deleted, as long as their data files are
-        there: `_deleted` says which."""
+        """Returns the records at a snapshot and those that are deleted but in its files: `_deleted` says which."""
         stored, columns = self.stored_at(snapshot_id), self.topic.columns
         if columns is None:
             return stored.select(*COLUMNS, "_file", DELETED)
@@ -137,8 +135,7 @@ class TopicTable:
             self.drop_branch(branch)
 
     def drop_stale_branches(self) -> list[str]:
-        """Drops branches of ours that were created long ago, by the real clock: killed runs left them. Returns their
-        names."""
+        """Drops branches of ours that killed runs left long ago, by the real clock. Returns their names."""
         waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if can_be_held(self.topic) else 0
         older_than_s = time.time() - STALE_BRANCH_S - waits_s
         stale = [name for name in each(self.load().refs().keySet()) if made_at_s(name) < older_than_s]
@@ -169,9 +166,9 @@ class TopicTable:
     def delete_positions(
         self, branch: str, files: SnapshotFiles, positions: RemovedPositions, summary: Mapping[str, str] | None = None
     ) -> None:
-        """Creates the branch at the snapshot of `files`, and deletes the positions there; with a `summary` it commits
-        that even if there is no position. Raises ConflictError, and leaves no branch, where the table has changed in a
-        way that does not allow it."""
+        """Creates the branch at the snapshot of `files` and deletes the positions there; a `summary` is committed even
+        without any. Raises ConflictError, and leaves no branch, where the table has changed in a way that does not
+        allow it."""
         added, removed = files.write(positions)
         self.create_branch(branch, files.snapshot_id)
         if not (added or summary):

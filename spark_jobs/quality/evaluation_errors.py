@@ -21,10 +21,8 @@ OURS = "cleantail"
 
 
 def error_in(result: Any) -> str:
-    """Of a result of Great Expectations the reason why it says nothing of the data; empty where it does.
-
-    An expectation that cannot be evaluated (a missing column, say) does not raise: its info has two shapes.
-    """
+    """Returns why a result of Great Expectations says nothing of the data; empty where it does. An expectation that
+    cannot be evaluated (for a missing column, say) does not raise: its info has two shapes."""
     info = result.exception_info or {}
     if info.get("by") == OURS:
         return str(info["exception_message"]) if info["raised_exception"] else ""
@@ -34,13 +32,13 @@ def error_in(result: Any) -> str:
 
 
 def error_info(result: Any) -> dict[str, Any]:
-    """The same as the exception info of the result, in the place of one that quotes messages and stacks."""
+    """Returns the reason as an exception info, which replaces one that quotes messages and stacks."""
     error = error_in(result)
     return {"raised_exception": bool(error), "exception_message": error, "exception_traceback": None, "by": OURS}
 
 
 def error_text(error: Exception) -> str:
-    """The same of what Great Expectations raised, or of what ended it."""
+    """Returns the reason for an exception that Great Expectations raised, or that ended it."""
     if isinstance(error, TooLongError):
         return f"{COULD_NOT}: {error}"
     return _reason(str(error), f"{type(error).__name__}:")

@@ -99,7 +99,8 @@ REQUIRED = frozenset(
 
 
 def core_expectations() -> dict[str, Any]:
-    """Name -> class of every core expectation; a class without a type is an old alias that no suite can hold."""
+    """Returns name -> class of every core expectation. A class without a type is an old alias that no suite can hold,
+    and is left out."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     import great_expectations.expectations.core as core
 
@@ -108,7 +109,7 @@ def core_expectations() -> dict[str, Any]:
 
 
 def expectation_schemas() -> dict[str, Any]:
-    """Name -> JSON Schema of the arguments that a topic may give it."""
+    """Returns name -> JSON Schema of the arguments that a topic may give the expectation."""
     core = core_expectations()
     return {name: _schema(name, core[name]) for name in sorted(core.keys() - EXCLUDED.keys())}
 
@@ -138,7 +139,7 @@ def _argument(expectation: str, name: str, schema: dict[str, Any], nullable: boo
 
 
 def _kinds(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The alternatives of a schema, without what only describes them."""
+    """Returns the alternatives of a schema, without what only describes them."""
     inner = schema.get("anyOf") or schema.get("oneOf")
     if inner:
         return [kind for one in inner for kind in _kinds(one)]
@@ -149,7 +150,7 @@ def _kinds(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _with_types(kind: dict[str, Any]) -> dict[str, Any]:
-    """Names of Spark's types where any text was allowed."""
+    """Replaces any text by the names of Spark's types."""
     from pyspark.sql import types
 
     data_types = (
@@ -160,7 +161,7 @@ def _with_types(kind: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_text() -> str:
-    """The file's content: one line an argument."""
+    """Returns the file's content: one line for each argument."""
     return "{\n" + ",\n".join(_block(name, schema) for name, schema in expectation_schemas().items()) + "\n}\n"
 
 

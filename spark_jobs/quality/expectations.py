@@ -84,7 +84,7 @@ class Auditor:
         self._context = context
 
     def _make_anew(self, error: Exception) -> None:
-        """A killed run can leave a file of GX's stores half written: they are kept, under another name."""
+        """Renames the stores, and creates new ones: a killed run can leave a file of GX's stores half written."""
         logger.warning("Great Expectations failed, its stores are made anew: %s", error_text(error))
         self._anew = True
         if self._root.exists():
@@ -96,7 +96,8 @@ class Auditor:
         return str(self._root / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html")
 
     def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
-        """The rules of a round on its measures, one mapping a log with `partition` and the counts of violations."""
+        """Evaluates the rules of a round on its measures: one mapping for each log, with `partition` and the counts of
+        violations."""
         import pandas as pd
 
         logs = [m[PARTITION] for m in measures]
@@ -123,8 +124,8 @@ class Auditor:
     def check_records(
         self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit
     ) -> list[CheckResult]:
-        """The topic's own expectations on the records that a round would publish; per log only where one fails. Those
-        that take too long could not be evaluated."""
+        """Evaluates the topic's own expectations on the records that a round would publish; by log only where one
+        fails. Those that take too long count as not evaluated."""
         if not self._topic.checks:
             return []
         before = len(self._results)
@@ -144,8 +145,8 @@ class Auditor:
     def _located(
         self, round_id: str, records: DataFrame, results: list[CheckResult], before: int, limit: TimeLimit
     ) -> list[CheckResult]:
-        """The findings of one log with the offsets of some records that failed. Validations after `before` are those
-        that found them; where Great Expectations fails at the offsets they stay as they are."""
+        """Returns the results of one log with the offsets of some records that failed. Where Great Expectations fails
+        at the offsets the results stay as they are. The validations after `before` are those of the results."""
         if all(f.passed or f.error for f in results):
             return results
         checks, logs = self._topic.checks, [results[0].partition]
@@ -165,8 +166,8 @@ class Auditor:
         limit: TimeLimit,
         result_format: Format = COUNTED,
     ) -> list[CheckResult]:
-        """What the checks say of the logs together. One that Great Expectations fails at is no reason to stop the
-        topic: the others are asked alone."""
+        """Evaluates the checks on the logs together. Where Great Expectations fails at one of them, each is evaluated
+        alone: one is no reason to stop the topic."""
         try:
             suite = [self._own_expectation(check) for check in checks]
             checkpoint = partial(self._checkpoint, "spark", RECORDS, suite, logs, result_format)
@@ -205,7 +206,8 @@ class Auditor:
         return [result for validated in run.run_results.values() for result in validated.results]
 
     def _forget_all_after(self, count: int) -> None:
-        """Validations of several logs of which one failed: each has one of its own, and Data Docs show those."""
+        """Forgets the validations of several logs of which one failed: each log then has one of its own, and Data Docs
+        show those."""
         while len(self._results) > count:
             self._context.validation_results_store.remove_key(self._results.pop())
 

@@ -50,8 +50,9 @@ def sample_of(table: TopicTable, units: Sequence[WorkUnit], partitions: Collecti
 
 
 def _with_kept(table: TopicTable, unit: WorkUnit, logs: list[int], sampled: DataFrame) -> DataFrame:
-    """The sample with the offset of the record of the same key that the round leaves in its log: null where none is,
-    of a tombstone that has expired, say. One more scan of keys, in a round that waits for a person anyway."""
+    """Adds to the sample the offset of the record of the same key that the round leaves in its log: null where it
+    leaves none, as of a tombstone that has expired. It scans keys once more, in a round that waits for a person
+    anyway."""
     works = [w for w in unit.partitions if w.partition in logs]
     left = below_end(table.at_branch(unit.branch), works)
     kept = left.select(F.col(PARTITION).alias("kept_partition"), F.col(KEY).alias("kept_key"), OFFSET)
@@ -63,7 +64,7 @@ def _with_kept(table: TopicTable, unit: WorkUnit, logs: list[int], sampled: Data
 
 
 def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
-    """(partition, offset, key) of the sample: which they are is found first, without keys."""
+    """Returns (partition, offset, key) of the sample: it chooses the records without keys first."""
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
     inside = F.col(PARTITION).isin(logs)
     left = with_position(branch.where(inside))

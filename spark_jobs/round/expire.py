@@ -27,7 +27,8 @@ from spark_jobs.iceberg.tables import TopicTable
 def expiry_unit(
     plan: RunPlan, partitions: Collection[int], base_snapshot_id: int, hold_cap_ms: int, fresh_from: Mapping[int, int]
 ) -> WorkUnit:
-    """The logs with due tombstones as one unit; `end_offset` is the clean point, below which they are sought."""
+    """Returns the logs with due tombstones as one unit; `end_offset` is the clean point, below which tombstones are
+    looked for."""
     works = tuple(
         PartitionWork(
             partition=log.partition,

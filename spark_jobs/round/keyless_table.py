@@ -39,7 +39,7 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection
 def _without_copies(
     table: TopicTable, records: DataFrame, works: Sequence[PartitionWork], base_snapshot_id: int
 ) -> DataFrame:
-    """The columns of the records, one row an offset."""
+    """Returns the records without the later copies of an offset: one row for each."""
     whole = [replace(w, first_dirty_offset=w.log_start_offset) for w in works]
     placed = records.select(PARTITION, OFFSET, ROW_ID, "_file")
     copies = copies_of(placed, whole, partial(table.arrivals_at, base_snapshot_id))

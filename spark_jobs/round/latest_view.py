@@ -57,7 +57,7 @@ def ensure_latest_view(table: TopicTable) -> None:
 
 
 def _source(table: TopicTable) -> str:
-    """The table, or, where it was adopted, a query with a topic table's columns over it."""
+    """Returns the table's name, or, where the table was adopted, a query over it with a topic table's columns."""
     if table.topic.columns is None:
         return table.name
     columns = topic_columns_sql(table.spark.table(table.name), table.topic.columns)
@@ -71,8 +71,8 @@ def _source(table: TopicTable) -> str:
 
 
 def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[int, int]) -> str:
-    """The view's query. `table`: a quoted name, or a query; `ledger`: a quoted name; `starts`: log starts, which hide
-    what is below."""
+    """Returns the view's query. `table`: a quoted name, or a query; `ledger`: a quoted name; `starts`: log starts,
+    which hide what is below them."""
     columns = ", ".join(f"`{name}`" for name in COLUMNS)
     rank = rank_sql(configs, latest_timestamp_sql(configs))
     keyed = f"SELECT {columns}, {FIRST}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL{_inside(starts)}"
@@ -91,7 +91,7 @@ def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[i
 
 
 def _inside(starts: Mapping[int, int]) -> str:
-    """Log starts by offset, so that logs which share one share a term."""
+    """Returns the condition by which log starts hide records; logs that share an offset share a term."""
     partitions_by_start: dict[int, list[int]] = {}
     for partition, start in starts.items():
         if start > 0:
@@ -101,7 +101,7 @@ def _inside(starts: Mapping[int, int]) -> str:
 
 
 def _deleted_sql(ledger: str, configs: KafkaConfigs) -> str:
-    """What is remembered now: (partition, key, deleted: a rank)."""
+    """Returns a query for what is remembered now: (partition, key, deleted: a rank)."""
     fields = f"`{OFFSET}`" if configs.compaction_strategy == "offset" else f"`has_version`, `version`, `{OFFSET}`"
     strategy = f"decode(X'{strategy_text(configs).encode().hex()}', 'UTF-8')"
     return (

@@ -119,8 +119,17 @@ def removed_by_columns(logs: Sequence[LogRemovals]) -> dict[str, RemovedPosition
 
 
 def removals(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, keyless: bool, hint: str) -> dict[str, DataFrame]:
-    """The records to remove, by reason; one that has several goes by the first. Columns: partition,
-    ct_file and _pos, and more."""
+    """Returns the records to remove, by reason; one that has several reasons goes by the first. Columns: partition,
+    ct_file and _pos, and more.
+
+    1. `retention`: the log start is past their segment.
+
+    2. `copies`: an earlier record of the same offset survives (semantics.md 3.5).
+
+    3. `invalid`: they have no key.
+
+    4. `superseded`: a record of the same key wins (1.4).
+    """
     works, configs = unit.partitions, table.topic.config
     base = table.at_snapshot(unit.base_snapshot_id)
     by_reason = {}
@@ -145,7 +154,7 @@ def removals(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, keyless: b
 
 
 def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> WorkUnit:
-    """The unit as it is, or, where the budget is kept by rounds, with ends at which each log's map is full."""
+    """Returns the unit as it is, or, where the budget is kept by rounds, with ends at which each log's map is full."""
     if platform.cleaner.cleantail_over_budget != "rounds":
         return unit
     records = table.at_snapshot(unit.base_snapshot_id).select(PARTITION, OFFSET, KEY)
@@ -161,7 +170,7 @@ def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> Work
 
 
 def count_keyless(table: TopicTable, unit: WorkUnit) -> dict[int, tuple[int, int]]:
-    """Partition -> how many records without a key it has below its end, and the offset of the first."""
+    """Returns partition -> how many records without a key the log has below its end, and the offset of the first."""
     records = below_end(table.at_snapshot(unit.base_snapshot_id), unit.partitions).where(F.col(KEY).isNull())
     rows = records.groupBy(PARTITION).agg(F.min(OFFSET).alias("first"), F.count("*").alias("count")).collect()
     return {row[PARTITION]: (row["count"], row["first"]) for row in rows}

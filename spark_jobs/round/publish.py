@@ -116,7 +116,7 @@ def _require_as_checked(table: TopicTable, checked: CheckedRound) -> None:
 def _next_states(
     table: TopicTable, checked: CheckedRound, states: Mapping[int, PartitionState]
 ) -> dict[int, PartitionState]:
-    """The states of the published logs after the round."""
+    """Returns the states of the published logs after the round."""
     iceberg, green = table.load(), checked.green
     after: dict[int, PartitionState] = {}
     for unit in checked.units:
@@ -144,7 +144,8 @@ def _commit(
     properties: Mapping[str, str],
     approved_by: str | None,
 ) -> int:
-    """One transaction: delete files of all green logs, their new state, the quarantine of the red ones."""
+    """Commits in one transaction the delete files of all green logs, their new states, and the quarantine of the red
+    ones."""
     changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in checked.units]
     before = {p: states.get(p) for p in checked.green}
     summary = identity_of(checked) | {BEFORE: packed(before)}
@@ -182,8 +183,8 @@ def published_before(table: TopicTable, platform: Platform, checked: CheckedRoun
 
 
 def _tidy(table: TopicTable, branches: Sequence[str]) -> None:
-    """After the commit: what is still there is dropped when it is stale, and no reason to say that nothing was
-    published."""
+    """Tidies up after the commit. An error here is logged and no more: what is left is dropped when it is stale, and
+    the round is published."""
     try:
         table.drop_branches(branches)
     except ConflictError as e:

@@ -1,7 +1,7 @@
 """What a branch did to its base, from the records of both: one row a log.
 
-Base and branch have the same data files, so a record is known by its place. For every 64 places of a file there is
-one row of bits: which records the base has, which the branch has, which are winners, and so on. Every rule is then
+Base and branch have the same data files, so a record is known by its position. For every 64 positions of a file there
+is one row of bits: which records the base has, which the branch has, which are winners, and so on. Every rule is then
 an operation on longs: exact, and the two scans together move a few bytes for 64 records.
 
 Uniqueness is proven for what a round can break. Keys that the dirty part touches must have one survivor, their winner;
@@ -147,8 +147,7 @@ def _ends(works: Sequence[PartitionWork]) -> Column:
 
 
 def _with_hold(horizon_ms: Column, works: Sequence[PartitionWork]) -> Column:
-    """Returns the horizon, and for a record that the log's slowest reader has not read the horizon plus the cap of the
-    hold (3.9)."""
+    """Returns the horizon; of a record that the log's slowest reader has not read, plus the cap of the hold (3.9)."""
     holds = {w.partition: w.hold_offset for w in works if w.hold_offset is not None}
     if not holds:
         return horizon_ms
@@ -169,8 +168,7 @@ def ledger_column(
 
 
 def _entry(ledger: Sequence[Horizon], field: Callable[[Horizon], int], none: int | None) -> Column:
-    """Builds the column by halves: with thousands of entries, which late tombstones can give a ledger, one condition
-    inside the other would be too deep for Spark."""
+    """Builds the column by halves: of thousands of entries, nested one in the other, it would be too deep for Spark."""
     if not ledger:
         return F.lit(none).cast("bigint")
     if len(ledger) == 1:

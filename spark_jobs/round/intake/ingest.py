@@ -95,8 +95,8 @@ def _append(
     limits: InputLimits,
     progress: Progress,
 ) -> tuple[int, tuple[str, ...]]:
-    """Stages all records on a branch, then replays them onto `main` with the marks of their files, where those are
-    still in their `states`. Gives their number, and what a person should know of them."""
+    """Stages all records on a branch, then replays them onto `main` with the marks of their files, unless a file has
+    changed since its state in `states`. Returns their number, and what a person should know of them."""
     branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
     table.create_branch(branch, None)
     try:
@@ -121,7 +121,7 @@ def _warnings(table: TopicTable, branch: str) -> tuple[str, ...]:
 
 
 def _sources(table: TopicTable, branch: str, fresh: dict[str, Path]) -> Sources:
-    """What is needed to take the ingestion back."""
+    """Returns what is needed to take the ingestion back."""
     iceberg = table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
     logs = sorted({partition_of(file) for file in added_data_files(iceberg, branch)})
@@ -136,8 +136,8 @@ def parsed_records(
     line_topic: str | None = None,
     limits: InputLimits = DEFAULT_LIMITS,
 ) -> DataFrame:
-    """(partition, offset, timestamp, timestamp_type, key, value, headers) of every line; one task parses one file.
-    `line_topic`: what lines that name a topic have to name; None lets them name any."""
+    """Returns (partition, offset, timestamp, timestamp_type, key, value, headers) of every line; one task parses one
+    file. `line_topic`: the topic that lines have to name where they name one; None lets them name any."""
     schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
     paths = spark.createDataFrame([(str(f),) for f in files], "path string").repartition(len(files))
 
@@ -158,7 +158,8 @@ def _batches(file: Path, encoding: str, line_topic: str | None, limits: InputLim
 
 
 def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Of up to BATCH_RECORDS records each, and of little more than BATCH_BYTES: large records come a few at a time."""
+    """Yields lists of up to BATCH_RECORDS records, and of little more than BATCH_BYTES: of large records a few at a
+    time."""
     chunk: list[Record] = []
     held_bytes = 0
     for record in records:
@@ -187,7 +188,7 @@ ARROW_SCHEMA = pa.schema(
 
 
 def arrow_batch(records: list[Record]) -> pa.RecordBatch:
-    """Records as one Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's microseconds."""
+    """Returns records as one Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's microseconds."""
     columns = [
         [r.partition for r in records],
         [r.offset for r in records],

@@ -64,7 +64,7 @@ def rollback_topic(
 
 
 def target(text: str) -> int | None:
-    """None for `last`. Raises ArgumentTypeError for what is neither that nor a snapshot's id."""
+    """Returns the snapshot's id, None for `last`. Raises ArgumentTypeError for what is neither."""
     if text == LAST:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
@@ -73,8 +73,8 @@ def target(text: str) -> int | None:
 
 
 def require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
-    """Raises HeldError where a round would be undone that was published after the rollback was asked for: a task that
-    waited, or was cleared days later by somebody else, would undo what nobody has looked at."""
+    """Raises HeldError where the rollback would undo a round that was published after it was asked for: a task that
+    waited, or that somebody cleared days later, would undo what nobody has looked at."""
     later = [u.round for u in planned.undone if asked_ms is not None and u.at_ms > asked_ms]
     if later:
         raise HeldError(

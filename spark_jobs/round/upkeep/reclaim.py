@@ -95,8 +95,8 @@ class Ages:
 
     @classmethod
     def of(cls, configs: KafkaConfigs, until_ms: int, now_ms: int) -> Ages:
-        """A file's age is the file system's: `now_ms`, the earlier of the run's clock and the real one, makes no file
-        of a commit under way old."""
+        """Returns the ages of a run. A file's age is the file system's: `now_ms` is the earlier of the run's clock and
+        the real one, so that no file of a commit under way is old."""
         age_ms = max(configs.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
         return cls(until_ms - configs.cleantail_snapshot_retention_ms, now_ms - age_ms)
 

@@ -56,7 +56,8 @@ def _require_own(table: TopicTable, platform: Platform, seen: Any, name: str) ->
 
 
 def _rewrite_deleted(table: TopicTable, iceberg: Any) -> None:
-    """Whoever deletes rows may write delete files, which leave the rows where they are."""
+    """Rewrites files with deleted rows: whoever deletes rows may write delete files, which leave the rows where they
+    are."""
     current = iceberg.currentSnapshot()
     if current is None or int(current.summary().getOrDefault("total-delete-files", "0")) == 0:
         return
