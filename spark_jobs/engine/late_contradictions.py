@@ -1,6 +1,10 @@
 """Two different records at one offset: in what a round reads, in what an expiry removes from, in a whole topic.
 
-Values are read only where an offset occurs twice, and there only of those offsets' range.
+1. A compaction compares the records of its dirty part where an offset occurs twice among the living.
+2. Where records are late it also compares them with those that earlier rounds have hidden at their offsets.
+3. An expiry compares where tombstones are due: one that is removed must not have hidden another record.
+4. A proof of the topic compares everything that readers see.
+5. Values are read only where an offset occurs twice, and there only of those offsets' range.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from spark_jobs.iceberg.tables import DELETED, TopicTable
 
 Spans = Mapping[int, Sequence[tuple[int, int]]]
 LateFiles = Sequence[tuple[int, int, Sequence[str]]]
-"""Of a log: [from, to) of offsets that an earlier round has passed over, and the files that came after it."""
+"""[from, to) of offsets of a log that an earlier round has passed over, and the files that were added after it."""
 
 
 def contradictions_in(records: DataFrame) -> list[Contradiction]:

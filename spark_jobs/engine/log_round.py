@@ -83,7 +83,7 @@ def _with_database(
 
 @dataclass(frozen=True, slots=True)
 class OffsetMap:
-    """Of the table `winner`: the lowest and the highest key, how many there are, and of how many dirty records."""
+    """Numbers of the table `winner`: its lowest and highest key, how many keys, and of how many dirty records."""
 
     low: bytes | None
     high: bytes | None

@@ -1,4 +1,12 @@
-"""What a round does to tombstones, and the ledger of their horizons once it is published (semantics.md 3.3)."""
+"""What a round does to tombstones, and the ledger of their horizons once it is published (semantics.md 3.3).
+
+1. An entry of the ledger holds the tombstones below its end and above that of the entry before; all share a horizon.
+2. A round adds an entry up to its end: the clock of the tombstones that it is the first to keep starts with it.
+3. So does the clock of late tombstones, which lie below the ledger's end: each gets an entry of its own, and where
+   they are more than LATE_LIMIT, one entry with a new horizon takes the place of all.
+4. An expiry sweeps due entries, no further than to the first tombstone that a record still needs (2, hazards 2 and 3).
+5. Tombstones are counted only where there can be any: in entries that had some, and in what no round has read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Iceberg's files as a commit or a branch changed them: read from metadata through the JVM, nothing written."""
+"""Reads of Iceberg's metadata through the JVM: snapshots, and the files that a commit or a branch changed."""
 
 from __future__ import annotations
 

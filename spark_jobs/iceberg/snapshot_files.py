@@ -1,4 +1,6 @@
-"""What a round deletes: the positions come from Spark as bits, the driver writes small delete files.
+"""The data files of a snapshot, and the positions that a round deletes from them.
+
+Positions come from Spark as bits, and the driver writes small delete files of them.
 
 Iceberg's own DELETE would carry every file name through the plan and shuffle by it; here a file is a 64-bit hash of
 its name, and 64 records are one long.

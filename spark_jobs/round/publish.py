@@ -71,7 +71,7 @@ def _publish(table: TopicTable, platform: Platform, checked: CheckedRound, appro
     2. The branches have to be those that were checked.
     3. What failed is kept on branches of its own.
     4. One commit: delete files of the green logs, their next states, the quarantine of the red ones.
-    5. What became of the round is told, and its branches go.
+    5. The evidence gets the outcome of the round, and its branches are dropped.
     """
     green = set(checked.green)
     for verdict in (v for v in checked.verdicts if v.waits_for):

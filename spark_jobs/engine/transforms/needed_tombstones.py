@@ -1,8 +1,9 @@
 """Due tombstones that have to stay: a record that they beat is in the log already, and not cleaned yet.
 
-By offset there are none: what is above a tombstone beats it. By timestamp or header a record above the clean point may
-have the lower version; if its tombstone went, that record would bring the key back (semantics.md 2, hazards 2 and 3).
-The lateness bound is for records that are not there yet.
+1. By offset there are none: what is above a tombstone beats it.
+2. By timestamp or header a record above the clean point may have the lower version. Were its tombstone removed, that
+   record would bring the key back (semantics.md 2, hazards 2 and 3): such a tombstone guards the key.
+3. Against records that are not in the log yet the lateness bound protects, not this.
 """
 
 from __future__ import annotations
