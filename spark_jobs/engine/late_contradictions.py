@@ -57,11 +57,11 @@ def with_parts(records: DataFrame, passed: Column) -> DataFrame:
 def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> LateFiles:
     """Returns where this round looks again at offsets that an earlier one has passed over."""
     spans = ((*span, sequence_number) for *span, sequence_number in late_spans(work, state))
-    late = [
+    ranges = [
         (low, high, table.files_after(unit.base_snapshot_id, work.partition, sequence_number))
         for low, high, sequence_number in spans
     ]
-    return [(low, high, files) for low, high, files in late if files]
+    return [(low, high, files) for low, high, files in ranges if files]
 
 
 def of_round(
@@ -77,7 +77,7 @@ def of_round(
     if has_copies:
         spans = {w.partition: [(w.first_dirty_offset, w.end_offset)] for w in unit.partitions}
     else:
-        spans = {p: [(low, high) for low, high, _ in late] for p, late in late_by_log.items() if late}
+        spans = {p: [(low, high) for low, high, _ in ranges] for p, ranges in late_by_log.items() if ranges}
     if not spans:
         return {}
     passed = _passed_before(late_by_log)
@@ -91,8 +91,8 @@ def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
     which this round looks again."""
     spans = [
         (F.col(PARTITION) == p) & F.col(OFFSET).between(low, high - 1) & ~F.col("_file").isin(list(files))
-        for p, late in late_by_log.items()
-        for low, high, files in late
+        for p, ranges in late_by_log.items()
+        for low, high, files in ranges
     ]
     return reduce(or_, spans, F.lit(False))
 

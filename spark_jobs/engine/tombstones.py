@@ -113,12 +113,12 @@ def next_ledger(
     return with_late_tombstones(with_round(state.horizons, work.end_offset, horizon_ms), tombstones, horizon_ms)
 
 
-def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, late: LateFiles) -> list[int]:
+def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, ranges: LateFiles) -> list[int]:
     """Returns the offsets of live tombstones below the ledger's end that this round is the first to pass over: their
     clock starts now."""
-    if not late:
+    if not ranges:
         return []
-    spans = [F.col(OFFSET).between(low, high - 1) & F.col("_file").isin(list(files)) for low, high, files in late]
+    spans = [F.col(OFFSET).between(low, high - 1) & F.col("_file").isin(list(files)) for low, high, files in ranges]
     tombstones = table.at_branch(unit.branch).where((F.col(PARTITION) == work.partition) & F.col(VALUE).isNull())
     rows = tombstones.where(reduce(or_, spans)).select(OFFSET).limit(LATE_LIMIT + 1).collect()
     return sorted(row[OFFSET] for row in rows)

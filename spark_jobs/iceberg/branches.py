@@ -20,11 +20,11 @@ def branch_name(stem: str) -> str:
     return f"{stem}_{time.time_ns() // 1_000_000_000}"
 
 
-def made_at_s(branch: str) -> float:
+def created_at_s(branch: str) -> float:
     """Returns when the branch was created, as Unix seconds; infinity, so that it is never stale, where it is not
     ours."""
-    made_s = branch.rpartition("_")[2]
-    return int(made_s) if branch.startswith(BRANCH_PREFIXES) and made_s.isdigit() else float("inf")
+    created_s = branch.rpartition("_")[2]
+    return int(created_s) if branch.startswith(BRANCH_PREFIXES) and created_s.isdigit() else float("inf")
 
 
 def change_refs(load: Callable[[], Any], change: Callable[[Any], Any | None]) -> None:

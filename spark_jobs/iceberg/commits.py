@@ -58,7 +58,7 @@ def append_files(table: TopicTable, branch: str, properties: Mapping[str, str], 
 
 def publish_deletes(
     table: TopicTable,
-    changes: Sequence[BranchChange],
+    branch_changes: Sequence[BranchChange],
     partitions: set[int],
     base_snapshot_id: int,
     properties: Mapping[str, str],
@@ -72,17 +72,21 @@ def publish_deletes(
     a data file in which it deletes was rewritten, or got other deletes, since the base snapshot, or when that is gone.
     """
     if table.topic.columns is None:
-        changes = [change.of_partitions(partitions) for change in changes]
-    by_position = bool(partitions) and any(str(f.format()) == "PARQUET" for change in changes for f in change.added)
+        branch_changes = [change.of_partitions(partitions) for change in branch_changes]
+    by_position = bool(partitions) and any(
+        str(f.format()) == "PARQUET" for change in branch_changes for f in change.added
+    )
 
     def once() -> None:
         iceberg = table.load()
-        since = _same_deletes_since(table, iceberg, base_snapshot_id, changes) if by_position else base_snapshot_id
+        since = (
+            _same_deletes_since(table, iceberg, base_snapshot_id, branch_changes) if by_position else base_snapshot_id
+        )
         transaction = iceberg.newTransaction()
         try:
             if partitions:
                 delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
-                _replay(table, delta, changes, by_position)
+                _replay(table, delta, branch_changes, by_position)
                 _with_summary(delta, summary).commit()
             _commit(transaction, properties)
         except Py4JJavaError as e:
@@ -94,7 +98,9 @@ def publish_deletes(
     return int(table.load().currentSnapshot().snapshotId())
 
 
-def _same_deletes_since(table: TopicTable, iceberg: Any, base_snapshot_id: int, changes: Sequence[BranchChange]) -> int:
+def _same_deletes_since(
+    table: TopicTable, iceberg: Any, base_snapshot_id: int, branch_changes: Sequence[BranchChange]
+) -> int:
     """Returns the snapshot that the table is at. Raises ConflictError unless the data files that are to change have the
     same delete files there as in the base.
 
@@ -107,7 +113,7 @@ def _same_deletes_since(table: TopicTable, iceberg: Any, base_snapshot_id: int, 
     if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
         raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
     data_file_of = table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
-    touched = {str(data_file_of(file)) for change in changes for file in change.added}
+    touched = {str(data_file_of(file)) for change in branch_changes for file in change.added}
     before, after = (_deletes_by_file(iceberg, snapshot_id) for snapshot_id in (base_snapshot_id, now))
     for path in sorted(touched):
         if after.get(path) != before.get(path):
@@ -120,11 +126,11 @@ def _deletes_by_file(iceberg: Any, snapshot_id: int) -> dict[str, set[tuple[str,
     return {str(file.location()): {identity(delete) for delete in deletes} for file, deletes in files}
 
 
-def _replay(table: TopicTable, delta: Any, changes: Sequence[BranchChange], by_position: bool) -> None:
+def _replay(table: TopicTable, delta: Any, branch_changes: Sequence[BranchChange], by_position: bool) -> None:
     """Replays the delete files. A data file that a round changes has one delete file after it, which replaces those
     that the base had."""
     referenced = table.jvm.java.util.ArrayList()
-    for change in changes:
+    for change in branch_changes:
         for file in change.removed:
             delta.removeDeletes(file)
         for file in change.added:

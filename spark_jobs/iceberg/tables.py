@@ -18,7 +18,7 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.rounds.approval import can_be_held
 from spark_jobs.iceberg.adopted_columns import as_topic_table
-from spark_jobs.iceberg.branches import change_refs, made_at_s
+from spark_jobs.iceberg.branches import change_refs, created_at_s
 from spark_jobs.iceberg.commit_errors import java_message, void
 from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
@@ -138,7 +138,7 @@ class TopicTable:
         """Drops branches of ours that killed runs left long ago, by the real clock. Returns their names."""
         waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if can_be_held(self.topic) else 0
         older_than_s = time.time() - STALE_BRANCH_S - waits_s
-        stale = [name for name in each(self.load().refs().keySet()) if made_at_s(name) < older_than_s]
+        stale = [name for name in each(self.load().refs().keySet()) if created_at_s(name) < older_than_s]
         for name in stale:
             self.drop_branch(name)
         return stale

@@ -146,11 +146,13 @@ def _commit(
 ) -> int:
     """Commits in one transaction the delete files of all green logs, their new states, and the quarantine of the red
     ones."""
-    changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in checked.units]
+    branch_changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in checked.units]
     before = {p: states.get(p) for p in checked.green}
     summary = identity_of(checked) | {BEFORE: packed(before)}
     summary |= {APPROVED_BY: approved_by} if approved_by and checked.holds else {}
-    return publish_deletes(table, changes, set(checked.green), checked.units[0].base_snapshot_id, properties, summary)
+    return publish_deletes(
+        table, branch_changes, set(checked.green), checked.units[0].base_snapshot_id, properties, summary
+    )
 
 
 def publish_approved(table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str) -> RoundResult:
