@@ -31,10 +31,10 @@ def _work(job: Job) -> Document:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
-    told = (
+    reference_help = (
         "JSON: the name of the round, the heads of its branches and the logs that passed, as its check handed them on"
     )
-    arguments.add_argument("--told", required=True, help=told)
+    arguments.add_argument("--told", required=True, help=reference_help)
     kinds = (COMPACT, EXPIRE)
     arguments.add_argument("--kind", choices=kinds, default=COMPACT, help="what the round did (default: %(default)s)")
     return arguments.parse_args(argv)

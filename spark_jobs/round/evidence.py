@@ -30,7 +30,7 @@ from cleantail.rounds.past_rounds import CHECKED, CHECKS, HELD_BACK, PUBLISHED, 
 from cleantail.rounds.rollback import ROUND
 from cleantail.rounds.size_history import OPERATION
 from cleantail.rounds.task_runs import columns_of
-from spark_jobs.iceberg.changes import history
+from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.tables import TopicTable
 
 if TYPE_CHECKING:
@@ -125,13 +125,15 @@ def append_answer(table: TopicTable, platform: Platform, checked: CheckedRound, 
 
 
 def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_ms: int) -> None:
-    """One row for the topic, so that what was freed is still known when the snapshots that tell it have expired."""
+    """Appends one row for the topic, so that the freed bytes are still recorded when the snapshots that show them have
+    expired."""
     row: EvidenceRow = {"round": "", "kind": RECLAIM, "outcome": PUBLISHED}
     append_rows(evidence_table(platform), table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
 
 
 def _untold(evidence: Table, table: TopicTable) -> list[EvidenceRow]:
-    """What became of the newest round on `main`, where the process that published it died before it could tell."""
+    """Returns rows that say that the newest round on `main` is published, where the process that published it died
+    before it could append them."""
     commit = next((c for c in history(table.load()) if c.is_round), None)
     if commit is None or time.time() * 1000 - commit.at_ms < DEAD_AFTER_MS:
         return []
@@ -159,15 +161,15 @@ def rows_of(evidence: Table, values: Mapping[str, str | None]) -> list[EvidenceR
 
 
 def has_answer(table: TopicTable, platform: Platform, checked: CheckedRound, outcome: str) -> bool:
-    """Whether append_answer has told this of the round before. A round that was made anew may have the same name, but
-    its branches have snapshots of their own."""
+    """Returns whether append_answer has recorded this of the round before. A round that was made a second time may have
+    the same name, but its branches have other snapshots."""
     values = {"topic": table.topic.topic, "round": checked.round, "kind": checked.kind, "outcome": outcome}
     heads = {row["head_snapshot_id"] for row in rows_of(evidence_table(platform), values)}
     return not heads.isdisjoint(checked.heads)
 
 
 def _measured(checked: CheckedRound, measure: LogMeasure) -> EvidenceRow:
-    """The row of one log of a checked round, without what is said of it."""
+    """Returns the row of one log of a checked round, without checks and outcome."""
     unit, work = next((u, w) for u, w in checked.works() if w.partition == measure.partition)
     return {
         "partition": measure.partition,
@@ -189,7 +191,8 @@ def _measured(checked: CheckedRound, measure: LogMeasure) -> EvidenceRow:
 
 
 def append_rows(evidence: Table, table: TopicTable, rows: Iterable[EvidenceRow]) -> None:
-    """Rows about the topic in one commit, with who writes and when; what a row does not say is empty."""
+    """Appends rows about the topic in one commit, with who writes them and when; columns that a row leaves out are
+    empty."""
     common = EMPTY | columns_of(os.environ) | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
     appended = pa.Table.from_pylist([{**common, **row} for row in rows], SCHEMA)
     if appended.num_rows:
@@ -198,8 +201,9 @@ def append_rows(evidence: Table, table: TopicTable, rows: Iterable[EvidenceRow])
 
 
 def _forget_old_snapshots(evidence: Table) -> None:
-    """Every commit costs time for each snapshot in the metadata; nobody asks for an older state of a table to which
-    rows are only added. The rows stay, and the files that only old snapshots have go with evidence_upkeep."""
+    """Expires the table's old snapshots, since every commit costs time for each snapshot in the metadata, and nobody
+    reads an older state of a table to which rows are only added. The rows stay; evidence_upkeep removes the files that
+    only old snapshots have."""
     oldest_first = sorted(evidence.metadata.snapshots, key=lambda s: s.sequence_number or 0)
     if len(oldest_first) <= 2 * SNAPSHOTS_KEPT:
         return
@@ -211,7 +215,7 @@ def _forget_old_snapshots(evidence: Table) -> None:
 
 
 def evidence_table(platform: Platform) -> Table:
-    """The evidence table, made where there is none, with all columns of this version."""
+    """Loads the evidence table, with all columns of this version; creates it where there is none."""
     from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
     catalog, namespace = open_catalog(platform, os.environ), platform.catalog.namespace

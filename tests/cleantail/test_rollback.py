@@ -175,7 +175,7 @@ def test_a_request_is_answered_once():
     assert answer_to([replace(record, summary={"cleantail.operation": "rollback"})], "") is None
 
 
-def test_a_writers_own_entries_are_kept_and_icebergs_are_made_anew():
+def test_a_writers_writer_entries_are_kept_and_icebergs_are_made_anew():
     summary = {
         "kafka.connect.offsets.t": "{}",
         "cleantail.operation": "ingest",

@@ -23,7 +23,7 @@ from spark_jobs.round import make as compact
 from spark_jobs.round import run as rounds
 from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
-from spark_jobs.round.keyless import side_table
+from spark_jobs.round.keyless_table import side_table
 from spark_jobs.round.latest_view import view_name
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round

@@ -87,5 +87,5 @@ def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool
     with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
         progress("rolling back")
         table = TopicTable.of(spark, topic, platform)
-        undone = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
-    return RolledBack(topic, planned, logs, undone["snapshot_id"])
+        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    return RolledBack(topic, planned, logs, done.snapshot_id)

@@ -53,8 +53,7 @@ def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progre
         with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
             progress("taking the ingestion back")
             table = TopicTable.of(spark, topic, platform)
-            undone = undo_in_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
-        snapshot_id = undone["snapshot_id"]
+            snapshot_id = undo_in_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
     return TakenBack(topic, planned, tuple(logs), tuple(_come_again(topic, platform, planned)), snapshot_id)
 
 

@@ -22,18 +22,6 @@ from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.segments import DataFile
 from cleantail.rounds.failed_branches import past_their_time
 
-RECLAIMED = (
-    "rewritten_files",
-    "new_files",
-    "expired_snapshots",
-    "orphans_removed",
-    "failed_branches_dropped",
-    "evidence_files_merged",
-    "side_snapshots_expired",
-    "side_orphans_removed",
-)
-"""Counts of a reclaim, as its job names them."""
-
 _SNAPSHOTS = "cleantail.snapshot.retention.ms"
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def append_rollback(
     table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int
 ) -> None:
-    """One row a log: records before and after, which rounds were undone, and by whom."""
+    """Appends one row for each log: records before and after, which rounds were undone, and by whom."""
     name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
     evidence = evidence_table(platform)
     put_back = _put_back_bytes(evidence, table, planned.undone)
@@ -56,8 +56,8 @@ def require_new(platform: Platform, topic: Topic, request: str) -> None:
 
 
 def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
-    """Partition -> bytes that the undone rounds had hidden, as their own rows say: what is taken from what they saved
-    is neither more nor less. Of rounds with the same name the last one counts."""
+    """Returns partition -> bytes that the undone rounds had hidden, as their own rows say, so that exactly that is
+    taken from what they saved. Of rounds with the same name the last one counts."""
     rounds = {(u.round, u.kind) for u in undone}
     rows = rows_of(evidence, {"topic": table.topic.topic, "outcome": PUBLISHED})
     ordered = sorted(rows, key=lambda r: r["checked_at_ms"])
@@ -71,7 +71,8 @@ def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneR
 def append_undone_ingestion(
     table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
 ) -> None:
-    """One row a log: records and log end before and after, which ingestion was taken back, and by whom."""
+    """Appends one row for each log: records and log end before and after, which ingestion was taken back, and by
+    whom."""
     name = f"{UNDID}{UNDID_INGESTION}{planned.ingestion.snapshot_id}"
     note = f"by {by}: {planned.ingestion.names}"
     head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}

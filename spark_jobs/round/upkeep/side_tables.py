@@ -25,11 +25,12 @@ logger = logging.getLogger("cleantail.side_tables")
 
 def reclaim_side_tables(
     table: TopicTable, platform: Platform, oldest_ms: int, orphans_before_ms: int
-) -> dict[str, int]:
+) -> tuple[int, int]:
     """Rewrites files of which rows were deleted, expires snapshots older than `oldest_ms`, and removes files that no
     snapshot knows and that are older than `orphans_before_ms`. One that shares its place with another table is left
-    alone, with a warning: the topic's own table is not to wait for it."""
-    counts = {"side_snapshots_expired": 0, "side_orphans_removed": 0}
+    alone, with a warning: the topic's own table is not to wait for it. Returns how many snapshots expired, and how
+    many files were removed."""
+    snapshots = orphans = 0
     for suffix, seen in side_tables(table.topic, platform).items():
         name = f"{table.name[:-1]}{suffix}`"
         if not may_delete_files(seen.properties):
@@ -41,9 +42,9 @@ def reclaim_side_tables(
             continue
         iceberg = iceberg_table(table.spark, name)
         _rewrite_deleted(table, iceberg)
-        counts["side_snapshots_expired"] += expire_snapshots(table.spark, iceberg, oldest_ms, seen.location())
-        counts["side_orphans_removed"] += remove_orphans(table.spark, iceberg, orphans_before_ms, seen.location())
-    return counts
+        snapshots += expire_snapshots(table.spark, iceberg, oldest_ms, seen.location())
+        orphans += remove_orphans(table.spark, iceberg, orphans_before_ms, seen.location())
+    return snapshots, orphans
 
 
 def _require_own(table: TopicTable, platform: Platform, seen: Any, name: str) -> None:
@@ -55,7 +56,8 @@ def _require_own(table: TopicTable, platform: Platform, seen: Any, name: str) ->
 
 
 def _rewrite_deleted(table: TopicTable, iceberg: Any) -> None:
-    """Whoever deletes rows may write delete files, which leave the rows where they are."""
+    """Rewrites files with deleted rows: whoever deletes rows may write delete files, which leave the rows where they
+    are."""
     current = iceberg.currentSnapshot()
     if current is None or int(current.summary().getOrDefault("total-delete-files", "0")) == 0:
         return
