@@ -95,8 +95,7 @@ class TopicTable:
         )
 
     def current(self) -> DataFrame:
-        """Returns the records that readers see, in a topic table's columns, as at_branch and at_snapshot return
-        theirs."""
+        """Returns the records that readers see, in the columns of a topic table, as at_branch and at_snapshot do."""
         return self._as_topic_table(self.spark.table(self.name))
 
     def at_branch(self, branch: str) -> DataFrame:
