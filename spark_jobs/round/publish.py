@@ -1,7 +1,7 @@
 """Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`.
 
 What passed, what was measured and where the branches were is read from the evidence that the check wrote, and who
-approved it from what was answered: `--told`, which came through Airflow's database, only says which round is meant,
+approved it from what was answered: `--round`, which came through Airflow's database, only says which round is meant,
 and where it says something else than the evidence nothing is published (exit code 5).
 
 A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
