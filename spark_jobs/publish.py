@@ -1,6 +1,6 @@
 """Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`.
 
-    spark-submit spark_jobs/publish.py --config config --topic orders --round '{"round": …, "heads": […], "passed": […]}'
+    spark-submit spark_jobs/publish.py --config config --topic orders --round '{"round": …, "passed": […]}'
 
 The work itself is in spark_jobs/round/answered_rounds.py.
 """
