@@ -67,7 +67,7 @@ def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
         _copies(lake, table, files, watch)
         with watch(RECLAIM):
             result = reclaim_topic(table, lake.platform, int(time.time() * 1000))
-        require_records(result["rewritten_files"], len(files), "reclaim, of files to rewrite,")
+        require_records(result.rewritten_files, len(files), "reclaim, of files to rewrite,")
         require_records(live_records(lake, shape.topic), shape.survivors, "reclaim")
         table.load().manageSnapshots().setCurrentSnapshot(compacted).commit()
         table.set_properties(states)

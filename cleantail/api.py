@@ -2,7 +2,7 @@
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.records.latest import load_latest
+from cleantail.lake.runs.reader_properties import registered, remove
 from cleantail.lake.runs.reader_registration import set_position
-from cleantail.lake.runs.readers import registered, remove
 
 __all__ = ["find_topic", "load_latest", "load_platform", "registered", "remove", "set_position"]

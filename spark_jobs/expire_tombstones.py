@@ -31,7 +31,7 @@ def _work(job: Job) -> Document:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
-    arguments.add_argument("--round", required=True, help='JSON: {"round", "now_ms", "partitions", "fresh_from"}')
+    arguments.add_argument("--round", required=True, help='JSON: {"now_ms", "partitions", "fresh_from"}')
     return arguments.parse_args(argv)
 
 

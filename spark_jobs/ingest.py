@@ -10,21 +10,22 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from cleantail.config.claims.source_paths import require_inside
+from cleantail.rounds.ingest_results import INGEST_RESULT_JSON
 from cleantail.sources.source_files import require_readable
 from spark_jobs.iceberg.session import start_session
-from spark_jobs.job import Job, parser, run_job
+from spark_jobs.job import Document, Job, parser, run_job
 from spark_jobs.round.intake.ingest import ingest_files
 
 
-def _work(job: Job) -> dict[str, Any]:
+def _work(job: Job) -> Document:
     require_readable(job.arguments.file)
     files = [require_inside(file, job.platform) for file in job.arguments.file]
     spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
     encoding, any_topic = job.arguments.encoding or job.topic.source.encoding, job.arguments.any_topic
-    return ingest_files(spark, job.topic, job.platform, files, encoding, lambda _: None, any_topic)
+    result = ingest_files(spark, job.topic, job.platform, files, encoding, lambda _: None, any_topic)
+    return dict(INGEST_RESULT_JSON.plain(result))
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

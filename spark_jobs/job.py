@@ -18,7 +18,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import require_usable
-from cleantail.lake.outside_errors import DEBUG_VARIABLE, explained, stack_of
+from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_past
 
 logger = logging.getLogger("cleantail.job")
@@ -45,16 +45,16 @@ class Job:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """The arguments that every job has; the example command is in the job's docstring."""
+    """Returns a parser with the arguments that every job has; the example command is in the job's docstring."""
     plain = argparse.RawDescriptionHelpFormatter
     # @FILE stands for an argument that is longer than the system takes
-    made = argparse.ArgumentParser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
+    arguments = argparse.ArgumentParser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
     where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
-    made.add_argument("--config", type=Path, default=config_directory(os.environ), help=where)
-    made.add_argument("--topic", required=True)
-    made.add_argument("--now", type=int, help="Unix ms; default: the clock")
-    made.add_argument("--result", type=Path, help="file for the result, one JSON object")
-    return made
+    arguments.add_argument("--config", type=Path, default=config_directory(os.environ), help=where)
+    arguments.add_argument("--topic", required=True)
+    arguments.add_argument("--now", type=int, help="Unix ms; default: the clock")
+    arguments.add_argument("--result", type=Path, help="file for the result, one JSON object")
+    return arguments
 
 
 def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> int:
@@ -76,11 +76,11 @@ def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> i
     except Exception as e:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        known = explained(e)
-        logger.error("%s\n%s", known or "a defect of Cleantail", stack_of(e))
-        if known is None:
+        error = explained(e)
+        logger.error("%s\n%s", error or "a defect of Cleantail", stack_of(e))
+        if error is None:
             return RED
-        result, code = {"ok": False, "error": str(known)}, known.exit_code
+        result, code = {"ok": False, "error": str(error)}, error.exit_code
     if arguments.result:
         arguments.result.write_text(json.dumps(result))
     logger.info("ended with exit code %s: %s", code, in_short(result))
@@ -93,8 +93,8 @@ def require_clock(platform: Platform, now_ms: int) -> None:
 
 
 def in_short(result: Mapping[str, Any]) -> str:
-    """A result in one line: its numbers and names. What is nested is in the result file, which the task keeps as its
-    XCom: a wall of JSON would stand before the reason of a failure."""
+    """Returns a result in one line: its numbers and names. What is nested is in the result file, which the task keeps
+    as its XCom: a wall of JSON would stand before the reason of a failure."""
     return ", ".join(f"{name} {value}" for name, value in result.items() if name not in NOT_LOGGED and _short(value))
 
 

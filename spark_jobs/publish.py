@@ -1,6 +1,6 @@
 """Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`.
 
-    spark-submit spark_jobs/publish.py --config config --topic orders --told '{"round": …, "heads": […], "passed": […]}'
+    spark-submit spark_jobs/publish.py --config config --topic orders --round '{"round": …, "passed": […]}'
 
 The work itself is in spark_jobs/round/answered_rounds.py.
 """
@@ -22,7 +22,7 @@ from spark_jobs.round.run import Run
 
 
 def _work(job: Job) -> Document:
-    reference = REFERENCE_JSON.value(job.arguments.told, "--told")
+    reference = REFERENCE_JSON.value(job.arguments.round, "--round")
     answered = answered_round(job.topic, job.platform, reference, job.arguments.kind)
     spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
     run = Run(TopicTable.of(spark, job.topic, job.platform), job.platform)
@@ -31,10 +31,10 @@ def _work(job: Job) -> Document:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
-    told = (
+    reference_help = (
         "JSON: the name of the round, the heads of its branches and the logs that passed, as its check handed them on"
     )
-    arguments.add_argument("--told", required=True, help=told)
+    arguments.add_argument("--round", required=True, help=reference_help)
     kinds = (COMPACT, EXPIRE)
     arguments.add_argument("--kind", choices=kinds, default=COMPACT, help="what the round did (default: %(default)s)")
     return arguments.parse_args(argv)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
+from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.job import Job, parser, run_job
+from spark_jobs.job import Document, Job, parser, run_job
 from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
 
-def _work(job: Job) -> dict[str, Any]:
+def _work(job: Job) -> Document:
     spark = start_session(job.platform, f"cleantail reclaim {job.topic.topic}")
-    return reclaim_topic(TopicTable.of(spark, job.topic, job.platform), job.platform, job.now_ms)
+    result = reclaim_topic(TopicTable.of(spark, job.topic, job.platform), job.platform, job.now_ms)
+    return dict(RECLAIM_RESULT_JSON.plain(result))
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

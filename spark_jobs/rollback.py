@@ -9,28 +9,35 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
-from cleantail.lake.runs.rolling_back import done_already, preview
+from cleantail.lake.runs.rollback_preview import done_already, preview
+from cleantail.lake.runs.rollback_results import (
+    REPEATED_ROLLBACK_JSON,
+    ROLLBACK_RESULT_JSON,
+    RepeatedRollback,
+    changed_logs,
+)
 from cleantail.rounds.rollback import UNDONE
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.job import Job, parser, run_job
+from spark_jobs.job import Document, Job, parser, run_job
 from spark_jobs.round.undo.evidence_of_undoing import require_new
-from spark_jobs.round.undo.rollback import LAST, positions_of, require_meant, rollback_topic, target
+from spark_jobs.round.undo.rollback import LAST, require_meant, rollback_topic, target
 
 
-def _work(job: Job) -> dict[str, Any]:
+def _work(job: Job) -> Document:
     request = job.arguments.request
     if done := done_already(job.topic, job.platform, request):
-        known = {"ok": True, "snapshot_id": done.snapshot_id, "undone": done.summary.get(UNDONE), "done_before": True}
-        return known | positions_of(job.topic, job.platform)
+        logs = changed_logs(job.topic, job.platform)
+        repeated = RepeatedRollback(done.snapshot_id, done.summary.get(UNDONE), logs.published, logs.checkpoints)
+        return dict(REPEATED_ROLLBACK_JSON.plain(repeated))
     require_new(job.platform, job.topic, request)
-    planned, logs = preview(job.topic, job.platform, job.arguments.to)
-    require_meant(job.topic, planned, job.arguments.asked_ms)
+    plan, undos = preview(job.topic, job.platform, job.arguments.to)
+    require_meant(job.topic, plan, job.arguments.asked_ms)
     spark = start_session(job.platform, f"cleantail rollback {job.topic.topic}")
     table = TopicTable.of(spark, job.topic, job.platform)
-    return rollback_topic(table, job.platform, planned, logs, job.arguments.by, job.now_ms, request)
+    result = rollback_topic(table, job.platform, plan, undos, job.arguments.by, job.now_ms, request)
+    return dict(ROLLBACK_RESULT_JSON.plain(result))
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

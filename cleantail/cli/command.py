@@ -21,7 +21,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import open_to_others
-from cleantail.lake.outside_errors import explained
+from cleantail.lake.foreign_errors import explained
 
 CONFIG, JSON = "cleantail.config", "cleantail.json"
 """Keys of `Context.meta`, which a command shares with the groups above it: of two options the later one wins."""

@@ -47,25 +47,28 @@ _TEXTS = (
 
 
 def cause(error: BaseException) -> str:
-    """One of the texts above, or the names of the exceptions where none fits."""
+    """Returns one of the texts above, or the names of the exceptions where none fits."""
     chain = list(_chain(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     for text, kinds in _KINDS:
         if names & kinds:
             return text
-    said = " ".join(str(each) for each in chain)
-    found = next((text for text, pattern in _TEXTS if re.search(pattern, said, re.IGNORECASE | re.DOTALL)), None)
-    return found or type(error).__name__
+    messages = " ".join(str(each) for each in chain)
+    known_cause = next(
+        (text for text, pattern in _TEXTS if re.search(pattern, messages, re.IGNORECASE | re.DOTALL)), None
+    )
+    return known_cause or type(error).__name__
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came of: urllib3 has that in `reason`, SQLAlchemy in `orig`, requests in the arguments."""
-    waiting, seen = [error], set[int]()
+    """Yields the error and what it came of: urllib3 has that in `reason`, SQLAlchemy in `orig`, requests in the
+    arguments."""
+    waiting, visited = [error], set[int]()
     while waiting:
         each = waiting.pop(0)
-        if id(each) in seen:
+        if id(each) in visited:
             continue
-        seen.add(id(each))
+        visited.add(id(each))
         yield each
         inner = (
             each.__cause__,

@@ -36,7 +36,7 @@ LOCK_WAIT_S = 30
 LOGGING = Path(__file__).resolve().parents[2] / "spark_jobs" / "conf" / "log4j2.properties"
 CONF_DIR_VARIABLE = "SPARK_CONF_DIR"
 CLASS_ARCHIVE = "classes.jsa"
-"""Beside the jars, made by cleantail/cli/class_archive.py: what a JVM then need not load and verify class by class."""
+"""A file beside the jars, made by cleantail/cli/class_archive.py: with it a JVM need not load and verify each class."""
 
 JVM_OPTIONS = "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true"
 SMALL_RECORDS = 100_000
@@ -51,21 +51,22 @@ SMALL_RUN = {
 
 
 def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
-    """The jars that `make setup` fetched once, so that no job resolves packages when it starts: those that are listed
-    (spark_jobs/conf/jars.txt), and no other. Raises CleantailError where one has another size than is listed."""
+    """Returns the jars that `make setup` fetched once, so that no job resolves packages when it starts: those that are
+    listed (spark_jobs/conf/jars.txt), and no other. Raises CleantailError where one has another size than is listed."""
     return on_class_path(jars_directory(platform, env))
 
 
 def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
+    """Returns CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, else those of the checkout where home has none."""
     if env.get(JARS_VARIABLE):
         return Path(env[JARS_VARIABLE])
-    own = platform.home / "jars"
-    return CHECKOUT_JARS if CHECKOUT_JARS.is_dir() and not own.is_dir() else own
+    home_jars = platform.home / "jars"
+    return CHECKOUT_JARS if CHECKOUT_JARS.is_dir() and not home_jars.is_dir() else home_jars
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:
-    """Settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins, but no file can be
-    read by SQL that names its path: that stays switched off.
+    """Returns settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins, but no file
+    can be read by SQL that names its path: that stays switched off.
 
     `records`: how many the application is going to read, where that is known (SMALL_RECORDS).
 
@@ -109,14 +110,14 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
 
 
 def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """The jars on the driver's class path, where classes can come from the archive; executors fetch theirs."""
-    found = [str(jar) for jar in jars(platform, env)]
-    fetched = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(found)}
-    return {"spark.driver.extraClassPath": os.pathsep.join(found), **fetched}
+    """Returns the jars on the driver's class path, where classes can come from the archive; executors fetch theirs."""
+    paths = [str(jar) for jar in jars(platform, env)]
+    executor_jars = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(paths)}
+    return {"spark.driver.extraClassPath": os.pathsep.join(paths), **executor_jars}
 
 
 def _default_options(platform: Platform, env: Mapping[str, str]) -> str:
-    """Options that do not stand in the way of anybody's spark.driver.extraJavaOptions.
+    """Returns options that do not stand in the way of anybody's spark.driver.extraJavaOptions.
 
     Logging is set up by an option, since the JVM takes no class archive with a directory of files on the class path.
     """
@@ -145,13 +146,13 @@ def _sqlite_jdbc(platform: Platform) -> str:
 
 
 def _plain(uri: str | None) -> str:
-    """postgresql://… whatever the driver of SQLAlchemy: jdbc:postgresql://…"""
+    """Returns the address without the driver that SQLAlchemy reads in it: postgresql://…, as JDBC knows it."""
     scheme, _, rest = (uri or "").partition("://")
     return f"{scheme.split('+')[0]}://{rest}"
 
 
 def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """Credentials from the environment as Spark settings; only ever set inside the driver."""
+    """Returns credentials from the environment as Spark settings; only ever set inside the driver."""
     prefix = f"spark.sql.catalog.{platform.catalog.name}"
     names = {f"{prefix}.s3.access-key-id": S3_ACCESS_KEY, f"{prefix}.s3.secret-access-key": S3_SECRET_KEY}
     if platform.catalog.type == "postgres":
@@ -162,12 +163,12 @@ def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _rest_login(platform: Platform) -> dict[str, str]:
-    """Property of a REST catalog, the same for both clients -> the variable that has its value."""
+    """Returns the login of a REST catalog: property, the same for both clients -> the variable that has its value."""
     return {"token": CATALOG_TOKEN, "credential": CATALOG_CREDENTIAL} if platform.catalog.type == "rest" else {}
 
 
 def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """The same catalog for PyIceberg's load_catalog."""
+    """Returns the same catalog for PyIceberg's load_catalog."""
     catalog = platform.catalog
     uris = {"sqlite": f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}", "rest": catalog.uri or ""}
     uri = uris.get(catalog.type) or _with_login(_plain(catalog.uri), env)
@@ -175,12 +176,12 @@ def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str
     secrets = {key: env[variable] for key, variable in keys.items() if env.get(variable)}
     kind = "rest" if catalog.type == "rest" else "sql"
     region = {"s3.region": catalog.properties["client.region"]} if "client.region" in catalog.properties else {}
-    own = {k: v for k, v in catalog.properties.items() if k != "io-impl"}
-    return {"type": kind, "uri": uri, "warehouse": platform.warehouse, **own, **region, **secrets}
+    plain_properties = {k: v for k, v in catalog.properties.items() if k != "io-impl"}
+    return {"type": kind, "uri": uri, "warehouse": platform.warehouse, **plain_properties, **region, **secrets}
 
 
 def _with_login(uri: str, env: Mapping[str, str]) -> str:
-    """postgresql+psycopg2://user:password@host/db; never shown, so quoting is all it needs."""
+    """Returns the address with user and password. It is never shown, so quoting is all it needs."""
     user, password = env.get(CATALOG_USER), env.get(CATALOG_PASSWORD)
     login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
     return f"postgresql+psycopg2://{login}{uri.partition('://')[2]}"

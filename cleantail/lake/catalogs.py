@@ -1,4 +1,4 @@
-"""Adapter: the catalog and a topic's table in it, through PyIceberg: found, and found to be the topic's."""
+"""Adapter: the catalog and a topic's table in it, through PyIceberg, and whether that table is the topic's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cleantail.home.locks import exclusive
 from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
 from cleantail.lake.catalog_settings import pyiceberg_properties
-from cleantail.lake.neighbours import require_own_metadata_log
+from cleantail.lake.neighbours import require_inner_metadata_log
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -39,7 +39,7 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
 
 
 def unreachable(platform: Platform, error: Exception) -> CleantailError:
-    """What to raise for whatever the catalog's driver raised."""
+    """Returns what to raise for whatever the catalog's driver raised."""
     if isinstance(error, CleantailError):
         return error
     where = platform.catalog.uri or platform.catalog_uri
@@ -50,8 +50,8 @@ def unreachable(platform: Platform, error: Exception) -> CleantailError:
 
 
 def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | None:
-    """The topic's table, or None where there is none yet. Raises TableError where it is not this topic's, OutsideError
-    where the catalog is out of reach."""
+    """Returns the topic's table, or None where there is none yet. Raises TableError where it is not this topic's,
+    OutsideError where the catalog is out of reach."""
     from pyiceberg.exceptions import NoSuchTableError, ValidationError
 
     try:
@@ -65,8 +65,8 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
     except Exception as e:
         raise unreachable(platform, e) from None
     require_ours(table.properties, topic)
-    wanted = topic.columns.paths.values() if topic.columns else COLUMNS
-    missing = [path for path in wanted if path not in set(table.schema().column_names)]
+    required = topic.columns.paths.values() if topic.columns else COLUMNS
+    missing = [path for path in required if path not in set(table.schema().column_names)]
     if missing:
         raise TableError(f"table {topic.table} is not a topic table: it has no column {', '.join(missing)}")
     return table
@@ -77,11 +77,12 @@ def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> 
     the topic's, and when a commit to an adopted one would delete metadata files that are not the table's."""
     table = load_table(open_catalog(platform, env), topic, platform)
     if table is not None and topic.columns is not None:
-        require_own_metadata_log(topic.table, table.location(), table.metadata)
+        require_inner_metadata_log(topic.table, table.location(), table.metadata)
 
 
 def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """What a process needs to open the table's files with PyIceberg, secrets of the store included; not the catalog."""
+    """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included; not the
+    catalog."""
     table = load_table(open_catalog(platform, env), topic, platform)
     return {k: v for k, v in table.io.properties.items() if k not in CATALOG_ONLY} if table else {}
 
@@ -99,9 +100,11 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
             f"table {topic.table} is not the table of topic {topic.topic}: it {fact}; nothing was changed. "
             f"Name another `table:` in the topic's YAML, or take it over with `cleantail adopt {topic.table}`."
         )
-    adopted, wanted = properties.get(PROPERTY_COLUMNS), topic.columns.as_property() if topic.columns else None
-    if adopted != wanted:
+    table_columns = properties.get(PROPERTY_COLUMNS)
+    topic_columns = topic.columns.as_property() if topic.columns else None
+    if table_columns != topic_columns:
         raise TableError(
-            f"table {topic.table} was adopted with columns {adopted or 'none'}, and the YAML of topic {topic.topic} "
-            f"says {wanted or 'none'}; nothing was changed. Make them equal, or run `cleantail adopt {topic.table}`."
+            f"table {topic.table} was adopted with columns {table_columns or 'none'}, and the YAML of topic "
+            f"{topic.topic} says {topic_columns or 'none'}; nothing was changed. Make them equal, or run "
+            f"`cleantail adopt {topic.table}`."
         )

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry
     from pyiceberg.table import Table
 
-MOST_KNOWN = 100_000
+CACHED_FILES = 100_000
 """Files whose content is remembered at once."""
-_known: dict[tuple[str, str], tuple[Part, ...]] = {}
+_parts_by_file: dict[tuple[str, str], tuple[Part, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class Part:
 
 
 def data_files_of(table: Table, entry: ManifestEntry, deleted: int) -> list[DataFile]:
-    """One DataFile for every log in the file of a manifest entry, `deleted` of whose records are deleted.
+    """Returns one DataFile for every log in the file of a manifest entry, `deleted` of whose records are deleted.
 
     Which log lost how many is not known where there are several: each is taken to have lost its share, and so with
     bytes and tombstones; the sums are exact.
     """
     columns = columns_of_properties(table.properties)
     if columns is None:
-        return [_own(table, entry, deleted)]
+        return [_single_log_file(table, entry, deleted)]
     parts = parts_of(table, entry.data_file, columns)
     iceberg_partition = f"{entry.data_file.spec_id} {entry.data_file.partition}"
     records = [p.records for p in parts]
@@ -69,7 +69,7 @@ def data_files_of(table: Table, entry: ManifestEntry, deleted: int) -> list[Data
             min_timestamp_ms=part.min_timestamp_ms,
             max_timestamp_ms=part.max_timestamp_ms,
             records=part.records,
-            deleted_records=gone,
+            deleted_records=deleted_of_log,
             size_bytes=size,
             null_values=tombstones,
             data_sequence_number=entry.sequence_number or 0,
@@ -77,11 +77,11 @@ def data_files_of(table: Table, entry: ManifestEntry, deleted: int) -> list[Data
             iceberg_partition=iceberg_partition,
             null_keys=part.null_keys or 0,
         )
-        for part, gone, size, tombstones in shares
+        for part, deleted_of_log, size, tombstones in shares
     ]
 
 
-def _own(table: Table, entry: ManifestEntry, deleted: int) -> DataFile:
+def _single_log_file(table: Table, entry: ManifestEntry, deleted: int) -> DataFile:
     file = entry.data_file
     ids = {name: table.schema().find_field(name).field_id for name in (OFFSET, TIMESTAMP, KEY, VALUE)}
     lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
@@ -116,30 +116,31 @@ def _millis(bound: bytes | None) -> int:
 
 
 def _split(total: int, weights: list[int]) -> list[int]:
-    """`total` in whole parts by weight, without losing any."""
-    whole, done, seen = sum(weights), 0, 0
+    """Splits `total` into whole parts by weight, without losing any."""
+    whole, total_so_far, weight_so_far = sum(weights), 0, 0
     parts = []
     for weight in weights:
-        seen += weight
-        upto = total * seen // whole if whole else 0
-        parts.append(upto - done)
-        done = upto
+        weight_so_far += weight
+        upto = total * weight_so_far // whole if whole else 0
+        parts.append(upto - total_so_far)
+        total_so_far = upto
     return parts
 
 
 def parts_of(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
-    """The logs in an adopted table's file: from the manifest, else its footer, else its records."""
+    """Returns the logs in an adopted table's file: from the manifest, else its footer, else its records."""
     key = (file.file_path, str(table.properties.get(PROPERTY_COLUMNS, columns.as_property())))
-    if key not in _known:
-        if len(_known) >= MOST_KNOWN:
-            _known.clear()
-        found = _from_manifest(table, file, columns) or _from_footer(table, file, columns)
-        _known[key] = (found,) if found else tuple(_from_records(table, file, columns))
-    return _known[key]
+    if key not in _parts_by_file:
+        if len(_parts_by_file) >= CACHED_FILES:
+            _parts_by_file.clear()
+        single = _from_manifest(table, file, columns) or _from_footer(table, file, columns)
+        _parts_by_file[key] = (single,) if single else tuple(_from_records(table, file, columns))
+    return _parts_by_file[key]
 
 
 def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
-    """None where the bounds are not there, or say that there are several logs."""
+    """Returns the one log that the manifest's bounds tell of; None where the bounds are not there, or say that there
+    are several logs."""
     from pyiceberg.conversions import from_bytes
     from pyiceberg.types import PrimitiveType
 
@@ -163,7 +164,7 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
 
 
 def _scale(table: Table, columns: Columns) -> int:
-    """How many of its units a timestamp column has in a millisecond."""
+    """Returns how many of its units a timestamp column has in a millisecond."""
     path = columns.timestamp
     return 1 if path is None or str(table.schema().find_field(path).field_type) in ("long", "int") else 1000
 
@@ -182,25 +183,26 @@ def _as_ms(stamp: int | None, scale: int) -> int:
 
 
 def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
-    """None where the footer has no statistics of a column, or they say that there are several logs."""
+    """Returns the one log that the footer's statistics tell of; None where the footer has no statistics of a column, or
+    they say that there are several logs."""
     import pyarrow.parquet as pq
 
     with table.io.new_input(file.file_path).open() as source:
         footer = pq.ParquetFile(source).metadata
-    found: dict[str, list[Any]] = {PARTITION: [None, None], OFFSET: [None, None], TIMESTAMP: [None, None]}
+    ranges: dict[str, list[Any]] = {PARTITION: [None, None], OFFSET: [None, None], TIMESTAMP: [None, None]}
     nulls: dict[str, int | None] = {KEY: 0, VALUE: 0}
-    wanted = {path: name for name, path in columns.paths.items()}
+    names_by_path = {path: name for name, path in columns.paths.items()}
     for group in range(footer.num_row_groups):
         for column in columns_in(footer.row_group(group)):
-            name, known = wanted.get(column.path_in_schema), column.statistics
-            if name in found:
-                if known is None or not known.has_min_max or (name != TIMESTAMP and known.null_count):
+            name, statistics = names_by_path.get(column.path_in_schema), column.statistics
+            if name in ranges:
+                if statistics is None or not statistics.has_min_max or (name != TIMESTAMP and statistics.null_count):
                     return None
-                found[name] = _wider(found[name], known.min_raw, known.max_raw)
+                ranges[name] = _wider(ranges[name], statistics.min_raw, statistics.max_raw)
             if name in nulls:
-                has_count, before = known is not None and known.has_null_count, nulls[name]
-                nulls[name] = before + known.null_count if has_count and before is not None else None
-    return _one_log(found, footer.num_rows, nulls, _scale(table, columns))
+                has_count, before = statistics is not None and statistics.has_null_count, nulls[name]
+                nulls[name] = before + statistics.null_count if has_count and before is not None else None
+    return _one_log(ranges, footer.num_rows, nulls, _scale(table, columns))
 
 
 def _wider(range_: list[Any], low: int, high: int) -> list[Any]:
@@ -208,7 +210,8 @@ def _wider(range_: list[Any], low: int, high: int) -> list[Any]:
 
 
 def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
-    """One part a log, by reading what says where records are; keys only where some are null, values never."""
+    """Yields one part for each log, by reading what says where records are; keys only where some are null, values
+    never."""
     import pyarrow.compute as pc
 
     from cleantail.lake.records.log_records import stored_records
@@ -218,10 +221,10 @@ def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
     records = stored_records(table, columns, [*names, KEY] if keys else names, [file])
     ends = [(name, end) for name in names[1:] for end in ("min", "max")]
     logs = records.group_by(PARTITION).aggregate([*ends, *keys, (OFFSET, "count")]).sort_by(PARTITION)
-    known = (
+    null_values = (
         (file.null_value_counts or {}).get(table.schema().find_field(columns.value).field_id) if columns.value else 0
     )
-    nulls = _split(known or 0, logs[f"{OFFSET}_count"].to_pylist())
+    nulls = _split(null_values or 0, logs[f"{OFFSET}_count"].to_pylist())
     if TIMESTAMP in names:
         for end in ("min", "max"):
             at = logs.schema.get_field_index(f"{TIMESTAMP}_{end}")

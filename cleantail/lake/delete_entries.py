@@ -30,12 +30,12 @@ ENTRY_DELETED = 2
 
 
 def content_of(file: ManifestFile | IcebergFile) -> int:
-    """DATA or DELETES; of a table in format version 1 PyIceberg gives the number itself."""
+    """Returns DATA or DELETES; of a table in format version 1 PyIceberg gives the number itself."""
     return int(getattr(file.content, "value", file.content))
 
 
 def deletes_of(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile]:
-    """The delete files of a manifest. Raises TableError for deletes that are not of one data file.
+    """Yields the delete files of a manifest. Raises TableError for deletes that are not of one data file.
 
     PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
     vector belongs to; its own schema of version 3 has it. Of position deletes (version 2) the bounds tell it, too.

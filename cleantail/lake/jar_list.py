@@ -27,7 +27,7 @@ class Jar:
 
 
 def listed(file: Path = LIST) -> Iterator[Jar]:
-    """The jars of the list, in its order."""
+    """Yields the jars of the list, in its order."""
     for line in file.read_text().splitlines():
         if line and not line.startswith("#"):
             kind, sha256, size, name = line.split()
@@ -35,21 +35,21 @@ def listed(file: Path = LIST) -> Iterator[Jar]:
 
 
 def on_class_path(directory: Path) -> list[Path]:
-    """The listed jars of Spark's applications that are in the directory; none where there is none of them.
+    """Returns the listed jars of Spark's applications that are in the directory; none where there is none of them.
 
     Raises CleantailError where only some are there, and where one has another size than is listed.
     """
     jars = [jar for jar in listed() if jar.kind in (SPARK, S3)]
-    found = {jar.name: directory / jar.name for jar in jars if (directory / jar.name).is_file()}
-    if not found:
+    paths = {jar.name: directory / jar.name for jar in jars if (directory / jar.name).is_file()}
+    if not paths:
         return []
     for jar in jars:
-        path = found.get(jar.name)
+        path = paths.get(jar.name)
         if path is None and jar.kind == SPARK:
             raise CleantailError(f"{directory} lacks {jar.name}: {_AGAIN}")
         if path is not None and (size := path.stat().st_size) != jar.bytes:
             raise CleantailError(f"{path} has {size} bytes, and {LIST.name} says {jar.bytes}: {_AGAIN}")
-    return sorted(found.values())
+    return sorted(paths.values())
 
 
 _AGAIN = "remove the directory and run `make setup`, which fetches the jars and compares their SHA-256"

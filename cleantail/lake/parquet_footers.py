@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def null_count(table: Table, file: Any, path: str) -> int | None:
-    """How many records of a file have a null there, by its manifest or its footer; None where neither says."""
+    """Returns how many records of a file have a null there, by its manifest or its footer; None where neither says."""
     import pyarrow.parquet as pq
 
     field_id = table.schema().find_field(path).field_id
@@ -20,12 +20,12 @@ def null_count(table: Table, file: Any, path: str) -> int | None:
         footer = pq.ParquetFile(source).metadata
     groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
     columns = [c for group in groups for c in columns_in(group) if c.path_in_schema == path]
-    known = [c.statistics for c in columns if c.statistics is not None and c.statistics.has_null_count]
-    complete = known and len(known) == footer.num_row_groups
-    return sum(k.null_count for k in known) if complete else None
+    statistics = [c.statistics for c in columns if c.statistics is not None and c.statistics.has_null_count]
+    complete = statistics and len(statistics) == footer.num_row_groups
+    return sum(k.null_count for k in statistics) if complete else None
 
 
 def columns_in(group: Any) -> Iterator[Any]:
-    """The column chunks of a row group."""
+    """Yields the column chunks of a row group."""
     for index in range(group.num_columns):
         yield group.column(index)

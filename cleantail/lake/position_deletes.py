@@ -30,14 +30,15 @@ class DeleteFile:
 
 
 def only_data_file(lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None) -> str | None:
-    """The data file that position deletes are of by their bounds, where both say the same."""
+    """Returns the data file that position deletes are of by their bounds, where both say the same."""
     low, high = ((bounds or {}).get(PATH_ID) for bounds in (lower, upper))
     return low.decode() if low is not None and low == high else None
 
 
 def lost_records(io: FileIO, deletes: Sequence[DeleteFile]) -> int:
-    """How many records of one data file its delete files hide. A deletion vector has all of them. Of several files of
-    position deletes, as two engines leave them that wrote at the same time, some may have the same positions."""
+    """Returns how many records of one data file its delete files hide. A deletion vector has all of them. Of several
+    files of position deletes, as two engines leave them that wrote at the same time, some may have the same
+    positions."""
     vectors = [d for d in deletes if d.format == VECTORS]
     if vectors or len(deletes) == 1:
         return (vectors or deletes)[0].records
@@ -51,14 +52,15 @@ def lost_records(io: FileIO, deletes: Sequence[DeleteFile]) -> int:
 
 
 def positions_of_file(source: Any, data_file: str, where: str) -> npt.NDArray[np.int64]:
-    """The positions of a data file in position deletes. Raises TableError, naming `where`, when they are damaged."""
+    """Returns the positions of a data file in position deletes. Raises TableError, naming `where`, when they are
+    damaged."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_table(source, columns=["file_path", "pos"])
+        deletes = pq.read_table(source, columns=["file_path", "pos"])
     except (pa.ArrowException, OSError) as e:
         raise TableError(f"{where} is not a position delete file, or a damaged one: {e}") from None
-    found: npt.NDArray[np.int64] = rows.filter(pc.equal(rows["file_path"], data_file))["pos"].to_numpy()
-    return found
+    positions: npt.NDArray[np.int64] = deletes.filter(pc.equal(deletes["file_path"], data_file))["pos"].to_numpy()
+    return positions

@@ -21,22 +21,23 @@ SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX)
 
 
 def side_tables(topic: Topic, platform: Platform) -> dict[str, Table]:
-    """Suffix -> the topic's side table, of those that there are; one of the name that is not the topic's is none."""
+    """Returns suffix -> the topic's side table, of those that there are; one of the name that is not the topic's is
+    none."""
     from pyiceberg.exceptions import NoSuchTableError
 
-    catalog, found = open_catalog(platform, os.environ), {}
+    catalog, tables = open_catalog(platform, os.environ), {}
     for suffix in SUFFIXES:
         try:
             table = catalog.load_table(f"{topic.table}{suffix}")
         except NoSuchTableError:
             continue
         if table.properties.get(PROPERTY_SIDE_OF) == topic.topic:
-            found[suffix] = table
-    return found
+            tables[suffix] = table
+    return tables
 
 
 def side_due(topic: Topic, platform: Platform, now_ms: int) -> bool:
-    """Whether a side table has snapshots past cleantail.snapshot.retention.ms that no reader sees."""
+    """Returns whether a side table has snapshots past cleantail.snapshot.retention.ms that no reader sees."""
     oldest_kept_ms = now_ms - topic.config.cleantail_snapshot_retention_ms
     return any(
         snapshot.timestamp_ms < oldest_kept_ms and snapshot != table.current_snapshot()

@@ -57,20 +57,23 @@ class TableFacts:
 
     @property
     def partitions(self) -> list[int]:
+        """Returns the partitions that have a file or a state."""
         return sorted({f.partition for f in self.files} | set(self.states))
 
     def files_of(self, partition: int) -> list[DataFile]:
+        """Returns the live data files of one log."""
         return [f for f in self.files if f.partition == partition]
 
     def arrived_of(self, partition: int) -> list[DataFile]:
+        """Returns what arrived in one log since its last round."""
         return [f for f in self.arrived if f.partition == partition]
 
 
-def require_partition(topic: Topic, partition: int | None, known: Collection[int]) -> None:
+def require_partition(topic: Topic, partition: int | None, partitions: Collection[int]) -> None:
     """Raises TableError for a partition that the topic does not have."""
-    if partition is not None and known and partition not in known:
-        has = ", ".join(map(str, sorted(known)))
-        raise TableError(f"topic {topic.topic} has no partition {partition}: it has {has}")
+    if partition is not None and partitions and partition not in partitions:
+        existing = ", ".join(map(str, sorted(partitions)))
+        raise TableError(f"topic {topic.topic} has no partition {partition}: it has {existing}")
 
 
 def table_facts(
@@ -79,8 +82,8 @@ def table_facts(
     snapshot_id: int | None = None,
     releases: Releases = NO_RELEASES,
 ) -> TableFacts:
-    """Everything evaluate and status need, in one pass over a snapshot's manifests, the current one's when None; the
-    logs' states are those of now, as `releases` let them count. Raises TableError for an unknown snapshot."""
+    """Fetches everything evaluate and status need, in one pass over a snapshot's manifests, the current one's when
+    None; the logs' states are those of now, as `releases` let them count. Raises TableError for an unknown snapshot."""
     from pyiceberg.table.refs import MAIN_BRANCH
 
     snapshot = _snapshot(table, snapshot_id)
@@ -108,14 +111,14 @@ def table_facts(
 
 
 def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
-    """The data files of a snapshot, with how many of their records are deleted there."""
+    """Returns the data files of a snapshot, with how many of their records are deleted there."""
     manifests = snapshot.manifests(table.io)
     data = [m for m in manifests if content_of(m) == DATA]
     deletes: dict[str, list[DeleteFile]] = {}
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
         of_deletes = [m for m in manifests if content_of(m) == DELETES]
-        for found in pool.map(lambda m: list(deletes_of(table, m)), of_deletes):
-            for delete in found:
+        for of_manifest in pool.map(lambda m: list(deletes_of(table, m)), of_deletes):
+            for delete in of_manifest:
                 deletes.setdefault(delete.data_file, []).append(delete)
     # those of a data file that is gone stay in the metadata for a while
     return tuple(
@@ -138,30 +141,33 @@ def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[Manife
 def _arrived(
     table: Table, snapshot: Snapshot | None, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]
 ) -> tuple[DataFile, ...]:
-    """The files with records that each log's last round had not seen.
+    """Returns the files with records that each log's last round had not seen.
 
-    A file above the round's sequence number came later, or was merged later from files that the round knew
-    (operation `replace`). In the second case the snapshots since then tell which records were really new; where
-    they have expired, the merged file counts as new, which costs a cleaning and loses nothing.
+    A file above the round's sequence number came later, or was merged later from files that the round knew (operation
+    `replace`). In the second case the snapshots since then tell which records were really new; where they have expired,
+    the merged file counts as new, which costs a cleaning and loses nothing.
     """
-    known = {p: s.known_sequence_number for p, s in states.items()}
-    newer = [f for f in files if f.data_sequence_number > known.get(f.partition, 0)]
+    # 1. files above the round's sequence number came later
+    last_round = {p: s.known_sequence_number for p, s in states.items()}
+    newer = [f for f in files if f.data_sequence_number > last_round.get(f.partition, 0)]
+    # 2. or were merged later, which their commit says: `replace`, or none that is kept
     operations = {s.snapshot_id: s.summary.operation.value for s in table.metadata.snapshots if s.summary}
     merged = [f for f in newer if operations.get(f.snapshot_id) == "replace" or f.snapshot_id not in operations]
     if not merged:
         return tuple(newer)
-    history = _added_since(table, snapshot, min(known.get(f.partition, 0) for f in merged))
+    # 3. of logs with merged files the appends since then tell what was really new
+    history = _added_since(table, snapshot, min(last_round.get(f.partition, 0) for f in merged))
     if history is None:
         return tuple(newer)
     logs = {f.partition for f in merged}
     untouched = [f for f in newer if f.partition not in logs]
-    really_new = [f for f in history if f.partition in logs and f.data_sequence_number > known.get(f.partition, 0)]
+    really_new = [f for f in history if f.partition in logs and f.data_sequence_number > last_round.get(f.partition, 0)]
     return (*untouched, *really_new)
 
 
 def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) -> list[DataFile] | None:
-    """Data files that appends added after `sequence_number` up to the snapshot; None where that part of the history has
-    expired."""
+    """Returns data files that appends added after `sequence_number` up to the snapshot; None where that part of the
+    history has expired."""
     added: list[DataFile] = []
     oldest = None
     for oldest in ancestry(table, snapshot):
@@ -172,7 +178,8 @@ def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) 
 
 
 def ancestry(table: Table, snapshot: Snapshot | None) -> Iterator[Snapshot]:
-    """The snapshot and its ancestors, newest first, as far as they are kept; nothing for a table without a snapshot."""
+    """Yields the snapshot and its ancestors, newest first, as far as they are kept; nothing for a table without a
+    snapshot."""
     from pyiceberg.table.snapshots import ancestors_of
 
     metadata: Any = _SnapshotsById(table)
@@ -188,36 +195,38 @@ class _SnapshotsById:
 
 
 def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
-    """Data files with new records: those of an append. What a rewrite adds was there before."""
+    """Returns data files with new records: those of an append. What a rewrite adds was there before."""
     appends = snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite")
     return _added_by(table, snapshot) if appends else []
 
 
 def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
-    own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
-    mine = [e for e in _entries(table, own) if e.snapshot_id == snapshot.snapshot_id]
-    return [log for e in mine if content_of(e.data_file) == DATA for log in data_files_of(table, e, 0)]
+    manifests = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
+    entries = [e for e in _entries(table, manifests) if e.snapshot_id == snapshot.snapshot_id]
+    return [log for e in entries if content_of(e.data_file) == DATA for log in data_files_of(table, e, 0)]
 
 
 def added_files(table: Table, snapshot_id: int) -> list[DataFile]:
-    """Data files that a snapshot's own commit added. Raises TableError for an unknown one."""
+    """Returns data files that a snapshot's own commit added. Raises TableError for an unknown one."""
     snapshot = _snapshot(table, snapshot_id)
     return _added_by(table, snapshot) if snapshot else []
 
 
 def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
-    """Data files of a snapshot, the current one when None. Raises TableError for an unknown one."""
+    """Returns data files of a snapshot, the current one when None. Raises TableError for an unknown one."""
     snapshot = _snapshot(table, snapshot_id)
     return _live_files(table, snapshot) if snapshot else ()
 
 
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
-    """Partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown one."""
+    """Returns partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown
+    one."""
     return sorted({f.partition for f in live_files(table, snapshot_id)})
 
 
 def snapshot_id_of(table: Table, text: str) -> int:
-    """The snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for neither."""
+    """Returns the snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for
+    neither."""
     if text.lstrip("-").isdigit():
         return int(text)
     if (ref := table.metadata.refs.get(text)) is None:
@@ -234,6 +243,7 @@ def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
 
 
 def arrivals(table: Table, snapshot_id: int | None = None) -> dict[str, int]:
-    """Data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md 3.5)."""
+    """Returns data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md
+    3.5)."""
     snapshot = _snapshot(table, snapshot_id)
     return {f.path: f.data_sequence_number for f in _live_files(table, snapshot)} if snapshot else {}

@@ -1,7 +1,7 @@
 """Readers' hold: removal of a tombstone waits for the slowest registered reader, up to a cap (semantics.md 3.9). Pure.
 
 A position is the next offset that the reader will read, as Kafka's committed offsets are. So a reader at offset 7 has
-read the tombstone at 6 and not the one at 7. Module cleantail.lake.runs.readers keeps the positions.
+read the tombstone at 6 and not the one at 7. Module cleantail.lake.runs.reader_properties keeps the positions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Releases: a person's word that a log is out of quarantine. Pure.
 
-The word is kept beside the table, as readers' positions are (module cleantail.lake.runs.releases), so that it needs no
-commit to the table. It is for one quarantine of one table: the log counts as released for as long as its state has that
-very quarantine, whatever else changes. Another failed try makes another quarantine, and so does another table of the
-same name; the word says nothing about those.
+The word is kept beside the table, as readers' positions are (module cleantail.lake.runs.release_properties), so that it
+needs no commit to the table. It is for one quarantine of one table: the log counts as released for as long as its state
+has that very quarantine, whatever else changes. Another failed try makes another quarantine, and so does another table
+of the same name; the word says nothing about those.
 """
 
 from __future__ import annotations

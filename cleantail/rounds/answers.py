@@ -1,8 +1,11 @@
 """What a person was asked and has answered about a round, kept where no editor of a DAG can write: beside the table.
 
-Airflow asks, and its database says who answered; but everybody who may edit a DAG may write the results of its tasks
-and call a task done that nobody has answered. So the task that asks writes down the question, and when it is woken by
-an answer, the answer: a property of the topic table's namespace, as the readers' positions are. Publish goes by that.
+1. Airflow asks, and its database says who answered; but everybody who may edit a DAG may write the results of its tasks
+   and call a task done that nobody has answered.
+2. So the task that asks writes down the question, and when it is woken by an answer, the answer: a property of the
+   topic table's namespace, as the readers' positions are. Publish goes by that and by nothing else.
+3. An answer is for the heads of the branches that were shown: a round that was made or checked anew asks again.
+4. Where the topic names approvers, another user's yes is none.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 PROPERTY_ANSWER = "cleantail.answer."
-"""+ a hash of topic and kind: catalogs bound the length of a property's name, and mostly that of its value."""
+"""So begins the name of a property that keeps an answer. A hash of topic and kind follows, since catalogs bound the
+length of a property's name, and mostly that of its value."""
 DIGEST_CHARS = 32
 
 
@@ -60,27 +64,30 @@ def shown_of(checked: CheckedRound) -> str:
 
 
 def answered(
-    asked: Answer | None, task: Sequence[str], approved: bool, user: Mapping[str, str] | None, at_ms: int
+    last_question: Answer | None, task: Sequence[str], approved: bool, user: Mapping[str, str] | None, at_ms: int
 ) -> Answer:
-    """The question with its answer. Raises HeldError where the last question is not this task's own."""
-    if asked is None or asked.task != digest_of(task):
+    """Returns the question with its answer. Raises HeldError where the last question is not this task's own."""
+    if last_question is None or last_question.task != digest_of(task):
         raise HeldError(
             "the question that was answered is not the last one that was asked about the topic, so the answer counts "
             "for nothing. Clear this task: it asks again"
         )
     by = (user["name"] or user["id"]) if user else None
-    return replace(asked, approved=approved, user=user["id"] if user else None, by=by, at_ms=at_ms)
+    return replace(last_question, approved=approved, user=user["id"] if user else None, by=by, at_ms=at_ms)
 
 
 def decided(topic: Topic, checked: CheckedRound, answer: Answer | None) -> str | Rejection | None:
-    """What the answer means for a checked round: the name of who has approved it, or that it was rejected; None where
-    it need not wait and nobody was asked. Raises HeldError where it waits, with the reason why it still does."""
+    """Returns what the answer means for a checked round: the name of who has approved it, or that it was rejected; None
+    where it need not wait and nobody was asked. Raises HeldError where it waits, with the reason why it still does."""
     ours = answer is not None and (answer.kind, answer.round) == (checked.kind, checked.round)
     same = answer is not None and ours and answer.shown == shown_of(checked)
+    # 1. a no to what was shown is a no, whether the round had to wait or not
     if answer is not None and same and answer.approved is False:
         return Rejection(answer.by, answer.at_ms or answer.asked_at_ms)
+    # 2. a round that need not wait is published without an answer
     if not checked.holds:
         return None
+    # 3. any other waits until somebody who may has said yes to this very round
     if answer is None or not ours:
         raise _nobody(checked, "nobody was asked about it, whatever an XCom or the state of a task says")
     if not same:
@@ -104,8 +111,8 @@ def _nobody(checked: CheckedRound, why: str) -> HeldError:
 
 
 def read_answer(catalog: Catalog, topic: Topic, kind: str) -> Answer | None:
-    """The last question about the topic's rounds of this kind, with its answer if it has one. Raises TableError for a
-    property that is none."""
+    """Returns the last question about the topic's rounds of this kind, with its answer if it has one. Raises TableError
+    for a property that is none."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     name = _property(topic, kind)
@@ -130,7 +137,7 @@ def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
 
 
 def digest_of(parts: Sequence[object]) -> str:
-    """A short name of the parts that no others have."""
+    """Returns a short name of the parts that no others have."""
     return hashlib.sha256(json.dumps([str(part) for part in parts]).encode()).hexdigest()[:DIGEST_CHARS]
 
 

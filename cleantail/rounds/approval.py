@@ -1,8 +1,11 @@
 """When a round waits for a person, and what the answer does to its logs. Pure.
 
-`publish: approve` holds every round of a topic; `cleantail.max.drop.ratio` holds a round that would remove more than
-that share of one of its logs. Rounds of both kinds are held: an expiry removes for good what no later round can tell.
-One answer is for the whole round, since what passed its checks is published in one commit.
+1. `publish: approve` holds every round of a topic, and `cleantail.max.drop.ratio` a round that would remove more than
+   that share of one of its logs.
+2. Compactions and expiries are both held: an expiry removes for good what no later round can tell.
+3. One answer is for the whole round, since what passed its checks is published in one commit (semantics.md 3.2).
+4. A rejection takes the round's logs out of compaction and retention until a pause has passed, as a failed check does.
+5. Where approvers are named, only they may approve, undo a round or release a log.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ class Rejection:
 
     @property
     def reason(self) -> str:
+        """Returns in words who did not say yes."""
         return f"rejected by {self.by}" if self.by else "not approved in time"
 
 
@@ -57,16 +61,16 @@ def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
 
 
 def can_be_held(topic: Topic) -> bool:
-    """Whether any round of the topic ever waits for a person: only such a topic's DAG has tasks for it."""
+    """Returns whether any round of the topic ever waits for a person: only such a topic's DAG has tasks for it."""
     return topic.publish == APPROVE or topic.config.cleantail_max_drop_ratio < 1
 
 
 def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:
-    """Out of compaction, and of retention, until the pause has passed or a person releases it: the next run would ask
-    the same again. `kind`: of what the log was to have, compact, expire or retain. It has passed its check, so the
-    quarantine of an earlier failed one of the kind is over. That of a failed compaction is not where only an expiry or
-    retention was due: its dirty records were not checked, and only its pause gets longer. The same answer again changes
-    nothing."""
+    """Returns the state of a log whose round was rejected: it is out of compaction, and of retention, until the pause
+    has passed or a person releases it: the next run would ask the same again. `kind`: of what the log was to have,
+    compact, expire or retain. It has passed its check, so the quarantine of an earlier failed one of the kind is over.
+    That of a failed compaction is not where only an expiry or retention was due: its dirty records were not checked,
+    and only its pause gets longer. The same answer again changes nothing."""
     retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
     held = state.quarantine
     if held and held.check_failed:
@@ -80,8 +84,8 @@ def after_rejection(state: PartitionState, kind: str, rejection: Rejection, paus
 
 
 def may_decide(topic: Topic, *users: str | None) -> bool:
-    """Whether a user, by any of the names that Airflow knows it by, may undo a round of the topic, or release a log:
-    with `publish: approve` only who may approve. With none named that is everybody who may edit the DAG."""
+    """Returns whether a user, by any of the names that Airflow knows it by, may undo a round of the topic, or release a
+    log: with `publish: approve` only who may approve. With none named that is everybody who may edit the DAG."""
     return topic.publish != APPROVE or not topic.approvers or not set(topic.approvers).isdisjoint(users)
 
 
@@ -96,6 +100,6 @@ def require_approver(topic: Topic, what: str, *users: str | None) -> None:
 
 
 def held_message(topic: str, holds: Sequence[Hold]) -> str:
-    """Which logs a round waits for, and why, in one line."""
+    """Returns which logs a round waits for, and why, in one line."""
     logs = "; ".join(f"partition {hold.partition}: {hold.reason}" for hold in holds)
     return f"{topic}: nothing was published, the round waits for approval: {logs}"

@@ -10,7 +10,7 @@ from cleantail.codec import Codec
 from cleantail.rounds.rollback import Commit
 
 INGEST = "ingest"
-"""Our operation (cleantail.rounds.history.OPERATION) of an ingestion's commit."""
+"""Our operation (cleantail.rounds.size_history.OPERATION) of an ingestion's commit."""
 SOURCES = "cleantail.sources"
 """Summary entry of an ingestion, and of what took it back: its source files, and the log ends before it."""
 
@@ -32,18 +32,18 @@ class Sources:
     log_ends: Mapping[int, int | None]
 
     def packed(self) -> str:
-        """As one short text: a summary stays in the table's metadata for as long as its snapshot."""
-        return _NOTES.packed((tuple((f.sha256, f.name) for f in self.files), self.log_ends))
+        """Returns it as one short text: a summary stays in the table's metadata for as long as its snapshot."""
+        return _SOURCES_JSON.packed((tuple((f.sha256, f.name) for f in self.files), self.log_ends))
 
 
-_Note = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
+_PackedSources = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
 """Files by content and name, and the log ends: the names of the fields would be most of the text."""
-_NOTES: Codec[_Note] = Codec(_Note)
+_SOURCES_JSON: Codec[_PackedSources] = Codec(_PackedSources)
 
 
 def unpacked_sources(text: str, where: str) -> Sources:
-    """What Sources.packed wrote. Raises TableError, naming `where`, when the text is none of it."""
-    files, log_ends = _NOTES.unpacked(text, where)
+    """Returns what Sources.packed wrote. Raises TableError, naming `where`, when the text is none of it."""
+    files, log_ends = _SOURCES_JSON.unpacked(text, where)
     return Sources(tuple(SourceFile(*file) for file in files), log_ends)
 
 
@@ -60,13 +60,16 @@ class Ingestion:
 
     @property
     def files(self) -> tuple[SourceFile, ...]:
+        """Returns the source files that it notes; none where an earlier version made it."""
         return self.sources.files if self.sources else ()
 
     @property
     def names(self) -> str:
+        """Returns the names of its files for a sentence."""
         return ", ".join(f.name for f in self.files) or "files that it does not name"
 
     def as_json(self) -> dict[str, Any]:
+        """Returns what the command line prints."""
         return {
             "snapshot_id": self.snapshot_id,
             "at_ms": self.at_ms,
@@ -77,6 +80,7 @@ class Ingestion:
 
 
 def ingestion_of(commit: Commit, topic: str) -> Ingestion:
+    """Returns the ingestion that a commit is. Raises TableError where its summary cannot be read."""
     text = commit.summary.get(SOURCES)
     where = f"{topic}: {SOURCES} of snapshot {commit.snapshot_id}"
     records = commit.summary.get("added-records", "0")

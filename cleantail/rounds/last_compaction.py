@@ -42,7 +42,7 @@ class LastCompaction:
 
     @property
     def recopy_percent(self) -> float:
-        """Kept bytes in percent of those looked at; 0 where there were none."""
+        """Returns kept bytes in percent of those looked at; 0 where there were none."""
         return 100 * self.bytes_written / self.bytes_read if self.bytes_read else 0.0
 
     @classmethod
@@ -70,15 +70,16 @@ class LastCompaction:
 
     @classmethod
     def parsed(cls, text: str | None) -> LastCompaction | None:
-        """None where there is none, or one that this version cannot read: a metric is no reason to stop."""
+        """Parses what `as_json` wrote; None for no text, and for one that this version cannot read: a metric is no
+        reason to stop."""
         try:
-            return _JSON.value(text or "", PROPERTY_COMPACTION)
+            return _LAST_COMPACTION_JSON.value(text or "", PROPERTY_COMPACTION)
         except TableError:
             return None
 
     def as_json(self) -> str:
         """Returns one line, for the property."""
-        return _JSON.text(self)
+        return _LAST_COMPACTION_JSON.text(self)
 
 
-_JSON: Codec[LastCompaction] = Codec(LastCompaction)
+_LAST_COMPACTION_JSON: Codec[LastCompaction] = Codec(LastCompaction)

@@ -1,9 +1,11 @@
 """Undoing rounds: what a topic's table and its logs' states were before them, with everything appended since. Pure.
 
-A rollback makes `main` what it would be had the undone rounds never been: the snapshot before them, then the appends
-since, each as it was. Deletes and rewrites of those rounds, and of `reclaim` since, are left out; files, offsets and
-the marks of ingested source files are the appends' own. It refuses where a commit since then is neither a round of
-ours, nor an append, nor a rewrite that changes no record: undoing that would lose what somebody else has done.
+1. A rollback makes `main` what it would be had the undone rounds never been: the snapshot before them, then the appends
+   since, each as it was, with its files, its offsets and the marks of its source files.
+2. Deletes and rewrites of those rounds, and of `reclaim` since, are left out.
+3. It refuses where a commit since then is neither a round of ours, nor an append, nor a rewrite that changes no record:
+   undoing that would lose what somebody else has done.
+4. The logs' states go back to those before the rounds. The log end never goes back, and a quarantine stays.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState, parse_partition_state
 from cleantail.log.round_state import COMPACT, EXPIRE
-from cleantail.rounds.history import OPERATION
+from cleantail.rounds.size_history import OPERATION
 
 ROUND = "cleantail.round"
 HEADS = "cleantail.heads"
@@ -37,7 +39,7 @@ COMPUTED = (
     "engine-", "iceberg-version", "app-", "spark.app.id", "replace-partitions", "source-snapshot-id",
 )  # fmt: skip
 """Beginnings of the summary entries that Iceberg makes itself, for every commit anew."""
-_TEXTS: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
+_STATES_JSON: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Commit:
 
     @property
     def is_round(self) -> bool:
+        """Returns whether a round of ours made the commit."""
         return self.summary.get(OPERATION) in (COMPACT, EXPIRE)
 
 
@@ -81,6 +84,7 @@ class RollbackPlan:
     earlier: tuple[UndoneRound, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
+        """Returns what the command line prints."""
         return {
             "to_snapshot_id": self.to_snapshot_id,
             "to_at_ms": self.to_at_ms,
@@ -92,16 +96,18 @@ class RollbackPlan:
 
 
 def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> RollbackPlan:
-    """The rollback to snapshot `to`, or to before the last published round where it is None.
+    """Plans the rollback to snapshot `to`, or to before the last published round where it is None.
 
-    `history`: the ancestry of `main`, newest first, as far as it is kept. Raises CleantailError where there is no
-    round to undo, TableError where the history does not reach so far or has a commit that cannot be undone.
+    `history`: the ancestry of `main`, newest first, as far as it is kept. Raises CleantailError where there is no round
+    to undo, TableError where the history does not reach so far or has a commit that cannot be undone.
     """
+    # 1. the commits since the snapshot to go back to, with at least one round among them
     target = _target(history, to, table)
     since = history[: history.index(target)]
     rounds = [c for c in since if c.is_round]
     if not rounds:
         raise CleantailError(f"{table}: no round was published after snapshot {target.snapshot_id}: nothing to undo")
+    # 2. none of them may be what a rollback cannot undo
     for commit in since:
         if reason := _refusal(commit):
             raise TableError(f"{table}: {reason}")
@@ -117,20 +123,20 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
 
 
 def kept_appends(since: Sequence[Commit]) -> tuple[int, ...]:
-    """The snapshots of these commits (newest first) whose files are appended again, oldest first."""
+    """Returns the snapshots of these commits (newest first) whose files are appended again, oldest first."""
     return tuple(c.snapshot_id for c in reversed(since) if c.operation == "append" and not _is_record(c))
 
 
 def published_rounds(history: Sequence[Commit]) -> tuple[UndoneRound, ...]:
-    """The rounds in `main`'s kept history that a rollback can still undo, newest first: none that lies behind a commit
-    which plan_rollback refuses."""
+    """Returns the rounds in `main`'s kept history that a rollback can still undo, newest first: none that lies behind a
+    commit which plan_rollback refuses."""
     kept = {c.snapshot_id for c in history}
     within_reach = takewhile(lambda c: not _refusal(c), history)
     return tuple(_undone(c) for c in within_reach if c.is_round and c.parent_id in kept)
 
 
 def rollbacks(history: Sequence[Commit]) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """(Unix ms, names of the rounds that it has undone) of each rollback in `main`'s kept history."""
+    """Returns (Unix ms, names of the rounds that it has undone) of each rollback in `main`'s kept history."""
     return tuple((c.at_ms, tuple(c.summary.get(UNDONE, "").split(","))) for c in history if _is_record(c))
 
 
@@ -154,7 +160,7 @@ def _target(history: Sequence[Commit], to: int | None, table: str) -> Commit:
 
 
 def _refusal(commit: Commit) -> str:
-    """Why no rollback goes behind this commit; empty where one can."""
+    """Returns why no rollback goes behind this commit; empty where one can."""
     if commit.summary.get(BEFORE) if commit.is_round else commit.operation in ("append", "replace"):
         return ""
     if commit.is_round:
@@ -169,7 +175,7 @@ def _refusal(commit: Commit) -> str:
 
 
 def _is_record(commit: Commit) -> bool:
-    """Of an earlier rollback: it has no files of its own."""
+    """Returns whether the commit is the record of an earlier rollback, which has no files of its own."""
     return commit.summary.get(OPERATION) == ROLLBACK
 
 
@@ -179,7 +185,8 @@ def _undone(commit: Commit) -> UndoneRound:
 
 
 def _states_before(rounds: Sequence[Commit], table: str) -> dict[int, PartitionState | None]:
-    """`rounds` newest first, none of them refused: the earliest that touched a log says what its state was."""
+    """Returns the states of the logs before `rounds`, newest first and none of them refused: the earliest that touched
+    a log says what its state was."""
     states: dict[int, PartitionState | None] = {}
     for commit in rounds:
         states |= unpacked(commit.summary[BEFORE], f"{table}: {BEFORE} of snapshot {commit.snapshot_id}")
@@ -187,28 +194,29 @@ def _states_before(rounds: Sequence[Commit], table: str) -> dict[int, PartitionS
 
 
 def answer_to(history: Sequence[Commit], request: str) -> Commit | None:
-    """The rollback that this request has brought about already, if any."""
+    """Returns the rollback that this request has brought about already, if any."""
     return next((c for c in history if _is_record(c) and request and c.summary.get(REQUEST) == request), None)
 
 
 def restored(before: PartitionState | None, now: PartitionState) -> PartitionState:
-    """The state of a log after the rollback. The log end never goes back, and a quarantine is about what comes next:
-    both stay as they are."""
+    """Returns the state of a log after the rollback. The log end never goes back, and a quarantine is about what comes
+    next: both stay as they are."""
     ends = [s.log_end_offset for s in (before, now) if s is not None and s.log_end_offset is not None]
     return replace(before or PartitionState(), log_end_offset=max(ends, default=None), quarantine=now.quarantine)
 
 
-def own_entries(summary: Mapping[str, str]) -> dict[str, str]:
-    """What a writer put into a summary: sinks keep there how far they have come, and read it from the ancestry."""
+def writer_entries(summary: Mapping[str, str]) -> dict[str, str]:
+    """Returns what a writer put into a summary: sinks keep there how far they have come, and read it from the
+    ancestry."""
     return {name: value for name, value in summary.items() if not name.startswith(COMPUTED)}
 
 
 def packed(states: Mapping[int, PartitionState | None]) -> str:
-    """States as one short text: a summary stays in the table's metadata for as long as its snapshot."""
-    return _TEXTS.packed({p: state.as_json() if state else None for p, state in states.items()})
+    """Returns the states as one short text: a summary stays in the table's metadata for as long as its snapshot."""
+    return _STATES_JSON.packed({p: state.as_json() if state else None for p, state in states.items()})
 
 
 def unpacked(text: str, where: str) -> dict[int, PartitionState | None]:
-    """The states of `packed`. Raises TableError, naming `where`, when the text is none of it."""
-    texts = _TEXTS.unpacked(text, where)
+    """Returns the states of `packed`. Raises TableError, naming `where`, when the text is none of it."""
+    texts = _STATES_JSON.unpacked(text, where)
     return {p: parse_partition_state(t, f"{where}, partition {p}") if t else None for p, t in texts.items()}

@@ -5,10 +5,10 @@ Rows of versions that did not write it down say nothing: None everywhere. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
+from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.task_runs import TaskRun, task_run_of
 
 COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
@@ -27,18 +27,18 @@ class Work:
     ended_at_ms: int | None = None
     ended_by: TaskRun | None = None
 
-    def ended(self, row: Mapping[str, Any]) -> Work:
-        """With what a later row says became of it."""
+    def ended(self, row: EvidenceRow) -> Work:
+        """Returns the work with what a later row says became of it."""
         return replace(self, ended_at_ms=row["checked_at_ms"], ended_by=task_run_of(row))
 
 
-def work_of(row: Mapping[str, Any]) -> Work:
-    """What the row of a check says of the work before it."""
+def work_of(row: EvidenceRow) -> Work:
+    """Returns what the row of a check says of the work before it."""
     return Work(row.get("began_ms"), row.get("saved_bytes"), task_run_of(row))
 
 
 def together(works: Iterable[Work]) -> Work:
-    """The works on a round's logs as one: from the first begin to the last end."""
+    """Returns the works on a round's logs as one: from the first begin to the last end."""
     all_works = list(works)
     began = [w.began_ms for w in all_works if w.began_ms is not None]
     saved = [w.saved_bytes for w in all_works if w.saved_bytes is not None]
@@ -53,5 +53,5 @@ def together(works: Iterable[Work]) -> Work:
 
 
 def clocks_differ(round_clock_ms: int, wall_clock_ms: int) -> bool:
-    """Whether a round's own clock (`--now`, or the param now_ms) was not that of the wall."""
+    """Returns whether a round's own clock (`--now`, or the param now_ms) was not that of the wall."""
     return abs(round_clock_ms - wall_clock_ms) > CLOCKS_AGREE_MS

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
+
+from cleantail.rounds.evidence_row import EvidenceRow
 
 VARIABLES = {
     "dag_id": "AIRFLOW_CTX_DAG_ID",
@@ -29,21 +30,21 @@ class TaskRun:
 
     @property
     def run_path(self) -> str:
-        """Where Airflow's UI shows the run, from the UI's root."""
+        """Returns where Airflow's UI shows the run, from the UI's root."""
         return f"/dags/{quote(self.dag_id, safe='')}/runs/{quote(self.run_id, safe='')}"
 
     @property
     def log_path(self) -> str:
-        """Where Airflow's UI shows the task's log, from the UI's root."""
+        """Returns where Airflow's UI shows the task's log, from the UI's root."""
         return f"{self.run_path}/tasks/{quote(self.task_id, safe='')}"
 
 
 def columns_of(env: Mapping[str, str]) -> dict[str, str | None]:
-    """The columns of the evidence that say who writes: all null where no Airflow task does."""
+    """Returns the columns of the evidence that say who writes: all null where no Airflow task does."""
     return {column: env.get(variable) or None for column, variable in VARIABLES.items()}
 
 
-def task_run_of(row: Mapping[str, Any]) -> TaskRun | None:
-    """The task that wrote a row; None of the command line, and of rows of versions that did not know."""
-    names = [row.get(column) for column in VARIABLES]
-    return TaskRun(*map(str, names)) if all(names) else None
+def task_run_of(row: EvidenceRow) -> TaskRun | None:
+    """Returns the task that wrote a row; None of the command line, and of rows of versions that did not know."""
+    dag_id, run_id, task_id = row.get("dag_id"), row.get("run_id"), row.get("task_id")
+    return TaskRun(dag_id, run_id, task_id) if dag_id and run_id and task_id else None

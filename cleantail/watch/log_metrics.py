@@ -17,10 +17,11 @@ from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
 from cleantail.rounds.checked.staged_units import StagedUnit
-from cleantail.rounds.history import Saved
+from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
 from cleantail.rounds.rollback import ROLLBACK
+from cleantail.rounds.size_history import Saved
 from cleantail.watch import metrics as m
 from cleantail.watch.metric import Metric, Sample
 
@@ -95,7 +96,7 @@ def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
     ]
 
 
-def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
+def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
     """Returns the counters over rows of the evidence table (past_rounds)."""
     totals: Totals = Counter()
     for row in rows:
@@ -110,11 +111,12 @@ def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
     return totals
 
 
-def _saved(topic: str, row: Mapping[str, Any], outcome: str) -> Totals:
+def _saved(topic: str, row: EvidenceRow, outcome: str) -> Totals:
     """Returns the bytes that a published round hid, or that a rollback put back."""
-    if outcome != PUBLISHED or not row.get("saved_bytes"):
+    saved_bytes = row.get("saved_bytes")
+    if outcome != PUBLISHED or not saved_bytes:
         return Counter()
-    return Counter({(m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)): row["saved_bytes"]})
+    return Counter({(m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)): saved_bytes})
 
 
 def _rounds(topic: str, partition: int, kind: str, outcome: str) -> Totals:

@@ -20,18 +20,18 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.catalog_errors import cause
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.evidence_rows import read_evidence
+from cleantail.lake.evidence_table import read_evidence
+from cleantail.lake.foreign_errors import explained
 from cleantail.lake.namespaces import namespace_properties
-from cleantail.lake.outside_errors import explained
-from cleantail.lake.runs.readers import readers_in
-from cleantail.lake.runs.releases import releases_in
-from cleantail.lake.runs.rolling_back import history_of
+from cleantail.lake.runs.reader_properties import readers_in
+from cleantail.lake.runs.release_properties import releases_in
+from cleantail.lake.runs.rollback_preview import history_of
 from cleantail.lake.table_metadata import TableFacts, ancestry, table_facts
 from cleantail.log.reader_positions import Reader, namespace_of
 from cleantail.log.releases import NO_RELEASES, Releases
-from cleantail.rounds.history import SizePoint, size_point
 from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback import UndoneRound, published_rounds, rollbacks
+from cleantail.rounds.size_history import SizePoint, size_point
 from cleantail.watch.evidence_totals import EvidenceTotals
 from cleantail.watch.log_metrics import Totals
 

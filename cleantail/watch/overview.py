@@ -11,7 +11,7 @@ from cleantail.human import duration
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.due_work import resolve_due_work
 from cleantail.log.reader_positions import Reader
-from cleantail.rounds.history import Saved
+from cleantail.rounds.size_history import Saved
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.topic_states import State, state_of
 

@@ -19,7 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.evidence_rows import read_evidence
+from cleantail.lake.evidence_table import read_evidence
 from cleantail.lake.runs.evaluate import log_states
 from cleantail.lake.table_metadata import table_facts
 from cleantail.log.policy.triggers import decide

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cleantail.lake.runs.rolling_back import history_of
+from cleantail.lake.runs.rollback_preview import history_of
 from cleantail.lake.table_metadata import ancestry, files_added_by, live_files
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.past_rounds import PUBLISHED, Round, with_undone

@@ -17,8 +17,8 @@ from cleantail.config.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, 
 from cleantail.log.ranking import strategy_text
 from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.transforms.winners import below_end, columns_of, rank
+from spark_jobs.iceberg.snapshot_files import FILE, POS, with_position
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import FILE, POS, with_place
 
 COLUMNS = {
     PARTITION: "int",
@@ -36,7 +36,8 @@ def ledger_table(table: TopicTable) -> str:
 
 
 def remembered(table: TopicTable, now_ms: int) -> DataFrame | None:
-    """(partition, key, deleted: a rank) in force at `now_ms`; None where nothing is remembered."""
+    """Returns (partition, key, deleted: a rank) of the deletions that are remembered at `now_ms`; None where there are
+    none."""
     configs = table.topic.config
     if not configs.cleantail_tombstone_lateness_ms or not table.spark.catalog.tableExists(ledger_table(table)):
         return None
@@ -47,7 +48,7 @@ def remembered(table: TopicTable, now_ms: int) -> DataFrame | None:
 
 
 def _rank(configs: KafkaConfigs) -> Column:
-    """The same struct that records are compared by."""
+    """Returns the same struct by which records are compared."""
     return F.struct(OFFSET) if configs.compaction_strategy == "offset" else F.struct("has_version", "version", OFFSET)
 
 
@@ -69,16 +70,16 @@ def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> N
 
 
 def _expired(table: TopicTable, unit: WorkUnit, green: set[int]) -> DataFrame:
-    """Tombstones that the unit's branch no longer has."""
+    """Returns the tombstones that the base has and the unit's branch no longer has."""
     works = [w for w in unit.partitions if w.partition in green]
     before = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(VALUE).isNull())
-    after = with_place(table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])))
-    placed = with_place(before, *columns_of(table.topic.config))
+    after = with_position(table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])))
+    placed = with_position(before, *columns_of(table.topic.config))
     return placed.join(after, [FILE, POS], "left_anti").where(F.col(KEY).isNotNull())
 
 
-def _write(table: TopicTable, gone: DataFrame, configs: KafkaConfigs, now_ms: int, forget_at_ms: int) -> None:
-    ranked = gone.withColumn("rank", rank(configs, now_ms))
+def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_ms: int, forget_at_ms: int) -> None:
+    ranked = tombstones.withColumn("rank", rank(configs, now_ms))
     versioned = configs.compaction_strategy != "offset"
     ranked.select(
         PARTITION,

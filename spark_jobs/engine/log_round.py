@@ -1,13 +1,21 @@
-"""What one task does for one log: find what a round removes, or judge what it has done.
+"""What one task does for one log: it finds what a round removes, or counts what the round has done.
 
-`offset` strategy only (semantics.md 1.4): the record with the highest offset of a key survives.
+Only for the `offset` strategy (semantics.md 1.4), and by columns, in a DuckDB of the task:
+
+1. The offset map has of every key in the dirty part, [first dirty offset, end), the highest offset: its winner.
+2. A record goes by the first reason that it has: it is below the log start (`retention`), it has no key and is below
+   the end (`invalid`), or it is below the end and the map has a higher offset for its key (`superseded`).
+3. A file is read only where its metadata say that it can hold such a record.
+4. A round is judged by finding the winners anew, on the base, and by reading every record of the base: whether the
+   branch has it, and whether it should. Files that could not change, and have not, are counted by their metadata.
+5. A log in which an offset occurs twice, or a file without field ids, is refused: Spark's own plan does it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +24,10 @@ from pyiceberg.io import FileIO, load_file_io
 from pyroaring import BitMap64
 
 from cleantail.log.work_units import PartitionWork
+from spark_jobs.engine.log_task import LogCounts, LogRemovals, LogTask, Refusal
 from spark_jobs.engine.task_database import reading, task_database
 from spark_jobs.iceberg.log_files import (
     BATCH_RECORDS,
-    KeyColumns,
     LogFile,
     UnknownLayoutError,
     alive,
@@ -35,57 +43,47 @@ NOTHING = -1
 """Below every offset."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogTask:
-    """One log for one task. `location`: any place in the store that has the files."""
-
-    work: PartitionWork
-    files: tuple[LogFile, ...]
-    columns: KeyColumns
-    retained: bool
-    threads: int
-    location: str
+R = TypeVar("R")
 
 
 class CopiesError(Exception):
-    """An offset occurs more than once; the first that came survives (3.5), which Spark's plan sorts out."""
+    """An offset occurs more than once. Of such copies the first that was appended survives (semantics.md 3.5), and
+    Spark's plan finds out which that is."""
 
 
-Outcome = dict[str, Any]
-"""Of a task: {"refused": why} where Spark's own plan has to do it, else `partition` and what was asked for."""
-
-
-def find_removals(properties: Mapping[str, str], task: LogTask) -> Outcome:
-    """removed: reason -> file's hash -> positions, serialized. A record with two reasons goes by the first.
+def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals | Refusal:
+    """Returns the records that the round removes from the log. A record with two reasons goes by the first of REASONS.
 
     `properties`: of PyIceberg's FileIO, with the store's secrets.
     """
-    return _answered(properties, task, _removals)
+    return _with_database(properties, task, _removals)
 
 
-def judge(properties: Mapping[str, str], task: LogTask) -> Outcome:
-    """measures: the counts of rounds.last_compaction, and the violations of a round's rules (cleantail.log.rules).
+def judge(properties: Mapping[str, str], task: LogTask) -> LogCounts | Refusal:
+    """Returns the counts of rounds.last_compaction, and the violations of a round's rules (cleantail.log.rules).
 
-    Every record of the base is looked at, and the winners are sought anew; `task.files` know what base and branch
-    have deleted.
+    It reads every record of the base and finds the winners anew; `task.files` know what base and branch have deleted.
     """
-    return _answered(properties, task, _measures)
+    return _with_database(properties, task, _measures)
 
 
-def _answered(properties: Mapping[str, str], task: LogTask, ask: Callable[[LogTask, FileIO, Any], Outcome]) -> Outcome:
+def _with_database(
+    properties: Mapping[str, str], task: LogTask, work: Callable[[LogTask, FileIO, Any], R]
+) -> R | Refusal:
+    """Does the work with the store's file IO and a DuckDB of its own, unless the log is not one for a task."""
     io = load_file_io(dict(properties), task.location)
     try:
         with task_database(task.threads) as database:
-            return {"partition": task.work.partition} | ask(task, io, database)
+            return work(task, io, database)
     except CopiesError:
-        return {"refused": "an offset occurs more than once"}
+        return Refusal("an offset occurs more than once")
     except UnknownLayoutError:
-        return {"refused": "a file has columns without field ids"}
+        return Refusal("a file has columns without field ids")
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMap:
-    """Of the table `winner`: the lowest and the highest key, how many there are, and of how many dirty records."""
+    """Numbers of the table `winner`: its lowest and highest key, how many keys, and of how many dirty records."""
 
     low: bytes | None
     high: bytes | None
@@ -122,7 +120,7 @@ WHERE "offset" >= $first AND "offset" < $end AND key IS NOT NULL GROUP BY key
 """
 
 
-def _removals(task: LogTask, io: FileIO, database: Any) -> Outcome:
+def _removals(task: LogTask, io: FileIO, database: Any) -> LogRemovals:
     work = task.work
     winners = _winners(task, io, database)
     retained_below = work.log_start_offset if task.retained else NOTHING
@@ -141,17 +139,17 @@ def _removals(task: LogTask, io: FileIO, database: Any) -> Outcome:
 
     removed: dict[tuple[str, int], BitMap64] = {}
     with reading(database, "record", schema, records()):
-        found = database.sql(REMOVALS, params={"retained": retained_below, "end": work.end_offset})
-        for batch in found.to_arrow_reader(BATCH_RECORDS):
-            kinds, places = batch.column("kind").to_numpy(), batch.column("pos").to_numpy()
+        rows = database.sql(REMOVALS, params={"retained": retained_below, "end": work.end_offset})
+        for batch in rows.to_arrow_reader(BATCH_RECORDS):
+            kinds, positions = batch.column("kind").to_numpy(), batch.column("pos").to_numpy()
             for kind in np.flatnonzero(np.bincount(kinds)).tolist():
                 name = (REASONS[kind % len(REASONS)], task.files[kind // len(REASONS)].hash)
-                at = BitMap64(places[kinds == kind].astype(np.uint64))
-                removed[name] = removed[name] | at if name in removed else at
+                of_kind = BitMap64(positions[kinds == kind].astype(np.uint64))
+                removed[name] = removed[name] | of_kind if name in removed else of_kind
     by_reason: dict[str, dict[int, bytes]] = {}
-    for (reason, file), positions in removed.items():
-        by_reason.setdefault(reason, {})[file] = positions.serialize()
-    return {"removed": by_reason}
+    for (reason, file), bitmap in removed.items():
+        by_reason.setdefault(reason, {})[file] = bitmap.serialize()
+    return LogRemovals(work.partition, by_reason)
 
 
 REMOVALS = f"""
@@ -161,7 +159,7 @@ WHERE r."offset" < $retained OR (r."offset" < $end AND (r.key IS NULL OR r."offs
 """
 
 
-def _measures(task: LogTask, io: FileIO, database: Any) -> Outcome:
+def _measures(task: LogTask, io: FileIO, database: Any) -> LogCounts:
     work = task.work
     winners = _winners(task, io, database)
     schema = KEYS.append(pa.field("live", pa.bool_()))
@@ -180,13 +178,13 @@ def _measures(task: LogTask, io: FileIO, database: Any) -> Outcome:
                 yield batch.cast(schema)
 
     with reading(database, "record", schema, records()):
-        found = database.sql(MEASURES, params={"start": work.log_start_offset, "end": work.end_offset})
-        measured = dict(zip(found.columns, found.fetchall()[0], strict=True))
+        row = database.sql(MEASURES, params={"start": work.log_start_offset, "end": work.end_offset})
+        counts = dict(zip(row.columns, row.fetchall()[0], strict=True))
     for name in ("records_in", "records_out", "records_read", "records_kept"):
-        measured[name] += untouched[0]
-    measured["records_out"] += foreign[0]
-    own = {"foreign_records": foreign[0], "map_keys": winners.keys, "map_records": winners.records}
-    return {"measures": measured | own}
+        counts[name] += untouched[0]
+    counts["records_out"] += foreign[0]
+    of_map = {"foreign_records": foreign[0], "map_keys": winners.keys, "map_records": winners.records}
+    return LogCounts(work.partition, counts | of_map)
 
 
 MEASURES = """
@@ -204,7 +202,7 @@ FROM flagged
 
 
 def _as_it_was(file: LogFile, work: PartitionWork, winners: OffsetMap) -> bool:
-    """Whether the metadata tell that the round has changed nothing in the file, and had nothing to change."""
+    """Returns whether the metadata show that the round has changed nothing in the file, and had nothing to change."""
     return (
         file.before == file.after
         and not file.lost

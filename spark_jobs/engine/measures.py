@@ -25,57 +25,63 @@ from cleantail.rounds.last_compaction import COUNTS
 from spark_jobs.engine.deleted_versions import remembered
 from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round
 from spark_jobs.engine.log_round import judge
-from spark_jobs.engine.tasks import answers
+from spark_jobs.engine.tasks import task_results
 from spark_jobs.engine.tombstones import next_ledger, tombstones_of, with_tombstones
-from spark_jobs.engine.transforms.audit import (
-    base_words,
+from spark_jobs.engine.transforms.record_bits import (
+    base_bits,
     expiry_measures,
     full_proof,
-    live_words,
+    live_bits,
     round_measures,
-    together,
     tombstones_by_entry,
+    with_live_bits,
 )
 from spark_jobs.engine.transforms.winners import KEEP, ROW_ID, columns_of, copies_of, offset_map, with_winner
-from spark_jobs.iceberg.changes import BranchChange, texts
+from spark_jobs.iceberg.iceberg_reads import BranchChange, texts
 from spark_jobs.iceberg.session import grouped_by_log
+from spark_jobs.iceberg.snapshot_files import SnapshotFiles, with_position
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import FilesOf, with_place
 
 
 def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiring: bool) -> list[LogMeasure]:
     """Returns the measures of each log of the unit: violations of each rule, and what publish puts into its state."""
     states = states_of_properties(texts(table.load().properties()), table.name)
-    old = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
+    states = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
     plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
     change, files, after = _planned(table, unit, plan.columnar and not expiring)
-    late = {w.partition: [] if expiring else late_files(table, unit, w, old[w.partition]) for w in unit.partitions}
-    new = {w.partition: next_ledger(table, unit, w, old[w.partition], late, expiring) for w in unit.partitions}
-    proofs = {} if expiring else _proofs_due(table.topic.config, unit, old)
-    told = answers(table, platform, unit, judge, files, after) if after is not None else None
+    late_by_log = {
+        w.partition: [] if expiring else late_files(table, unit, w, states[w.partition]) for w in unit.partitions
+    }
+    ledgers = {
+        w.partition: next_ledger(table, unit, w, states[w.partition], late_by_log, expiring) for w in unit.partitions
+    }
+    proofs = {} if expiring else _proofs_due(table.topic.config, unit, states)
+    counted = task_results(table, platform, unit, judge, files, after) if after is not None else None
     has_copies = False  # where tasks judge the logs by columns there are none
     with grouped_by_log(table.spark, plan.grouped):
-        tombstones = tombstones_of(table, unit, files, old, new, expiring)
-        if isinstance(told, list):
-            by_log = {log[PARTITION]: log["measures"] for log in told}
+        tombstones = tombstones_of(table, unit, files, states, ledgers, expiring)
+        if isinstance(counted, list):
+            by_log = {log.partition: dict(log.counts) for log in counted}
             by_entry = _tombstones_by_columns(table, unit, tombstones)
         else:
-            words, has_copies = _words(table, unit, expiring, plan.hint)
-            by_log, by_entry = _measured(words, tombstones, table.topic.config, expiring)
+            bits, has_copies = _round_bits(table, unit, expiring, plan.hint)
+            by_log, by_entry = _measured(bits, tombstones, table.topic.config, expiring)
         proven = rows_by_log(full_proof(table.at_branch(unit.branch), proofs)) if proofs else {}
-        contradictions = of_expiry(table, unit, old) if expiring else of_round(table, unit, late, has_copies)
+        contradictions = of_expiry(table, unit, states) if expiring else of_round(table, unit, late_by_log, has_copies)
     measures = []
     for work in unit.partitions:
-        p, state = work.partition, old[work.partition]
+        p, state = work.partition, states[work.partition]
         measure = _measure(work, by_log.get(p, {}), proven.get(p, {}), unit, change.data_files_changed)
         measure = replace(measure, proven_ms=_proven_ms(work, state, proofs, unit.now_ms))
-        measures.append(with_tombstones(_with_contradiction(measure, contradictions.get(p)), new[p], by_entry))
+        measures.append(with_tombstones(_with_contradiction(measure, contradictions.get(p)), ledgers[p], by_entry))
     return measures
 
 
-def _planned(table: TopicTable, unit: WorkUnit, by_columns: bool) -> tuple[BranchChange, FilesOf, FilesOf | None]:
-    """What the branch changed, the files of the base, and those of the branch where the columns of both are read.
-    They are manifests to read, all at a time."""
+def _planned(
+    table: TopicTable, unit: WorkUnit, by_columns: bool
+) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles | None]:
+    """Reads what the branch changed, the files of the base, and those of the branch where the columns of both are read.
+    All three are read from manifests, at the same time."""
     with ThreadPoolExecutor(3) as threads:
         change = threads.submit(table.changes_of, unit.branch, unit.base_snapshot_id)
         base = threads.submit(table.files_at, unit.base_snapshot_id)
@@ -84,33 +90,35 @@ def _planned(table: TopicTable, unit: WorkUnit, by_columns: bool) -> tuple[Branc
 
 
 def _tombstones_by_columns(table: TopicTable, unit: WorkUnit, tombstones: DataFrame | None) -> list[Any]:
-    """Tombstones by entry of the ledger; only here are records of the branch read again."""
+    """Counts tombstones by entry of the ledger. Where tasks judge the logs, only this reads records of the branch
+    again."""
     if tombstones is None:
         return []
-    return tombstones_by_entry(live_words(table.at_branch(unit.branch), unit.partitions), tombstones).collect()
+    return tombstones_by_entry(live_bits(table.at_branch(unit.branch), unit.partitions), tombstones).collect()
 
 
 def _measured(
-    words: DataFrame, tombstones: DataFrame | None, configs: KafkaConfigs, expiring: bool
+    bits: DataFrame, tombstones: DataFrame | None, configs: KafkaConfigs, expiring: bool
 ) -> tuple[dict[int, dict[str, int]], list[Any]]:
-    """Violations and counts by log, and tombstones by entry of the ledger; the words are computed once."""
+    """Returns violations and counts by log, and tombstones by entry of the ledger. The bits are computed once for
+    both."""
     if tombstones is None:
-        return rows_by_log(round_measures(words, configs)), []
-    words = words.persist()
+        return rows_by_log(round_measures(bits, configs)), []
+    bits = bits.persist()
     try:
-        rules = expiry_measures(words, tombstones) if expiring else round_measures(words, configs)
-        return rows_by_log(rules), tombstones_by_entry(words, tombstones).collect()
+        rules = expiry_measures(bits, tombstones) if expiring else round_measures(bits, configs)
+        return rows_by_log(rules), tombstones_by_entry(bits, tombstones).collect()
     finally:
-        words.unpersist()
+        bits.unpersist()
 
 
-def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> tuple[DataFrame, bool]:
-    """Base and branch as bits (transforms.audit), and whether an offset of the dirty part occurs twice. An expiry has
-    no dirty part, so no key is in its offset map."""
+def _round_bits(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> tuple[DataFrame, bool]:
+    """Returns base and branch as bits (transforms.record_bits), and whether an offset of the dirty part occurs twice.
+    An expiry has no dirty part, so no key is in its offset map."""
     works, configs = unit.partitions, table.topic.config
     logs = F.col(PARTITION).isin([w.partition for w in works])
     base = table.at_snapshot(unit.base_snapshot_id).where(logs)
-    placed = with_place(base, *columns_of(configs), ROW_ID).withColumn("is_copy", F.lit(False))
+    placed = with_position(base, *columns_of(configs), ROW_ID).withColumn("is_copy", F.lit(False))
     copies = None
     if expiring:
         flagged = placed.withColumn(KEEP, F.lit(None).cast("bigint"))
@@ -124,12 +132,12 @@ def _words(table: TopicTable, unit: WorkUnit, expiring: bool, hint: str) -> tupl
             placed = placed.join(later, ROW_ID, "left").withColumn("is_copy", F.coalesce("later", F.lit(False)))
         winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
         flagged = with_winner(placed, winners, hint)
-    words = base_words(flagged, works, configs, unit.now_ms)
-    return together(words, table.at_branch(unit.branch), works, configs), copies is not None
+    bits = base_bits(flagged, works, configs, unit.now_ms)
+    return with_live_bits(bits, table.at_branch(unit.branch), works, configs), copies is not None
 
 
 def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:
-    """Partition -> end of the logs whose last proof from nothing is too long ago."""
+    """Returns partition -> end of the logs of which all keys were last proven unique too long ago."""
     interval_ms = configs.cleantail_full_proof_interval_ms
     return {
         w.partition: w.end_offset
@@ -139,7 +147,7 @@ def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, Partiti
 
 
 def _all_dirty(work: PartitionWork) -> bool:
-    """A round that touches every key proves them all."""
+    """Returns whether the round reads the whole log as dirty: such a round proves every key by itself."""
     return work.first_dirty_offset <= work.log_start_offset
 
 
@@ -159,7 +167,8 @@ def _measure(
     unit: StagedUnit,
     data_files_changed: int,
 ) -> LogMeasure:
-    """The measures of one log: `counts` by measure, where a record was looked at, and what a proof of all keys adds."""
+    """Returns the measures of one log: `counts` by measure, where a record was read, and what a proof of all keys
+    adds."""
     fields: dict[str, Any] = {**dict.fromkeys(COUNTS, 0), **counts, PARTITION: work.partition}
     measure = LogMeasure(**fields)
     deleted = {reason: by_log.get(work.partition, 0) for reason, by_log in unit.counts.deleted.items()}

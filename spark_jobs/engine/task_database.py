@@ -21,8 +21,8 @@ and opens no file and no address but what it spills into its own folder."""
 
 @contextmanager
 def task_database(threads: int) -> Iterator[Any]:
-    with tempfile.TemporaryDirectory(prefix="cleantail-") as place:
-        settings: dict[str, Any] = {"threads": threads, "memory_limit": MEMORY, "temp_directory": place}
+    with tempfile.TemporaryDirectory(prefix="cleantail-") as folder:
+        settings: dict[str, Any] = {"threads": threads, "memory_limit": MEMORY, "temp_directory": folder}
         with duckdb.connect(config=settings) as database:
             # a stream's length is not known: the map is the small side, whatever is guessed
             for name in CLOSED:
@@ -34,7 +34,8 @@ def task_database(threads: int) -> Iterator[Any]:
 
 @contextmanager
 def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
-    """The batches as a table that can be read once. What they raise is raised, not what DuckDB makes of it."""
+    """Makes the batches a table that can be read once. An error of the batches is raised as it is, not as DuckDB wraps
+    it."""
     failed: list[Exception] = []
 
     def watched() -> Iterator[pa.RecordBatch]:

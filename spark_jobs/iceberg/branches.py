@@ -9,21 +9,22 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from cleantail.retries import COMMITS
-from spark_jobs.iceberg.refusals import conflict
+from spark_jobs.iceberg.commit_errors import conflict
 
 BRANCH_PREFIXES = ("ct_", "in_", "rw_")
 """Branches of ours: a round, an ingestion, a rewrite."""
 
 
 def branch_name(stem: str) -> str:
-    """`stem` with the time of making, by which a branch that was left behind is known."""
+    """Returns `stem` with the time of creation, by which a branch that was left behind is recognized."""
     return f"{stem}_{time.time_ns() // 1_000_000_000}"
 
 
-def made_at_s(branch: str) -> float:
-    """Unix seconds; never stale where the branch is not ours."""
-    made = branch.rpartition("_")[2]
-    return int(made) if branch.startswith(BRANCH_PREFIXES) and made.isdigit() else float("inf")
+def created_at_s(branch: str) -> float:
+    """Returns when the branch was created, as Unix seconds; infinity, so that it is never stale, where it is not
+    ours."""
+    created_s = branch.rpartition("_")[2]
+    return int(created_s) if branch.startswith(BRANCH_PREFIXES) and created_s.isdigit() else float("inf")
 
 
 def change_refs(load: Callable[[], Any], change: Callable[[Any], Any | None]) -> None:

@@ -16,8 +16,9 @@ from pyspark.errors import IllegalArgumentException
 
 from cleantail.errors import ConflictError
 from cleantail.retries import COMMITS
-from cleantail.rounds.rollback import Commit, own_entries
-from spark_jobs.iceberg.changes import (
+from cleantail.rounds.rollback import Commit, writer_entries
+from spark_jobs.iceberg.commit_errors import conflict, overtaken, void
+from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
     added_by,
     added_data_files,
@@ -27,7 +28,6 @@ from spark_jobs.iceberg.changes import (
     require_own_deletes,
     texts,
 )
-from spark_jobs.iceberg.refusals import conflict, overtaken, void
 
 if TYPE_CHECKING:
     from spark_jobs.iceberg.tables import TopicTable
@@ -58,7 +58,7 @@ def append_files(table: TopicTable, branch: str, properties: Mapping[str, str], 
 
 def publish_deletes(
     table: TopicTable,
-    changes: Sequence[BranchChange],
+    branch_changes: Sequence[BranchChange],
     partitions: set[int],
     base_snapshot_id: int,
     properties: Mapping[str, str],
@@ -72,17 +72,21 @@ def publish_deletes(
     a data file in which it deletes was rewritten, or got other deletes, since the base snapshot, or when that is gone.
     """
     if table.topic.columns is None:
-        changes = [change.of_partitions(partitions) for change in changes]
-    by_position = bool(partitions) and any(str(f.format()) == "PARQUET" for change in changes for f in change.added)
+        branch_changes = [change.of_partitions(partitions) for change in branch_changes]
+    by_position = bool(partitions) and any(
+        str(f.format()) == "PARQUET" for change in branch_changes for f in change.added
+    )
 
     def once() -> None:
         iceberg = table.load()
-        since = _same_deletes_since(table, iceberg, base_snapshot_id, changes) if by_position else base_snapshot_id
+        since = (
+            _same_deletes_since(table, iceberg, base_snapshot_id, branch_changes) if by_position else base_snapshot_id
+        )
         transaction = iceberg.newTransaction()
         try:
             if partitions:
                 delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
-                _replay(table, delta, changes, by_position)
+                _replay(table, delta, branch_changes, by_position)
                 _with_summary(delta, summary).commit()
             _commit(transaction, properties)
         except Py4JJavaError as e:
@@ -94,19 +98,22 @@ def publish_deletes(
     return int(table.load().currentSnapshot().snapshotId())
 
 
-def _same_deletes_since(table: TopicTable, iceberg: Any, base_snapshot_id: int, changes: Sequence[BranchChange]) -> int:
-    """The snapshot that the table is at; the data files that the changes are of have the deletes of the base there.
+def _same_deletes_since(
+    table: TopicTable, iceberg: Any, base_snapshot_id: int, branch_changes: Sequence[BranchChange]
+) -> int:
+    """Returns the snapshot that the table is at. Raises ConflictError unless the data files that are to change have the
+    same delete files there as in the base.
 
-    Iceberg sees to that by itself with deletion vectors. Of position deletes it knows only whether any came at all,
-    which is right from this snapshot on and too much from the base on. Raises ConflictError.
+    With deletion vectors Iceberg makes sure of that by itself. Of position deletes it only knows whether any were added
+    at all: that is right from the returned snapshot on, and too strict from the base on.
     """
     now = int(iceberg.currentSnapshot().snapshotId())
     if now == base_snapshot_id:
         return now
     if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
         raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
-    place = table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
-    touched = {str(place(file)) for change in changes for file in change.added}
+    data_file_of = table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
+    touched = {str(data_file_of(file)) for change in branch_changes for file in change.added}
     before, after = (_deletes_by_file(iceberg, snapshot_id) for snapshot_id in (base_snapshot_id, now))
     for path in sorted(touched):
         if after.get(path) != before.get(path):
@@ -119,10 +126,11 @@ def _deletes_by_file(iceberg: Any, snapshot_id: int) -> dict[str, set[tuple[str,
     return {str(file.location()): {identity(delete) for delete in deletes} for file, deletes in files}
 
 
-def _replay(table: TopicTable, delta: Any, changes: Sequence[BranchChange], by_position: bool) -> None:
-    """A data file that a round changes has one delete file then: it takes the place of those that the base had."""
+def _replay(table: TopicTable, delta: Any, branch_changes: Sequence[BranchChange], by_position: bool) -> None:
+    """Replays the delete files. A data file that a round changes has one delete file after it, which replaces those
+    that the base had."""
     referenced = table.jvm.java.util.ArrayList()
-    for change in changes:
+    for change in branch_changes:
         for file in change.removed:
             delta.removeDeletes(file)
         for file in change.added:
@@ -185,7 +193,8 @@ def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, 
 
 
 def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollback) -> None:
-    """What the rollback does, in its order: back, an empty commit of its own, the appends, the properties."""
+    """Stages the rollback in its order: back to the snapshot, an empty commit of its own, the appends, the
+    properties."""
     appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in rollback.appends]
     _go_back(table, transaction, rollback.to_snapshot_id)
     _with_summary(transaction.newFastAppend(), rollback.summary).commit()
@@ -193,12 +202,12 @@ def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollba
         append = transaction.newFastAppend()
         for file in files:
             append.appendFile(file)
-        _with_summary(append, own_entries(texts(snapshot.summary()))).commit()
+        _with_summary(append, writer_entries(texts(snapshot.summary()))).commit()
     _set(transaction, rollback.properties, rollback.removed)
 
 
 def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> None:
-    """`main` at the snapshot, or at none, as it was before its first commit: there Iceberg has no call for that."""
+    """Sets `main` to the snapshot, or removes it, as it was before its first commit: for that Iceberg has no call."""
     if snapshot_id is not None:
         transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
         return

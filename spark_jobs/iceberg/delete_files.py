@@ -21,8 +21,8 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file
-from spark_jobs.iceberg.log_files import FIELD_ID, Deletes
-from spark_jobs.iceberg.positions import positions_of, vector_blob
+from spark_jobs.iceberg.deletion_vectors import positions_of, vector_blob
+from spark_jobs.iceberg.log_files import FIELD_ID, DeletionVector
 
 POS_ID = 2_147_483_545
 """With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""
@@ -34,32 +34,34 @@ Lost = tuple[Any, BitMap64]
 
 
 def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
-    """One Iceberg `DeleteFile` for each, in the same order; nothing is committed."""
+    """Writes one Iceberg `DeleteFile` for each, and returns them in the same order. Nothing is committed."""
     if format_version(table) >= VECTORS_VERSION:
         return _write_vectors(jvm, table, lost)
     files = jvm.org.apache.iceberg.FileFormat.PARQUET
-    places = jvm.org.apache.iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(files).suffix("deletes").build()
+    output_files = (
+        jvm.org.apache.iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(files).suffix("deletes").build()
+    )
     with ThreadPoolExecutor(WRITERS) as threads:
-        return list(threads.map(lambda one: _write_positions(jvm, table, places, *one), lost))
+        return list(threads.map(lambda one: _write_positions(jvm, table, output_files, *one), lost))
 
 
 def read_deletes(table: Any, delete_file: Any, data_file: Any) -> BitMap64:
-    """The positions of the data file that the delete file names. Raises TableError where it cannot be read."""
+    """Returns the positions of the data file that the delete file names. Raises TableError where it cannot be read."""
     if delete_file.contentOffset() is None:
         location = str(delete_file.location())
         content = _content(table, location, 0, int(delete_file.fileSizeInBytes()))
         return positions_in(content, str(data_file.location()), location)
-    place = vector_place(delete_file)
-    return positions_of(_content(table, place.path, place.start, place.length), place.path)
+    vector = deletion_vector_of(delete_file)
+    return positions_of(_content(table, vector.path, vector.start, vector.length), vector.path)
 
 
-def vector_place(delete_file: Any) -> Deletes:
-    """Raises TableError where it is no deletion vector."""
+def deletion_vector_of(delete_file: Any) -> DeletionVector:
+    """Returns where the deletion vector lies. Raises TableError where the delete file is none."""
     path = str(delete_file.location())
     if delete_file.contentOffset() is None:
         raise TableError(f"{path} is no deletion vector. {REWRITE}")
     start, length = int(delete_file.contentOffset()), int(delete_file.contentSizeInBytes())
-    return Deletes(path, start, length, int(delete_file.recordCount()))
+    return DeletionVector(path, start, length, int(delete_file.recordCount()))
 
 
 def format_version(table: Any) -> int:
@@ -67,7 +69,7 @@ def format_version(table: Any) -> int:
 
 
 def position_file(data_file: str, positions: BitMap64) -> bytes:
-    """A position delete file: (file_path, pos), ascending, as the specification asks."""
+    """Returns the content of a position delete file: (file_path, pos), ascending, as the specification asks."""
     pos = np.fromiter(positions, dtype=np.int64, count=len(positions))
     path = pa.DictionaryArray.from_arrays(np.zeros(len(pos), dtype=np.int32), [data_file])
     schema = pa.schema([_field("file_path", pa.string(), PATH_ID), _field("pos", pa.int64(), POS_ID)])
@@ -84,7 +86,8 @@ def _field(name: str, kind: pa.DataType, number: int) -> pa.Field:
 
 
 def positions_in(content: bytes, data_file: str, where: str) -> BitMap64:
-    """The positions of a data file in a position delete file. Raises TableError, naming `where`, when it is damaged."""
+    """Returns the positions of a data file in a position delete file. Raises TableError, naming `where`, when it is
+    damaged."""
     return BitMap64(positions_of_file(io.BytesIO(content), data_file, where).astype(np.uint64))
 
 
@@ -97,12 +100,13 @@ def _content(table: Any, path: str, start: int, length: int) -> bytes:
         stream.close()
 
 
-def _write_positions(jvm: Any, table: Any, places: Any, file: Any, positions: BitMap64) -> Any:
-    """A small file of its own, with bounds, by which readers of every age know that it is of one data file."""
+def _write_positions(jvm: Any, table: Any, output_files: Any, file: Any, positions: BitMap64) -> Any:
+    """Writes a small file of its own, with bounds by which readers of every age recognize that it is of one data
+    file."""
     data_file = str(file.location())
     content = position_file(data_file, positions)
-    place = places.newOutputFile().encryptingOutputFile()
-    stream = place.create()
+    output = output_files.newOutputFile().encryptingOutputFile()
+    stream = output.create()
     try:
         stream.write(content)
     finally:
@@ -110,26 +114,26 @@ def _write_positions(jvm: Any, table: Any, places: Any, file: Any, positions: Bi
     low, high = (_bounds(jvm, data_file, pos) for pos in (positions.min(), positions.max()))
     metrics = jvm.org.apache.iceberg.Metrics(len(positions), None, None, None, None, low, high)
     builder = _builder(jvm, table, file).withFormat(jvm.org.apache.iceberg.FileFormat.PARQUET)
-    builder = builder.withPath(place.location()).withFileSizeInBytes(len(content))
+    builder = builder.withPath(output.location()).withFileSizeInBytes(len(content))
     return builder.withMetrics(metrics).build()
 
 
 def _bounds(jvm: Any, data_file: str, pos: int) -> Any:
-    """Field id -> value, serialized as Iceberg's specification has it."""
-    made, wrap = jvm.java.util.HashMap(), jvm.java.nio.ByteBuffer.wrap
-    made.put(PATH_ID, wrap(data_file.encode()))
-    made.put(POS_ID, wrap(struct.pack("<q", pos)))
-    return made
+    """Returns field id -> value, serialized as Iceberg's specification says."""
+    bounds, wrap = jvm.java.util.HashMap(), jvm.java.nio.ByteBuffer.wrap
+    bounds.put(PATH_ID, wrap(data_file.encode()))
+    bounds.put(POS_ID, wrap(struct.pack("<q", pos)))
+    return bounds
 
 
 def _write_vectors(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
     iceberg = jvm.org.apache.iceberg
     factory = iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(iceberg.FileFormat.PUFFIN).build()
-    place = factory.newOutputFile().encryptingOutputFile()
-    writer = iceberg.puffin.Puffin.write(place).createdBy("Cleantail").build()
+    output = factory.newOutputFile().encryptingOutputFile()
+    writer = iceberg.puffin.Puffin.write(output).createdBy("Cleantail").build()
     blobs = [writer.write(_blob(jvm, file, positions)) for file, positions in lost]
     writer.close()
-    size, path = writer.fileSize(), place.location()
+    size, path = writer.fileSize(), output.location()
     added = []
     for (file, positions), blob in zip(lost, blobs, strict=True):
         builder = _builder(jvm, table, file).withFormat(iceberg.FileFormat.PUFFIN).withPath(path)
@@ -139,7 +143,7 @@ def _write_vectors(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
 
 
 def _builder(jvm: Any, table: Any, file: Any) -> Any:
-    """Of a delete file of this data file."""
+    """Returns Iceberg's builder for a delete file of this data file."""
     spec = table.specs().get(file.specId())
     builder = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(spec).ofPositionDeletes()
     return builder.withPartition(file.partition()).withReferencedDataFile(file.location())

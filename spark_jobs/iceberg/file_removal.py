@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
-from cleantail.lake.table_places import outside, own_folders, place_of, surely_inside
-from spark_jobs.iceberg.changes import each, listed_by_io, texts
+from cleantail.lake.storage_locations import files_outside, location_of, surely_inside, table_folders
+from spark_jobs.iceberg.iceberg_reads import each, listed_by_io, texts
 
 logger = logging.getLogger("cleantail.file_removal")
 
@@ -32,49 +32,52 @@ def require_own_files(spark: SparkSession, name: str, location: str) -> None:
 
 
 def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int, location: str) -> int:
-    """Snapshots older than that, but for the current one of each branch; returns how many went. Where the table's
-    `gc.enabled` is false none does. `location` is where the table was when it was looked at: somebody may have moved
-    it meanwhile."""
+    """Expires snapshots older than `older_than_ms`, but for the current one of each branch, and returns how many. Where
+    the table's `gc.enabled` is false it expires none. `location` is where the table was when it was looked at: somebody
+    may have moved it since."""
     if not may_delete_files(texts(table.properties())):
         return 0
     before = sum(1 for _ in each(table.snapshots()))
     action = _actions(spark).expireSnapshots(table).expireOlderThan(max(older_than_ms, 0)).retainLast(1)
-    gone = DataFrame(action.expireFiles().toDF(), spark).select("path", "type").distinct().collect()
-    _delete(spark, table, ((row["path"], row["type"]) for row in gone), location)
+    expired = DataFrame(action.expireFiles().toDF(), spark).select("path", "type").distinct().collect()
+    _delete(spark, table, ((row["path"], row["type"]) for row in expired), location)
     table.refresh()
     return before - sum(1 for _ in each(table.snapshots()))
 
 
 def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location: str) -> int:
-    """Files that no snapshot knows, such as those of killed runs, in the table's own folders `data` and `metadata`;
-    returns how many went. `location` as above. Where its `gc.enabled` is false none does."""
+    """Removes files that no snapshot refers to, such as those of killed runs, from the table's own folders `data` and
+    `metadata`, and returns how many. `location` is as in expire_snapshots; where `gc.enabled` is false it removes
+    none."""
     properties = texts(table.properties())
     if not may_delete_files(properties):
         return 0
     collected = _jvm(spark).java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
     action = _actions(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
     result = action.usePrefixListing(listed_by_io(table)).execute()
-    folders = own_folders(location, properties)
-    found = [str(path) for path in each(result.orphanFileLocations())]
-    own = [path for path in found if any(surely_inside(place_of(path), folder) for folder in folders)]
-    if len(own) < len(found):
-        logger.warning("%d files below %s are not in the table's folders, and stay", len(found) - len(own), location)
-    _delete(spark, table, ((path, "orphan") for path in own), location)
-    return len(own)
+    folders = table_folders(location, properties)
+    orphans = [str(path) for path in each(result.orphanFileLocations())]
+    inner = [path for path in orphans if any(surely_inside(location_of(path), folder) for folder in folders)]
+    if len(inner) < len(orphans):
+        logger.warning(
+            "%d files below %s are not in the table's folders, and stay", len(orphans) - len(inner), location
+        )
+    _delete(spark, table, ((path, "orphan") for path in inner), location)
+    return len(inner)
 
 
 def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], location: str) -> None:
-    """In bulk where the store can. What is not below the location stays, and is named in the log."""
+    """Deletes in bulk where the store can. What is not below the location stays, and is named in the log."""
     by_kind: dict[str, list[str]] = {}
     for path, kind in files:
         by_kind.setdefault(kind, []).append(path)
     jvm = _jvm(spark)
     for kind, paths in by_kind.items():
-        foreign = set(outside(paths, location))
+        foreign = set(files_outside(paths, location))
         for path in sorted(foreign):
             logger.warning("%s is outside the location %s of its table, and stays", path, location)
-        if own := [path for path in paths if path not in foreign]:
-            jvm.org.apache.iceberg.CatalogUtil.deleteFiles(table.io(), own, kind, True)
+        if inner := [path for path in paths if path not in foreign]:
+            jvm.org.apache.iceberg.CatalogUtil.deleteFiles(table.io(), inner, kind, True)
 
 
 def _actions(spark: SparkSession) -> Any:

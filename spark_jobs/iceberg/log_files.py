@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from cleantail.errors import TableError
 from cleantail.human import counted
-from spark_jobs.iceberg.positions import positions_of
+from spark_jobs.iceberg.deletion_vectors import positions_of
 
 BATCH_RECORDS = 1 << 17
 FIELD_ID = b"PARQUET:field_id"
@@ -22,7 +22,7 @@ FIELD_ID = b"PARQUET:field_id"
 
 
 @dataclass(frozen=True, slots=True)
-class Deletes:
+class DeletionVector:
     """Where the deletion vector of a file lies, and how many positions its metadata say that it has."""
 
     path: str
@@ -48,17 +48,17 @@ class LogFile:
     low_key: bytes | None
     high_key: bytes | None
     null_keys: int | None
-    before: Deletes | None
-    after: Deletes | None = None
+    before: DeletionVector | None
+    after: DeletionVector | None = None
     lost: bool = False
 
     def may_hold(self, low: int, end: int) -> bool:
-        """Whether it can have an offset in [low, end)."""
+        """Returns whether the file can have an offset in [low, end)."""
         inside = self.lower_offset is None or self.lower_offset < end
         return inside and (self.upper_offset is None or self.upper_offset >= low)
 
     def lies_in(self, low: int, end: int) -> bool:
-        """Whether it can have none but offsets in [low, end)."""
+        """Returns whether the file's offsets are all in [low, end), by its bounds; false where it has none."""
         return (
             self.lower_offset is not None
             and self.upper_offset is not None
@@ -67,7 +67,7 @@ class LogFile:
         )
 
     def may_hold_keys(self, low: bytes | None, high: bytes | None) -> bool:
-        """Whether it can have a key in [low, high]; both None where there is no key at all."""
+        """Returns whether the file can have a key in [low, high]; both None where there is no key at all."""
         if low is None or high is None:
             return False
         return (self.low_key is None or self.low_key <= high) and (self.high_key is None or self.high_key >= low)
@@ -93,7 +93,7 @@ FilesByLog = Mapping[int, Sequence[LogFile]]
 
 
 def with_branch(base: FilesByLog, branch: FilesByLog) -> FilesByLog:
-    """The files of the base, each with what is deleted of it on the branch."""
+    """Returns the files of the base, each with what is deleted of it on the branch."""
     after = {file.path: file.before for files in branch.values() for file in files}
     return {
         log: [replace(file, after=after.get(file.path), lost=file.path not in after) for file in files]
@@ -101,28 +101,29 @@ def with_branch(base: FilesByLog, branch: FilesByLog) -> FilesByLog:
     }
 
 
-def read_deletes(io: FileIO, deletes: Deletes | None, records: int) -> BitMap64:
-    """The deleted positions of a file of so many records. Raises TableError when they are not what metadata say."""
+def read_deletes(io: FileIO, deletes: DeletionVector | None, records: int) -> BitMap64:
+    """Returns the deleted positions of a file of `records` records; none where `deletes` is None. Raises TableError
+    when they are not as many as its metadata say, or behind the file's end."""
     if deletes is None:
         return BitMap64()
     with io.new_input(deletes.path).open() as stream:
         stream.seek(deletes.start)
-        found = positions_of(stream.read(deletes.length), deletes.path)
-    if len(found) != deletes.count or (found and found.max() >= records):
+        positions = positions_of(stream.read(deletes.length), deletes.path)
+    if len(positions) != deletes.count or (positions and positions.max() >= records):
         raise TableError(
-            f"the deletion vector in {deletes.path} at {deletes.start} has {len(found)} positions, "
+            f"the deletion vector in {deletes.path} at {deletes.start} has {len(positions)} positions, "
             f"its metadata say {deletes.count} of a file of {counted(records, 'record')}"
         )
-    return found
+    return positions
 
 
 def all_of(records: int) -> BitMap64:
-    """Every position of a file of so many records."""
+    """Returns every position of a file of so many records."""
     return BitMap64(np.arange(records, dtype=np.uint64))
 
 
 def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
-    """One boolean a record of the file."""
+    """Returns one boolean for each record of the file: whether it is not deleted."""
     mask = np.ones(records, dtype=np.bool_)
     mask[np.asarray(deleted.to_array(), dtype=np.int64)] = False
     return mask
@@ -131,7 +132,7 @@ def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
 def record_batches(
     io: FileIO, file: LogFile, columns: KeyColumns, keep: npt.NDArray[np.bool_], more: Mapping[str, pa.Array]
 ) -> Iterator[pa.RecordBatch]:
-    """(offset, key, pos, …more) of the records that `keep` has; `more` are columns of the whole file.
+    """Yields (offset, key, pos, …more) of the records that `keep` has; `more` are columns of the whole file.
 
     Raises UnknownLayoutError, and TableError when the file has not as many records as its metadata say.
     """
@@ -146,9 +147,12 @@ def record_batches(
         for batch in parquet.iter_batches(BATCH_RECORDS, columns=names, use_threads=False):
             end = at + batch.num_rows
             read = [batch.column(name) for name in names]
-            own = [pa.array(np.arange(at, end, dtype=np.int64)), *(each.slice(at, end - at) for each in more.values())]
-            made = pa.RecordBatch.from_arrays([*read, *own], names=["offset", "key", "pos", *more])
-            yield made if keep[at:end].all() else made.filter(pa.array(keep[at:end]))
+            added = [
+                pa.array(np.arange(at, end, dtype=np.int64)),
+                *(each.slice(at, end - at) for each in more.values()),
+            ]
+            rows = pa.RecordBatch.from_arrays([*read, *added], names=["offset", "key", "pos", *more])
+            yield rows if keep[at:end].all() else rows.filter(pa.array(keep[at:end]))
             at = end
 
 

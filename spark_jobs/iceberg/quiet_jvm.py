@@ -48,8 +48,8 @@ def start(settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def _environment_of_driver() -> Iterator[None]:
-    """PySpark gives the JVM a copy of the whole environment, and takes no other: what it is not to have is away while
-    it starts."""
+    """Takes away, while the JVM starts, what is not to be in its environment: PySpark gives it a copy of the whole
+    one."""
     withheld = {name: os.environ[name] for name in os.environ.keys() - of_driver(os.environ).keys()}
     for name in withheld:
         del os.environ[name]
@@ -60,7 +60,7 @@ def _environment_of_driver() -> Iterator[None]:
 
 
 def _pass_on(reading: int) -> None:
-    """Line by line to stderr, until the JVM ends."""
+    """Writes line by line to stderr, until the JVM ends."""
     with os.fdopen(reading, "rb") as lines:
         for line in lines:
             if not NOISE.match(line):

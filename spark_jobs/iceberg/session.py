@@ -36,12 +36,9 @@ PACKAGES = ("org.apache.iceberg.util", "org.apache.iceberg.io", "org.apache.iceb
 
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
-    """The running session, or a new one. Under spark-submit what was given there wins over the platform's settings.
-
-    `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS).
-
-    Raises CleantailError when the jars are not there.
-    """
+    """Returns the running session, or starts one. Under spark-submit the settings submitted there win over the
+    platform's. `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS). Raises
+    CleantailError when the jars are not there."""
     if not jars(platform, os.environ) and SUBMITTED not in os.environ:
         raise CleantailError(
             f"no Spark jars in {jars_directory(platform, os.environ)}: run `make setup`, or name them in CLEANTAIL_JARS"
@@ -55,10 +52,10 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     make_home(platform.home)
     settings = spark_conf(platform, os.environ, records)
     quiet_jvm.start(settings)
-    given = SparkConf() if SUBMITTED in os.environ else None
+    submitted = SparkConf() if SUBMITTED in os.environ else None
     builder = SparkSession.builder.appName(app_name)
     for key, value in (settings | spark_secrets(platform, os.environ)).items():
-        if given is None or not given.contains(key):
+        if submitted is None or not submitted.contains(key):
             builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -82,7 +79,7 @@ def _kept(view: Any, name: str) -> Any:
 
 @contextmanager
 def grouped_by_log(spark: SparkSession, grouped: bool) -> Iterator[None]:
-    """Whether plans made inside read all files of a log in one task: then its keys meet without a shuffle."""
+    """Makes plans inside read all files of a log in one task, where `grouped`: then its keys meet without a shuffle."""
     setting = "spark.sql.iceberg.planning.preserve-data-grouping"
     spark.conf.set(setting, str(grouped).lower())
     try:

@@ -17,12 +17,12 @@ from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, PROPERTY_SI
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.rounds.approval import can_be_held
-from spark_jobs.iceberg.branches import change_refs, made_at_s
-from spark_jobs.iceberg.changes import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
+from spark_jobs.iceberg.adopted_columns import as_topic_table
+from spark_jobs.iceberg.branches import change_refs, created_at_s
+from spark_jobs.iceberg.commit_errors import java_message, void
+from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
 from spark_jobs.iceberg.java_maps import as_dict
-from spark_jobs.iceberg.mapping import as_topic_table
-from spark_jobs.iceberg.refusals import java_message, void
-from spark_jobs.iceberg.vectors import FilesOf, RemovedPositions
+from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
 
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
@@ -32,8 +32,8 @@ STALE_BRANCH_S = 86_400
 
 
 def iceberg_table(spark: SparkSession, name: str) -> Any:
-    """The Iceberg `Table` of that name. Its Java class goes by its whole name: name by name, as `jvm.org.apache…`,
-    the JVM would look for each package in every jar first."""
+    """Returns the Iceberg `Table` of that name. The Java class goes by its whole name: name by name, as
+    `jvm.org.apache…`, the JVM would look for each package in every jar first."""
     return getattr(spark._jvm, SPARK_UTIL).loadIcebergTable(spark._jsparkSession, name)
 
 
@@ -51,7 +51,7 @@ class TopicTable:
         return cls(spark, ".".join(f"`{part}`" for part in parts), topic)
 
     def load(self) -> Any:
-        """The Iceberg `Table`, freshly loaded. Raises TableError when it is missing or not the topic's."""
+        """Loads the Iceberg `Table` anew. Raises TableError when it is missing or not the topic's."""
         try:
             table = iceberg_table(self.spark, self.name)
         except Py4JJavaError as e:
@@ -71,18 +71,18 @@ class TopicTable:
             self.spark.sql(f"ALTER TABLE {self.name} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `{OFFSET}`")
 
     def drop(self) -> None:
-        """Of a table that this very run has made, and that never got a record."""
+        """Drops a table that this very run has created, and that never got a record."""
         self.spark.sql(f"DROP TABLE IF EXISTS {self.name} PURGE")
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
-        """A table beside the topic's. Raises TableError where there is one of that name that is not its own."""
-        own = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
+        """Creates a side table where there is none. Raises TableError where there is another's table of that name."""
+        owner = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
-            f"TBLPROPERTIES ({own}, {properties})"
+            f"TBLPROPERTIES ({owner}, {properties})"
         )
-        made = iceberg_table(self.spark, name)
-        if texts(made.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
+        side_table = iceberg_table(self.spark, name)
+        if texts(side_table.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
     def _create(self) -> None:
@@ -95,7 +95,7 @@ class TopicTable:
         )
 
     def current(self) -> DataFrame:
-        """The records that readers see, in a topic table's columns, as the next two give theirs."""
+        """Returns the records that readers see, in the columns of a topic table, as at_branch and at_snapshot do."""
         return self._as_topic_table(self.spark.table(self.name))
 
     def at_branch(self, branch: str) -> DataFrame:
@@ -105,21 +105,21 @@ class TopicTable:
         return self._as_topic_table(self.stored_at(snapshot_id))
 
     def with_hidden_at(self, snapshot_id: int) -> DataFrame:
-        """At a snapshot also the records that are deleted, as long as their data files are there: `_deleted` tells."""
+        """Returns the records at a snapshot and those that are deleted but in its files: `_deleted` says which."""
         stored, columns = self.stored_at(snapshot_id), self.topic.columns
         if columns is None:
             return stored.select(*COLUMNS, "_file", DELETED)
         return as_topic_table(stored, columns, DELETED)
 
     def stored_at(self, snapshot_id: int) -> DataFrame:
-        """The table's own columns: what a rewrite copies."""
+        """Returns the table's own columns at a snapshot, as a rewrite copies them."""
         return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
 
     def _as_topic_table(self, stored: DataFrame) -> DataFrame:
         return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
-        """A branch at `snapshot_id` (at what `main` has when None), replacing one that a killed run left behind."""
+        """Creates a branch at `snapshot_id` (where None at `main`), replacing one that a killed run left behind."""
         at = () if snapshot_id is None else (snapshot_id,)
         self.drop_branch(branch)
         change_refs(self.load, lambda table: table.manageSnapshots().createBranch(branch, *at))
@@ -131,21 +131,21 @@ class TopicTable:
         )
 
     def drop_branches(self, branches: Iterable[str]) -> None:
-        """Each where it still is. Raises ConflictError as drop_branch does."""
+        """Drops each branch that is still there. Raises ConflictError as drop_branch does."""
         for branch in dict.fromkeys(branches):
             self.drop_branch(branch)
 
     def drop_stale_branches(self) -> list[str]:
-        """Branches of ours that were made long ago, by the real clock: killed runs left them."""
+        """Drops branches of ours that killed runs left long ago, by the real clock. Returns their names."""
         waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if can_be_held(self.topic) else 0
         older_than_s = time.time() - STALE_BRANCH_S - waits_s
-        stale = [name for name in each(self.load().refs().keySet()) if made_at_s(name) < older_than_s]
+        stale = [name for name in each(self.load().refs().keySet()) if created_at_s(name) < older_than_s]
         for name in stale:
             self.drop_branch(name)
         return stale
 
     def head_of(self, branch: str) -> int:
-        """The snapshot that the branch is at. Raises ConflictError when it is gone: somebody dropped it."""
+        """Returns the snapshot that the branch is at. Raises ConflictError when somebody dropped the branch."""
         snapshot = self.load().snapshot(branch)
         if snapshot is None:
             raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")
@@ -156,21 +156,21 @@ class TopicTable:
         if self.head_of(branch) != snapshot_id:
             raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
 
-    def files_at(self, snapshot_id: int) -> FilesOf:
-        """The data files of a snapshot, for the positions that are to go."""
-        return FilesOf(self.jvm, self.load(), snapshot_id, self.topic.columns)
+    def files_at(self, snapshot_id: int) -> SnapshotFiles:
+        """Returns the data files of a snapshot, in which positions are deleted."""
+        return SnapshotFiles(self.jvm, self.load(), snapshot_id, self.topic.columns)
 
     def summary_of(self, branch: str) -> dict[str, str]:
-        """What the branch's last commit says of itself. Raises ConflictError as head_of does."""
+        """Returns the summary of the branch's last commit. Raises ConflictError as head_of does."""
         return texts(self.load().snapshot(self.head_of(branch)).summary())
 
     def delete_positions(
-        self, branch: str, files: FilesOf, found: RemovedPositions, summary: Mapping[str, str] | None = None
+        self, branch: str, files: SnapshotFiles, positions: RemovedPositions, summary: Mapping[str, str] | None = None
     ) -> None:
-        """Makes the branch at the snapshot of `files`, without what is found there; with a `summary` there is a commit
-        with it even if that is nothing. Raises ConflictError, and leaves no branch, where the table changed in a way
-        that does not allow it."""
-        added, removed = files.write(found)
+        """Creates the branch at the snapshot of `files` and deletes the positions there; a `summary` is committed even
+        without any. Raises ConflictError, and leaves no branch, where the table has changed in a way that does not
+        allow it."""
+        added, removed = files.write(positions)
         self.create_branch(branch, files.snapshot_id)
         if not (added or summary):
             return
@@ -188,26 +188,27 @@ class TopicTable:
             raise void(e) from None
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
-        """Data files onto the branch, one log to a file, in offset order (the table's write order). `as_it_is`: the
-        frame's tasks have one log each, in that order already."""
+        """Appends data files to the branch, one log to a file, in offset order (the table's write order). `as_it_is`:
+        the frame's tasks have one log each, in that order already."""
         writer = frame.writeTo(f"{self.name}.`branch_{branch}`")
         if as_it_is:
             writer = writer.option("use-table-distribution-and-ordering", "false")
         writer.append()
 
     def added_records(self, branch: str) -> int:
-        """Records that the branch's last commit appended."""
+        """Returns how many records the branch's last commit appended."""
         return int(self.load().snapshot(branch).summary().get("added-records") or 0)
 
     def freed_bytes(self, operation: str) -> int:
-        """By how much the last commit of this `cleantail.operation` made the data files smaller; 0 where it did not."""
+        """Returns by how much the last commit of this `cleantail.operation` made the data files smaller; 0 where it did
+        not."""
         summaries = [snapshot.summary() for snapshot in each(self.load().snapshots())]
         last = [s for s in summaries if s.get("cleantail.operation") == operation][-1]
         sizes = [int(last.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
         return max(sizes[0] - sizes[1], 0)
 
     def call(self, procedure: str, arguments: str) -> list[Any]:
-        """The rows that an Iceberg procedure returns for this table."""
+        """Calls an Iceberg procedure for this table, and returns its rows."""
         catalog = self.name.partition(".")[0]
         rows = self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{self.name}', {arguments})").collect()
         return list(rows)
@@ -219,10 +220,11 @@ class TopicTable:
         update.commit()
 
     def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
-        """Data files of a log whose records came after a round that had read up to `sequence_number`; of an adopted
-        table, of any log.
+        """Returns the data files of a log that were appended after a round which had read up to `sequence_number`; in
+        an adopted table, of any log.
 
-        By the file's data sequence number, which a rewrite keeps: the one of a row (row lineage) does not survive it.
+        It goes by the file's data sequence number, which a rewrite keeps: that of a row (row lineage) does not survive
+        it.
         """
         files = [file for file, _ in files_with_deletes(self.load(), snapshot_id)]
         return [
@@ -233,14 +235,14 @@ class TopicTable:
         ]
 
     def arrivals_at(self, snapshot_id: int) -> DataFrame:
-        """(_file, arrived): the data sequence number of every data file of a snapshot."""
+        """Returns (_file, arrived): the data sequence number of every data file of a snapshot."""
         files = [
             (str(f.location()), int(f.dataSequenceNumber())) for f, _ in files_with_deletes(self.load(), snapshot_id)
         ]
         return self.spark.createDataFrame(files, "_file string, arrived bigint")
 
     def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:
-        """What the branch changed since the base snapshot, net over its commits."""
+        """Returns what the branch changed since the base snapshot, net over its commits."""
         return branch_change(self.load(), branch, base_snapshot_id)
 
     @property

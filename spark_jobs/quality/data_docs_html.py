@@ -67,8 +67,8 @@ class Page:
     """GX's view: what a renderer gives as HTML, in which every text is escaped."""
 
     def __init__(self, **_: Any) -> None:
-        """GX gives the directories of custom styles and views, of which we have none."""
+        """Takes the directories of custom styles and views that GX hands over; we have none."""
 
     def render(self, content: Mapping[str, Any], **_: Any) -> str:
-        """The page, whole and without scripts."""
+        """Returns the page, whole and without scripts."""
         return _TEMPLATE.render(content)

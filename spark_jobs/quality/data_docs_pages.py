@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from cleantail.human import counted
-from cleantail.rounds.checked.check_results import kept_result, observed_words
+from cleantail.rounds.checked.check_results import kept_result, observed_text
 from spark_jobs.quality import data_docs_html
 from spark_jobs.quality.data_docs_html import GENERATOR
 from spark_jobs.quality.evaluation_errors import error_in
@@ -63,12 +63,12 @@ NAMED = 8
 
 
 def subject(kind: str, partitions: Sequence[int]) -> dict[str, Any]:
-    """What each expectation carries as its `meta`, since GX has no other place that comes back with the results."""
+    """Returns what each expectation carries as its `meta`: GX hands nothing else back with the results."""
     return {SUBJECT: {"kind": kind, "partitions": sorted(partitions)}}
 
 
 def batch_name(partitions: Sequence[int]) -> str:
-    """`partition 3`, `partitions 0, 1`, `40 partitions`."""
+    """Returns `partition 3`, `partitions 0, 1` or `40 partitions`."""
     if len(partitions) == 1:
         return f"partition {partitions[0]}"
     some = len(partitions) <= NAMED
@@ -76,8 +76,8 @@ def batch_name(partitions: Sequence[int]) -> str:
 
 
 def apart(red: Sequence[int], logs: Sequence[int]) -> list[list[int]]:
-    """The logs as groups with a validation each: those that broke a rule alone, too many of them and the rest
-    together."""
+    """Groups the logs by validation: those that broke a rule have one each, and where they are too many the rest share
+    one."""
     green = [p for p in logs if p not in red]
     return [group for group in [*([p] for p in red[:ALONE]), list(red[ALONE:]), green] if group]
 
@@ -154,7 +154,7 @@ class IndexRenderer:
 
 
 def title_in(page: Path) -> tuple[str, ...] | None:
-    """(topic, partitions, kind and round, suite, status) as the title of a validation's page has them."""
+    """Returns (topic, partitions, kind and round, suite, status) as the title of a validation's page has them."""
     with page.open(errors="replace") as text:
         title = re.search("<title>(.*?)</title>", text.read(HEAD_CHARS), re.DOTALL)
     parts = tuple(unescape(title[1]).split(SEPARATOR)) if title else ()
@@ -166,10 +166,15 @@ def _topic_of(data_context: Any) -> str:
 
 
 def _subject_of(validation: Any) -> tuple[str, str]:
-    """(kind, partitions in words); what earlier versions have checked does not say it."""
+    """Returns the kind of the round and its partitions as people read them. What an earlier version has checked does
+    not say them."""
     metas = [result.expectation_config.meta or {} for result in validation.results]
-    known = next((meta[SUBJECT] for meta in metas if SUBJECT in meta), None)
-    return (known["kind"], batch_name(known["partitions"])) if known else ("kind not recorded", PARTITION_UNKNOWN)
+    subject_meta = next((meta[SUBJECT] for meta in metas if SUBJECT in meta), None)
+    return (
+        (subject_meta["kind"], batch_name(subject_meta["partitions"]))
+        if subject_meta
+        else ("kind not recorded", PARTITION_UNKNOWN)
+    )
 
 
 def _status(success: Any) -> str:
@@ -177,7 +182,7 @@ def _status(success: Any) -> str:
 
 
 def _utc(at: str) -> str:
-    """GX writes moments in ISO's form, with a zone."""
+    """Returns a moment, which GX writes in ISO's form with a zone, as UTC."""
     try:
         return datetime.fromisoformat(at).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
@@ -194,22 +199,22 @@ def _result_row(result: Any) -> list[dict[str, Any]]:
 
 
 def _observed(result: Any) -> dict[str, Any]:
-    """What was found, in words; an expectation that could not be evaluated has the reason. Of records nothing but
-    counts and offsets; what earlier versions have left in the store is stripped by the same rule."""
+    """Returns what an expectation observed, as a text; where it could not be evaluated, the reason. Of records it shows
+    nothing but counts and offsets: what an earlier version has left in the store is stripped by the same rule."""
     if error := error_in(result):
         return {"text": _short(error)}
-    found, config = result.result or {}, result.expectation_config
-    if (config.meta or {}).get("rule") and (rows := found.get("unexpected_index_list")) is not None:
+    result_document, config = result.result or {}, result.expectation_config
+    if (config.meta or {}).get("rule") and (rows := result_document.get("unexpected_index_list")) is not None:
         column = config.kwargs.get("column")
         return {
             "text": "" if rows else "0 violations",
             "points": [f"partition {r['partition']}: {r.get(column)} violations" for r in rows],
         }
-    return {"text": _short(observed_words(kept_result(config.type, config.kwargs, found)) or "–")}
+    return {"text": _short(observed_text(kept_result(config.type, config.kwargs, result_document)) or "–")}
 
 
 def _short(value: Any) -> str:
-    """On one line of bounded length."""
+    """Returns the value on one line of bounded length."""
     text = str(value)
     text = text if text.isprintable() else repr(text)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"

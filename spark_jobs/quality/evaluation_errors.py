@@ -21,10 +21,8 @@ OURS = "cleantail"
 
 
 def error_in(result: Any) -> str:
-    """Of a result of Great Expectations the reason why it says nothing of the data; empty where it does.
-
-    An expectation that cannot be evaluated (a missing column, say) does not raise: its info has two shapes.
-    """
+    """Returns why a result of Great Expectations says nothing of the data; empty where it does. An expectation that
+    cannot be evaluated (for a missing column, say) does not raise: its info has two shapes."""
     info = result.exception_info or {}
     if info.get("by") == OURS:
         return str(info["exception_message"]) if info["raised_exception"] else ""
@@ -33,14 +31,14 @@ def error_in(result: Any) -> str:
     return _reason(str(raised[0].get("exception_message")), str(raised[0].get("exception_traceback"))) if raised else ""
 
 
-def own_info(result: Any) -> dict[str, Any]:
-    """The same as the exception info of the result, in the place of one that quotes messages and stacks."""
+def error_info(result: Any) -> dict[str, Any]:
+    """Returns the reason as an exception info, which replaces one that quotes messages and stacks."""
     error = error_in(result)
     return {"raised_exception": bool(error), "exception_message": error, "exception_traceback": None, "by": OURS}
 
 
 def error_text(error: Exception) -> str:
-    """The same of what Great Expectations raised, or of what ended it."""
+    """Returns the reason for an exception that Great Expectations raised, or that ended it."""
     if isinstance(error, TooLongError):
         return f"{COULD_NOT}: {error}"
     return _reason(str(error), f"{type(error).__name__}:")
@@ -50,5 +48,5 @@ def _reason(message: str, stack: str) -> str:
     if column := _NO_COLUMN.search(message):
         return f"{COULD_NOT}: the records have no column {column[1]}"
     names = [name for name in _EXCEPTION.findall(stack) if name != _WRAPPER] or ["error"]
-    found = _ERROR_CLASS.search(message)
-    return f"{COULD_NOT}: {names[-1]}{f' [{found[1]}]' if found else ''}"
+    error_class = _ERROR_CLASS.search(message)
+    return f"{COULD_NOT}: {names[-1]}{f' [{error_class[1]}]' if error_class else ''}"

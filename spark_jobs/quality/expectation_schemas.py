@@ -36,7 +36,7 @@ REFUSED_ON_SPARK = frozenset({"allow_relative_error"})
 COLUMN_ARGUMENTS = frozenset({"column", "column_A", "column_B"})
 SUITE_PARAMETER = {"type": "object"}
 """The alternative that nearly every argument has."""
-WORDS = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "format")
+KEYWORDS = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "format")
 """What is kept of a schema; titles and descriptions are not."""
 
 _SCALAR = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}
@@ -99,7 +99,8 @@ REQUIRED = frozenset(
 
 
 def core_expectations() -> dict[str, Any]:
-    """Name -> class of every core expectation; a class without a type is an old alias that no suite can hold."""
+    """Returns name -> class of every core expectation. A class without a type is an old alias that no suite can hold,
+    and is left out."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     import great_expectations.expectations.core as core
 
@@ -108,7 +109,7 @@ def core_expectations() -> dict[str, Any]:
 
 
 def expectation_schemas() -> dict[str, Any]:
-    """Name -> JSON Schema of the arguments that a topic may give it."""
+    """Returns name -> JSON Schema of the arguments that a topic may give the expectation."""
     core = core_expectations()
     return {name: _schema(name, core[name]) for name in sorted(core.keys() - EXCLUDED.keys())}
 
@@ -132,33 +133,35 @@ def _argument(expectation: str, name: str, schema: dict[str, Any], nullable: boo
         kinds = [_with_types(kind) for kind in kinds]
     if nullable and (expectation, name) not in REQUIRED:
         kinds.append({"type": "null"})
-    made = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    narrowed_schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     names_columns = name in COLUMN_ARGUMENTS or (name == "column_list" and not expectation.startswith("expect_table_"))
-    return {**made, "x-columns": True} if names_columns else made
+    return {**narrowed_schema, "x-columns": True} if names_columns else narrowed_schema
 
 
 def _kinds(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The alternatives of a schema, without what only describes them."""
+    """Returns the alternatives of a schema, without what only describes them."""
     inner = schema.get("anyOf") or schema.get("oneOf")
     if inner:
         return [kind for one in inner for kind in _kinds(one)]
-    kind = {word: schema[word] for word in WORDS if word in schema}
+    kind = {word: schema[word] for word in KEYWORDS if word in schema}
     if schema.get("type") == "array":
         kind |= {"items": _kinds(schema["items"])[0], "minItems": max(1, schema.get("minItems", 0))}
     return [kind]
 
 
 def _with_types(kind: dict[str, Any]) -> dict[str, Any]:
-    """Names of Spark's types where any text was allowed."""
+    """Replaces any text by the names of Spark's types."""
     from pyspark.sql import types
 
-    known = (value for value in vars(types).values() if isinstance(value, type) and issubclass(value, types.DataType))
-    names = {"type": "string", "enum": sorted({value.__name__ for value in known})}
+    data_types = (
+        value for value in vars(types).values() if isinstance(value, type) and issubclass(value, types.DataType)
+    )
+    names = {"type": "string", "enum": sorted({value.__name__ for value in data_types})}
     return kind | {"items": names} if kind["type"] == "array" else names
 
 
 def as_text() -> str:
-    """The file's content: one line an argument."""
+    """Returns the file's content: one line for each argument."""
     return "{\n" + ",\n".join(_block(name, schema) for name, schema in expectation_schemas().items()) + "\n}\n"
 
 

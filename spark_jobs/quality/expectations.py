@@ -29,7 +29,7 @@ from cleantail.log.rules import rule_text, severity_of
 from cleantail.rounds.checked.check_results import CheckResult
 from spark_jobs.quality.data_docs_pages import SITE, apart, build, subject
 from spark_jobs.quality.evaluation_errors import error_text
-from spark_jobs.quality.findings import measure_findings, record_finding, unevaluated
+from spark_jobs.quality.expectation_results import record_result, rule_results, unevaluated
 from spark_jobs.quality.gx_settings import BY_LOG, COUNTED, LOCATED, RECORDS, STORE, Format
 from spark_jobs.quality.time_limit import TimeLimit, TooLongError
 
@@ -84,7 +84,7 @@ class Auditor:
         self._context = context
 
     def _make_anew(self, error: Exception) -> None:
-        """A killed run can leave a file of GX's stores half written: they are kept, under another name."""
+        """Renames the stores, and creates new ones: a killed run can leave a file of GX's stores half written."""
         logger.warning("Great Expectations failed, its stores are made anew: %s", error_text(error))
         self._anew = True
         if self._root.exists():
@@ -96,7 +96,8 @@ class Auditor:
         return str(self._root / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html")
 
     def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
-        """The rules of a round on its measures, one mapping a log with `partition` and the counts of violations."""
+        """Evaluates the rules of a round on its measures: one mapping for each log, with `partition` and the counts of
+        violations."""
         import pandas as pd
 
         logs = [m[PARTITION] for m in measures]
@@ -106,7 +107,7 @@ class Auditor:
             rules = [self._rule(name) for name in self._rules]
             return self._run(lambda: self._checkpoint("pandas", "round", rules, some, BY_LOG), frame, round_id)
 
-        findings = [finding for result in validate(logs) for finding in measure_findings(result, logs)]
+        findings = [finding for result in validate(logs) for finding in rule_results(result, logs)]
         if len(logs) > 1 and (red := sorted({f.partition for f in findings if not f.passed})):
             self._forget_all_after(len(self._results) - 1)
             for some in apart(red, logs):
@@ -123,12 +124,12 @@ class Auditor:
     def check_records(
         self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit
     ) -> list[CheckResult]:
-        """The topic's own expectations on the records that a round would publish; per log only where one fails. Those
-        that take too long could not be evaluated."""
+        """Evaluates the topic's own expectations on the records that a round would publish; by log only where one
+        fails. Those that take too long count as not evaluated."""
         if not self._topic.checks:
             return []
         before = len(self._results)
-        together = self._record_findings(round_id, records, self._topic.checks, logs, limit)
+        together = self._record_results(round_id, records, self._topic.checks, logs, limit)
         if all(f.passed for f in together):
             return together
         if len(logs) == 1:
@@ -138,25 +139,25 @@ class Auditor:
 
     def _of_log(self, round_id: str, records: DataFrame, log: int, limit: TimeLimit) -> list[CheckResult]:
         before = len(self._results)
-        found = self._record_findings(round_id, records, self._topic.checks, [log], limit)
-        return self._located(round_id, records, found, before, limit)
+        results = self._record_results(round_id, records, self._topic.checks, [log], limit)
+        return self._located(round_id, records, results, before, limit)
 
     def _located(
-        self, round_id: str, records: DataFrame, found: list[CheckResult], before: int, limit: TimeLimit
+        self, round_id: str, records: DataFrame, results: list[CheckResult], before: int, limit: TimeLimit
     ) -> list[CheckResult]:
-        """The findings of one log with the offsets of some records that failed. Validations after `before` are those
-        that found them; where Great Expectations fails at the offsets they stay as they are."""
-        if all(f.passed or f.error for f in found):
-            return found
-        checks, logs = self._topic.checks, [found[0].partition]
+        """Returns the results of one log with the offsets of some records that failed. Where Great Expectations fails
+        at the offsets the results stay as they are. The validations after `before` are those of the results."""
+        if all(f.passed or f.error for f in results):
+            return results
+        checks, logs = self._topic.checks, [results[0].partition]
         self._forget_all_after(before)
-        located = self._record_findings(round_id, records, checks, logs, limit, LOCATED)
-        if [f.error for f in located] == [f.error for f in found]:
+        located = self._record_results(round_id, records, checks, logs, limit, LOCATED)
+        if [f.error for f in located] == [f.error for f in results]:
             return located
         self._forget_all_after(before)
-        return self._record_findings(round_id, records, checks, logs, limit)
+        return self._record_results(round_id, records, checks, logs, limit)
 
-    def _record_findings(
+    def _record_results(
         self,
         round_id: str,
         records: DataFrame,
@@ -165,8 +166,8 @@ class Auditor:
         limit: TimeLimit,
         result_format: Format = COUNTED,
     ) -> list[CheckResult]:
-        """What the checks say of the logs together. One that Great Expectations fails at is no reason to stop the
-        topic: the others are asked alone."""
+        """Evaluates the checks on the logs together. Where Great Expectations fails at one of them, each is evaluated
+        alone: one is no reason to stop the topic."""
         try:
             suite = [self._own_expectation(check) for check in checks]
             checkpoint = partial(self._checkpoint, "spark", RECORDS, suite, logs, result_format)
@@ -179,9 +180,9 @@ class Auditor:
         except Exception as e:
             if len(checks) == 1:
                 return [unevaluated(checks[0], p, e) for p in logs]
-            alone = (self._record_findings(round_id, records, [check], logs, limit, result_format) for check in checks)
-            return [f for found in alone for f in found]
-        return [record_finding(result, p) for p in logs for result in results]
+            alone = (self._record_results(round_id, records, [check], logs, limit, result_format) for check in checks)
+            return [f for results in alone for f in results]
+        return [record_result(result, p) for p in logs for result in results]
 
     def _own_expectation(self, check: Check) -> Any:
         return self._expectation(class_name(check.expectation), **check.kwargs, severity=check.severity)
@@ -205,7 +206,8 @@ class Auditor:
         return [result for validated in run.run_results.values() for result in validated.results]
 
     def _forget_all_after(self, count: int) -> None:
-        """Validations of several logs of which one failed: each has one of its own, and Data Docs show those."""
+        """Forgets the validations of several logs of which one failed: each log then has one of its own, and Data Docs
+        show those."""
         while len(self._results) > count:
             self._context.validation_results_store.remove_key(self._results.pop())
 
@@ -216,8 +218,8 @@ class Auditor:
         gx, context = self._gx, self._context
         sources = context.data_sources
         pandas = source == "pandas"
-        made = sources.add_or_update_pandas(name) if pandas else sources.add_or_update_spark(name, persist=False)
-        asset = made.add_dataframe_asset(name)
+        data_source = sources.add_or_update_pandas(name) if pandas else sources.add_or_update_spark(name, persist=False)
+        asset = data_source.add_dataframe_asset(name)
         whole = asset.add_batch_definition_whole_dataframe("whole")
         for expectation in expectations:
             expectation.meta = (expectation.meta or {}) | subject(self._kind, logs)

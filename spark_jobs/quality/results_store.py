@@ -11,7 +11,7 @@ from typing import Any
 from great_expectations.data_context.store import ValidationResultsStore
 
 from cleantail.rounds.checked.check_results import kept_result
-from spark_jobs.quality.evaluation_errors import own_info
+from spark_jobs.quality.evaluation_errors import error_info
 
 MEASURES = "round"
 """The suite over the measures of a round, which are counts by partition."""
@@ -31,6 +31,6 @@ class ResultsStore(ValidationResultsStore):
 def strip(result: Any) -> None:
     """Leaves of one expectation's result what may be kept."""
     config = result.expectation_config
-    result.exception_info = own_info(result)
+    result.exception_info = error_info(result)
     result.result = kept_result(config.type, config.kwargs, result.result or {})
     result.rendered_content = None

@@ -43,7 +43,8 @@ class TimeLimit:
 
     @contextmanager
     def watched(self, spark: SparkSession) -> Iterator[None]:
-        """Inside it Spark's jobs of this thread are given up where the time is over, and TooLongError comes of it."""
+        """Cancels Spark's jobs of this thread that are begun inside once the time is over, and then raises
+        TooLongError."""
         self.require()
         context, group, done = spark.sparkContext, f"cleantail-checks-{uuid.uuid4()}", threading.Event()
 

@@ -25,7 +25,7 @@ def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
     if isinstance(answered.answer, Rejection):
         return set_aside(run.table, run.platform, checked, answered.answer)
     if published_as(run.table, checked) is None:
-        require_open(checked, answered.rows)
+        require_open(checked, answered.evidence)
     if answered.answer is None:
         result = publish_or_start_over(run, checked)
     else:

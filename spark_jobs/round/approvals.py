@@ -21,8 +21,8 @@ from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
 from spark_jobs.engine.transforms.winners import below_end
+from spark_jobs.iceberg.snapshot_files import FILE, POS, with_position
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import FILE, POS, with_place
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.failed_logs import keep_failed, quarantined
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
@@ -50,8 +50,9 @@ def sample_of(table: TopicTable, units: Sequence[WorkUnit], partitions: Collecti
 
 
 def _with_kept(table: TopicTable, unit: WorkUnit, logs: list[int], sampled: DataFrame) -> DataFrame:
-    """The sample with the offset of the record of the same key that the round leaves in its log: null where none is,
-    of a tombstone that has expired, say. One more scan of keys, in a round that waits for a person anyway."""
+    """Adds to the sample the offset of the record of the same key that the round leaves in its log: null where it
+    leaves none, as of a tombstone that has expired. It scans keys once more, in a round that waits for a person
+    anyway."""
     works = [w for w in unit.partitions if w.partition in logs]
     left = below_end(table.at_branch(unit.branch), works)
     kept = left.select(F.col(PARTITION).alias("kept_partition"), F.col(KEY).alias("kept_key"), OFFSET)
@@ -63,16 +64,16 @@ def _with_kept(table: TopicTable, unit: WorkUnit, logs: list[int], sampled: Data
 
 
 def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
-    """(partition, offset, key) of the sample: which they are is found first, without keys."""
+    """Returns (partition, offset, key) of the sample: it chooses the records without keys first."""
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
     inside = F.col(PARTITION).isin(logs)
-    left = with_place(branch.where(inside))
-    gone = with_place(base.where(inside), PARTITION, OFFSET).join(left, [FILE, POS], "left_anti")
+    left = with_position(branch.where(inside))
+    removed = with_position(base.where(inside), PARTITION, OFFSET).join(left, [FILE, POS], "left_anti")
     rank = F.row_number().over(Window.partitionBy(PARTITION).orderBy(OFFSET, FILE, POS))
-    found = gone.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank").collect()
-    places = [(F.xxhash64("_file") == r[FILE]) & (F.col(POS) == r[POS]) for r in found[:SAMPLE_RECORDS]]
-    offsets = sorted({r[OFFSET] for r in found})
-    sampled = base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, places, F.lit(False)))
+    rows = removed.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank").collect()
+    positions = [(F.xxhash64("_file") == r[FILE]) & (F.col(POS) == r[POS]) for r in rows[:SAMPLE_RECORDS]]
+    offsets = sorted({r[OFFSET] for r in rows})
+    sampled = base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, positions, F.lit(False)))
     return sampled.select(PARTITION, OFFSET, KEY)
 
 

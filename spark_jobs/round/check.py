@@ -32,7 +32,7 @@ from cleantail.rounds.checked.proof import Proof, ProvenLog
 from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyless_logs
 from spark_jobs.engine.late_contradictions import of_topic
 from spark_jobs.engine.measures import measure_unit, rows_by_log
-from spark_jobs.engine.transforms.audit import full_proof
+from spark_jobs.engine.transforms.record_bits import full_proof
 from spark_jobs.engine.transforms.winners import below_end, span_condition
 from spark_jobs.iceberg.session import grouped_by_log
 from spark_jobs.iceberg.tables import TopicTable
@@ -107,7 +107,7 @@ def judged_logs(unit: StagedUnit, kind: str, keyless: Collection[int]) -> list[P
 
 
 def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckResult:
-    """Where a contradiction is: it takes a person to find out which record is right."""
+    """Adds to a failed result the offset of the contradiction: it takes a person to decide which record is right."""
     if result.expectation != MEASURE or result.passed:
         return result
     where = [m.first_contradiction for m in measures if m.partition == result.partition and m.first_contradiction]
@@ -115,7 +115,7 @@ def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckRe
 
 
 def as_text(records: DataFrame) -> DataFrame:
-    """Records as the topic's own expectations see them: key and value as UTF-8 text."""
+    """Returns the records as the topic's own expectations read them: key and value as UTF-8 text."""
     return records.withColumns({KEY: F.col(KEY).cast("string"), VALUE: F.col(VALUE).cast("string")})
 
 
@@ -145,30 +145,32 @@ def prove_topic(table: TopicTable, platform: Platform) -> Proof:
 
 
 def _verdict(partition: int, results: Sequence[CheckResult]) -> Verdict:
-    """A log passes when no critical expectation failed; one that could not be evaluated fails whatever its severity."""
+    """Returns the verdict on a log: it passes where no critical expectation failed. One that could not be evaluated
+    fails whatever its severity."""
     failed = [r for r in results if r.partition == partition and not r.passed]
     red = [r for r in failed if r.severity == "critical" or r.error]
     return Verdict(partition, not red, tuple(red), tuple(r for r in failed if r not in red))
 
 
 def all_or_none(verdicts: Sequence[Verdict], untouched: Collection[int]) -> list[Verdict]:
-    """Where one log fails the others wait: a file of an adopted table may hold several, and has one delete file.
+    """Fails all logs where one fails: a file of an adopted table may hold several, and has one delete file.
 
-    The failed one is quarantined, so the next round is without it. Nobody waits for an `untouched` log, from which the
-    round has removed nothing.
+    The failed one is quarantined, so that the next round is without it. No log waits for an `untouched` one, from which
+    the round has removed nothing.
     """
     red = tuple(v.partition for v in verdicts if not v.passed and v.partition not in untouched)
     return [replace(v, passed=False, waits_for=red) if red and v.passed else v for v in verdicts]
 
 
 def _with_keyless(measure: LogMeasure, keyless: KeylessLog | None) -> LogMeasure:
-    """The measures of a log that is held back for records without a key: of all below the end that was planned."""
+    """Returns the measures of a log that is held back for its records without a key: those below the end that was
+    planned."""
     return measure if keyless is None else replace(measure, invalid_left=keyless.records)
 
 
 def for_keyless(results: Sequence[CheckResult], keyless: Mapping[int, KeylessLog]) -> list[CheckResult]:
-    """Of a log that is held back for records without a key the one rule that says so: from it nothing was removed, so
-    the other rules have nothing to judge."""
+    """Leaves of the results of a log that is held back for records without a key only the rule that says so: nothing
+    was removed from it, so the other rules have nothing to judge."""
     return [
         replace(r, observed=held_reason(keyless[r.partition].records, keyless[r.partition].first_offset))
         if r.partition in keyless

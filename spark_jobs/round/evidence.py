@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -23,21 +23,20 @@ from cleantail.log.log_measure import LogMeasure
 from cleantail.retries import COMMITS
 from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON, CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, parts_of
+from cleantail.rounds.checked.recorded_checks import parts_of
 from cleantail.rounds.checked.sample import sample_column
-from cleantail.rounds.history import OPERATION
+from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKED, CHECKS, HELD_BACK, PUBLISHED, RECLAIM
 from cleantail.rounds.rollback import ROUND
+from cleantail.rounds.size_history import OPERATION
 from cleantail.rounds.task_runs import columns_of
-from spark_jobs.iceberg.changes import history
+from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.tables import TopicTable
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 logger = logging.getLogger("cleantail.evidence")
-Row = dict[str, Any]
-"""A row of the evidence by column, as PyArrow takes and gives it."""
 
 SCHEMA = pa.schema(
     [
@@ -79,8 +78,8 @@ PROPERTIES = {
 SNAPSHOTS_KEPT = 5
 DEAD_AFTER_MS = 5_000
 """A live publisher tells what became of its round within a fraction of this after its commit."""
-MAY_BE_UNKNOWN = ("began_ms", "saved_bytes")
-"""Numbers that are null where nobody knows them: 0 would be a statement."""
+MAY_BE_UNKNOWN = ("partition", "began_ms", "saved_bytes")
+"""Numbers that are null where nobody knows them, and the partition of a reclaim: 0 would be a statement."""
 EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not in MAY_BE_UNKNOWN} | {
     "note": "",
     "deleted": "{}",
@@ -100,7 +99,7 @@ def append_evidence(
     append_rows(evidence, table, [*_untold(evidence, table), *checked_rows(checked, results)])
 
 
-def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[Row]:
+def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[EvidenceRow]:
     """Returns what a check has found, a row for each log."""
     parts, rows = parts_of(checked), []
     for measure in checked.measures:
@@ -126,13 +125,15 @@ def append_answer(table: TopicTable, platform: Platform, checked: CheckedRound, 
 
 
 def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_ms: int) -> None:
-    """One row for the topic, so that what was freed is still known when the snapshots that tell it have expired."""
-    row = {"partition": None, "round": "", "kind": RECLAIM, "outcome": PUBLISHED}
+    """Appends one row for the topic, so that the freed bytes are still recorded when the snapshots that show them have
+    expired."""
+    row: EvidenceRow = {"round": "", "kind": RECLAIM, "outcome": PUBLISHED}
     append_rows(evidence_table(platform), table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
 
 
-def _untold(evidence: Table, table: TopicTable) -> list[Row]:
-    """What became of the newest round on `main`, where the process that published it died before it could tell."""
+def _untold(evidence: Table, table: TopicTable) -> list[EvidenceRow]:
+    """Returns rows that say that the newest round on `main` is published, where the process that published it died
+    before it could append them."""
     commit = next((c for c in history(table.load()) if c.is_round), None)
     if commit is None or time.time() * 1000 - commit.at_ms < DEAD_AFTER_MS:
         return []
@@ -141,29 +142,34 @@ def _untold(evidence: Table, table: TopicTable) -> list[Row]:
     if any(row["outcome"] not in CHECKS for row in rows):
         return []
     last = {row["partition"]: row for row in sorted(rows, key=lambda r: r["checked_at_ms"])}
-    published = {"outcome": PUBLISHED, "checks": "[]", CHECKED_ROUND: None, "checked_at_ms": int(time.time() * 1000)}
+    published: EvidenceRow = {
+        "outcome": PUBLISHED,
+        "checks": "[]",
+        CHECKED_ROUND: None,
+        "checked_at_ms": int(time.time() * 1000),
+    }
     return [row | published for row in last.values() if row["outcome"] == CHECKED]
 
 
-def rows_of(evidence: Table, values: Mapping[str, str | None]) -> list[Row]:
+def rows_of(evidence: Table, values: Mapping[str, str | None]) -> list[EvidenceRow]:
     """Returns the rows that have all these values."""
     from pyiceberg.expressions import And, EqualTo
 
     condition = And(*(EqualTo(name, value) for name, value in values.items()))
-    rows: list[Row] = evidence.scan(row_filter=condition).to_arrow().to_pylist()
+    rows: list[EvidenceRow] = evidence.scan(row_filter=condition).to_arrow().to_pylist()
     return rows
 
 
 def has_answer(table: TopicTable, platform: Platform, checked: CheckedRound, outcome: str) -> bool:
-    """Whether append_answer has told this of the round before. A round that was made anew may have the same name, but
-    its branches have snapshots of their own."""
+    """Returns whether append_answer has recorded this of the round before. A round that was made a second time may have
+    the same name, but its branches have other snapshots."""
     values = {"topic": table.topic.topic, "round": checked.round, "kind": checked.kind, "outcome": outcome}
     heads = {row["head_snapshot_id"] for row in rows_of(evidence_table(platform), values)}
     return not heads.isdisjoint(checked.heads)
 
 
-def _measured(checked: CheckedRound, measure: LogMeasure) -> Row:
-    """The row of one log of a checked round, without what is said of it."""
+def _measured(checked: CheckedRound, measure: LogMeasure) -> EvidenceRow:
+    """Returns the row of one log of a checked round, without checks and outcome."""
     unit, work = next((u, w) for u, w in checked.works() if w.partition == measure.partition)
     return {
         "partition": measure.partition,
@@ -184,8 +190,9 @@ def _measured(checked: CheckedRound, measure: LogMeasure) -> Row:
     }
 
 
-def append_rows(evidence: Table, table: TopicTable, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Rows about the topic in one commit, with who writes and when; what a row does not say is empty."""
+def append_rows(evidence: Table, table: TopicTable, rows: Iterable[EvidenceRow]) -> None:
+    """Appends rows about the topic in one commit, with who writes them and when; columns that a row leaves out are
+    empty."""
     common = EMPTY | columns_of(os.environ) | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
     appended = pa.Table.from_pylist([{**common, **row} for row in rows], SCHEMA)
     if appended.num_rows:
@@ -194,8 +201,9 @@ def append_rows(evidence: Table, table: TopicTable, rows: Iterable[Mapping[str, 
 
 
 def _forget_old_snapshots(evidence: Table) -> None:
-    """Every commit costs time for each snapshot in the metadata; nobody asks for an older state of a table to which
-    rows are only added. The rows stay, and the files that only old snapshots have go with evidence_upkeep."""
+    """Expires the table's old snapshots, since every commit costs time for each snapshot in the metadata, and nobody
+    reads an older state of a table to which rows are only added. The rows stay; evidence_upkeep removes the files that
+    only old snapshots have."""
     oldest_first = sorted(evidence.metadata.snapshots, key=lambda s: s.sequence_number or 0)
     if len(oldest_first) <= 2 * SNAPSHOTS_KEPT:
         return
@@ -207,7 +215,7 @@ def _forget_old_snapshots(evidence: Table) -> None:
 
 
 def evidence_table(platform: Platform) -> Table:
-    """The evidence table, made where there is none, with all columns of this version."""
+    """Loads the evidence table, with all columns of this version; creates it where there is none."""
     from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
     catalog, namespace = open_catalog(platform, os.environ), platform.catalog.namespace

@@ -17,17 +17,18 @@ from cleantail.log.reader_positions import hold_offset, left_behind
 from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.staged_units import EXPIRED, LeftBehind, StagedUnit, UnitCounts
-from spark_jobs.engine.transforms.guards import GUARDS, with_guards
+from spark_jobs.engine.transforms.needed_tombstones import GUARDS, with_guards
 from spark_jobs.engine.transforms.winners import columns_of, span_condition
 from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.iceberg.snapshot_files import count_by_log, with_position
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import count_by_log, with_place
 
 
 def expiry_unit(
     plan: RunPlan, partitions: Collection[int], base_snapshot_id: int, hold_cap_ms: int, fresh_from: Mapping[int, int]
 ) -> WorkUnit:
-    """The logs with due tombstones as one unit; `end_offset` is the clean point, below which they are sought."""
+    """Returns the logs with due tombstones as one unit; `end_offset` is the clean point, below which tombstones are
+    looked for."""
     works = tuple(
         PartitionWork(
             partition=log.partition,
@@ -54,15 +55,15 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> StagedUnit:
     began_ms = int(time.time() * 1000)
     horizons = {log.partition: log.horizons for log in plan.logs}
     spans = {w.partition: spans_of(w, horizons[w.partition], unit.now_ms) for w in unit.partitions}
-    due = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found)
+    due = " OR ".join(span_condition({p: span}) for p, of_log in spans.items() for span in of_log)
     files = table.files_at(unit.base_snapshot_id)
     tombstones = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({due})")
     configs, base = table.topic.config, table.at_snapshot(unit.base_snapshot_id)
     columns = [*columns_of(configs), "_file", "_pos"]
     flagged = with_guards(tombstones.select(*columns), base, unit.partitions, configs, unit.now_ms)
-    found = files.positions_in(with_place(flagged.where(f"NOT {GUARDS}"), PARTITION))
-    table.delete_positions(unit.branch, files, found)
-    counts = UnitCounts({EXPIRED: count_by_log(found)}, saved_bytes=files.bytes_by_log([found]))
+    removed = files.positions_in(with_position(flagged.where(f"NOT {GUARDS}"), PARTITION))
+    table.delete_positions(unit.branch, files, removed)
+    counts = UnitCounts({EXPIRED: count_by_log(removed)}, saved_bytes=files.bytes_by_log([removed]))
     return StagedUnit.of(unit, counts, began_ms=began_ms, left_behind=_left_behind(table, plan, unit, spans))
 
 
@@ -72,11 +73,11 @@ def _left_behind(
     """Readers past whose position tombstones go, since the cap of their hold was reached; `gone_to` is the last."""
     holds = {w.partition: w.hold_offset for w in unit.partitions if w.hold_offset is not None}
     overrun = {p: [s for s in spans[p] if s[1] > hold] for p, hold in holds.items()}
-    condition = " OR ".join(span_condition({p: span}) for p, found in overrun.items() for span in found)
+    condition = " OR ".join(span_condition({p: span}) for p, of_log in overrun.items() for span in of_log)
     if not condition:
         return ()
-    gone = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({condition})")
-    rows = gone.groupBy(PARTITION).agg(F.max(OFFSET).alias("last")).collect()
+    tombstones = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({condition})")
+    rows = tombstones.groupBy(PARTITION).agg(F.max(OFFSET).alias("last")).collect()
     last = {row[PARTITION]: row["last"] for row in rows}
     return tuple(
         LeftBehind(**asdict(reader), gone_to=last[reader.partition]) for reader in left_behind(plan.readers, last)

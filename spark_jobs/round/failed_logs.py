@@ -12,18 +12,20 @@ from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.staged_units import keyless_logs
 from cleantail.rounds.failed_branches import failed_name
-from spark_jobs.iceberg.changes import texts
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 
 
 def failed_logs(checked: CheckedRound) -> dict[int, list[str]]:
-    """Returns partition -> its failed expectations, with what was observed where those are words of our own. A log that
-    only waits for others, with which it shares files, has not failed."""
+    """Returns partition -> the names of its failed expectations. A name is followed by what was observed only where
+    Cleantail wrote that text. A log that failed nothing itself, and is held back for others with which it shares files,
+    is left out."""
     return {v.partition: [_named(failure) for failure in v.failures] for v in checked.verdicts if v.failed}
 
 
 def _named(failure: CheckResult) -> str:
-    """What was observed may hold data, but of an error and of records without a key."""
+    """Returns the expectation's name; with what was observed only of an error, and of records without a key: of all
+    else that may hold data."""
     ours = failure.error or failure.expectation == KEYLESS_RULE
     return f"{failure.expectation} ({failure.observed})" if ours else failure.expectation
 
@@ -47,8 +49,8 @@ def keep_failed(table: TopicTable, checked: CheckedRound) -> dict[int, str]:
 
 
 def drop_unnamed(table: TopicTable, branches: Iterable[str]) -> None:
-    """What keep_failed has made for a commit that failed. Another try of the same round may have been faster, and its
-    states name the same branches: those stay."""
+    """Drops the branches that keep_failed created for a commit that then failed, but for those that a quarantine names:
+    another try of the same round may have been faster, and its states name the same branches."""
     states = states_of_properties(texts(table.load().properties()), table.name)
     table.drop_branches(set(branches) - {s.quarantine.branch for s in states.values() if s.quarantine})
 

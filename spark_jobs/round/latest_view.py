@@ -19,8 +19,8 @@ from cleantail.log.partition_state import states_of_properties
 from cleantail.log.ranking import latest_timestamp_sql, rank_sql, strategy_text
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
-from spark_jobs.iceberg.changes import texts
-from spark_jobs.iceberg.mapping import PLACE, topic_columns_sql
+from spark_jobs.iceberg.adopted_columns import POSITION_AS_ROW_ID, topic_columns_sql
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.latest_view")
@@ -57,22 +57,22 @@ def ensure_latest_view(table: TopicTable) -> None:
 
 
 def _source(table: TopicTable) -> str:
-    """The table, or, where it was adopted, a query with a topic table's columns over it."""
+    """Returns the table's name, or, where the table was adopted, a query over it with a topic table's columns."""
     if table.topic.columns is None:
         return table.name
     columns = topic_columns_sql(table.spark.table(table.name), table.topic.columns)
     shown = ", ".join(f"`{name}`" for name in COLUMNS)
     # not every record knows when it came: its file's entry in the metadata does; one that came just now has none yet
-    records = f"SELECT {columns}, `_file` AS `ct_file`, {PLACE} FROM {table.name}"
+    records = f"SELECT {columns}, `_file` AS `ct_file`, {POSITION_AS_ROW_ID} FROM {table.name}"
     entries = f"SELECT data_file.file_path AS `ct_path`, sequence_number AS `ct_came` FROM {table.name}.entries"
-    came = f"coalesce(`ct_came`, {LONG_MAX}) AS `_last_updated_sequence_number`"
+    arrival = f"coalesce(`ct_came`, {LONG_MAX}) AS `_last_updated_sequence_number`"
     joined = f"({records}) LEFT JOIN ({entries} WHERE status < 2) ON `ct_file` = `ct_path`"
-    return f"(SELECT {shown}, {came}, `_row_id` FROM {joined})"
+    return f"(SELECT {shown}, {arrival}, `_row_id` FROM {joined})"
 
 
 def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[int, int]) -> str:
-    """The view's query. `table`: a quoted name, or a query; `ledger`: a quoted name; `starts`: log starts, which hide
-    what is below."""
+    """Returns the view's query. `table`: a quoted name, or a query; `ledger`: a quoted name; `starts`: log starts,
+    which hide what is below them."""
     columns = ", ".join(f"`{name}`" for name in COLUMNS)
     rank = rank_sql(configs, latest_timestamp_sql(configs))
     keyed = f"SELECT {columns}, {FIRST}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL{_inside(starts)}"
@@ -91,17 +91,17 @@ def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[i
 
 
 def _inside(starts: Mapping[int, int]) -> str:
-    """Log starts by offset, so that logs which share one share a term."""
-    found: dict[int, list[int]] = {}
+    """Returns the condition by which log starts hide records; logs that share an offset share a term."""
+    partitions_by_start: dict[int, list[int]] = {}
     for partition, start in starts.items():
         if start > 0:
-            found.setdefault(start, []).append(partition)
-    logs = ((start, ", ".join(f"{p:d}" for p in partitions)) for start, partitions in found.items())
+            partitions_by_start.setdefault(start, []).append(partition)
+    logs = ((start, ", ".join(f"{p:d}" for p in partitions)) for start, partitions in partitions_by_start.items())
     return "".join(f" AND NOT (`{OFFSET}` < {start:d} AND `{PARTITION}` IN ({named}))" for start, named in logs)
 
 
 def _deleted_sql(ledger: str, configs: KafkaConfigs) -> str:
-    """What is remembered now: (partition, key, deleted: a rank)."""
+    """Returns a query for what is remembered now: (partition, key, deleted: a rank)."""
     fields = f"`{OFFSET}`" if configs.compaction_strategy == "offset" else f"`has_version`, `version`, `{OFFSET}`"
     strategy = f"decode(X'{strategy_text(configs).encode().hex()}', 'UTF-8')"
     return (

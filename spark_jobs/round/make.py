@@ -23,8 +23,10 @@ from cleantail.log.policy.offset_map import keys_in_budget, map_slots, round_end
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from spark_jobs.engine.deleted_versions import remembered
-from spark_jobs.engine.log_round import Outcome, find_removals
-from spark_jobs.engine.tasks import answers
+from spark_jobs.engine.log_round import find_removals
+from spark_jobs.engine.log_task import LogRemovals, Refusal
+from spark_jobs.engine.tasks import task_results
+from spark_jobs.engine.touched_keys import touched_keys
 from spark_jobs.engine.transforms.winners import (
     ROW_ID,
     below_end,
@@ -36,11 +38,17 @@ from spark_jobs.engine.transforms.winners import (
     span_condition,
     where_full,
 )
-from spark_jobs.engine.trickle import touched_keys
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.session import grouped_by_log
+from spark_jobs.iceberg.snapshot_files import (
+    RemovedPositions,
+    SnapshotFiles,
+    count_by_log,
+    union_of,
+    with_position,
+    without,
+)
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import FilesOf, RemovedPositions, count_by_log, together, with_place, without
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> StagedUnit:
@@ -55,13 +63,13 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
     unit = within_budget(table, platform, replace(unit, branch=branch_name(unit.branch)))
     plan = resolve_join(unit, platform, table.topic.config, table.topic.columns is not None)
     cleaned = replace(unit, partitions=tuple(w for w in unit.partitions if w.partition not in held))
-    found: dict[str, RemovedPositions] = {"superseded": {}}
+    by_reason: dict[str, RemovedPositions] = {"superseded": {}}
     if cleaned.partitions:
-        found, plan = removed(table, platform, cleaned, files, bool(keyless), plan)
+        by_reason, plan = removed(table, platform, cleaned, files, bool(keyless), plan)
     counts = UnitCounts(
-        deleted={reason: count_by_log(positions) for reason, positions in found.items()},
-        hidden_bytes=files.bytes_by_log(positions for reason, positions in found.items() if reason != "retention"),
-        saved_bytes=files.bytes_by_log(found.values()),
+        deleted={reason: count_by_log(positions) for reason, positions in by_reason.items()},
+        hidden_bytes=files.bytes_by_log(positions for reason, positions in by_reason.items() if reason != "retention"),
+        saved_bytes=files.bytes_by_log(by_reason.values()),
         plan=plan.reason,
         keyless=held,
     )
@@ -72,71 +80,81 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
         clean_ms=int((time.monotonic() - began_s) * 1000),
         map_slots=map_slots(platform.cleaner, table.topic.config),
     )
-    table.delete_positions(unit.branch, files, together(found.values()), {UNIT: STAGED_UNIT_JSON.packed(staged)})
+    table.delete_positions(unit.branch, files, union_of(by_reason.values()), {UNIT: STAGED_UNIT_JSON.packed(staged)})
     return staged
 
 
 def removed(
-    table: TopicTable, platform: Platform, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
+    table: TopicTable, platform: Platform, unit: WorkUnit, files: SnapshotFiles, keyless: bool, plan: JoinPlan
 ) -> tuple[dict[str, RemovedPositions], JoinPlan]:
-    """Positions by reason, and how they were found: by the plan, unless the tasks refuse."""
-    told = answers(table, platform, unit, find_removals, files) if plan.columnar else None
-    if isinstance(told, str):
-        plan = replace(plan, reason=f"{plan.reason}; not so, for {told}: by Spark's join")
-    if isinstance(told, list):
-        return removed_by_columns(told), plan
+    """Returns positions by reason, and the plan by which they were looked for: that of the unit, unless a task refuses
+    its log."""
+    logs = task_results(table, platform, unit, find_removals, files) if plan.columnar else None
+    if isinstance(logs, Refusal):
+        plan = replace(plan, reason=f"{plan.reason}; not so, for {logs.reason}: by Spark's join")
+    if isinstance(logs, list):
+        return removed_by_columns(logs), plan
     return removed_by_spark(table, unit, files, keyless, plan), plan
 
 
 def removed_by_spark(
-    table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, plan: JoinPlan
+    table: TopicTable, unit: WorkUnit, files: SnapshotFiles, keyless: bool, plan: JoinPlan
 ) -> dict[str, RemovedPositions]:
-    """Positions by reason; one that has several goes by the first."""
-    found: dict[str, RemovedPositions] = {}
+    """Returns positions by reason; one that has several reasons goes by the first."""
+    by_reason: dict[str, RemovedPositions] = {}
     with grouped_by_log(table.spark, plan.grouped):
         for reason, records in removals(table, unit, files, keyless, plan.hint).items():
-            found[reason] = without(files.positions_in(records), found.values())
-    return found
+            by_reason[reason] = without(files.positions_in(records), by_reason.values())
+    return by_reason
 
 
-def removed_by_columns(logs: Sequence[Outcome]) -> dict[str, RemovedPositions]:
-    """As removed_by_spark, of what the tasks told."""
-    found: dict[str, dict[tuple[int, int], BitMap64]] = {"superseded": {}}
+def removed_by_columns(logs: Sequence[LogRemovals]) -> dict[str, RemovedPositions]:
+    """Returns positions by reason, as removed_by_spark does, of what the tasks have returned."""
+    by_reason: dict[str, dict[tuple[int, int], BitMap64]] = {"superseded": {}}
     for log in logs:
-        for reason, by_file in log["removed"].items():
-            of_log = {(log[PARTITION], file): BitMap64.deserialize(positions) for file, positions in by_file.items()}
-            found.setdefault(reason, {}).update(of_log)
-    return dict(found)
+        for reason, by_file in log.positions.items():
+            of_log = {(log.partition, file): BitMap64.deserialize(positions) for file, positions in by_file.items()}
+            by_reason.setdefault(reason, {}).update(of_log)
+    return dict(by_reason)
 
 
-def removals(table: TopicTable, unit: WorkUnit, files: FilesOf, keyless: bool, hint: str) -> dict[str, DataFrame]:
-    """The records to remove, by reason; one that has several goes by the first. Columns: partition,
-    ct_file and _pos, and more."""
+def removals(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, keyless: bool, hint: str) -> dict[str, DataFrame]:
+    """Returns the records to remove, by reason; one that has several reasons goes by the first. Columns: partition,
+    ct_file and _pos, and more.
+
+    1. `retention`: the log start is past their segment.
+
+    2. `copies`: an earlier record of the same offset survives (semantics.md 3.5).
+
+    3. `invalid`: they have no key.
+
+    4. `superseded`: a record of the same key wins (1.4).
+    """
     works, configs = unit.partitions, table.topic.config
     base = table.at_snapshot(unit.base_snapshot_id)
-    found = {}
+    by_reason = {}
     spans = {w.partition: (0, w.log_start_offset) for w in works if w.log_start_offset > 0}
     if configs.deletes and spans:  # whole segments that `delete` in the policy lets go: the log start is past them
-        found["retention"] = base.where(span_condition(spans))
+        by_reason["retention"] = base.where(span_condition(spans))
     records = base.select(*columns_of(configs), ROW_ID)
     placed = base.select(PARTITION, OFFSET, ROW_ID, "_file", "_pos")
     copies = copies_of(placed, works, partial(table.arrivals_at, unit.base_snapshot_id))
     if copies is not None:
-        found["copies"] = copies
+        by_reason["copies"] = copies
         records = records.join(copies.select(ROW_ID), ROW_ID, "left_anti")
     below = base.where(span_condition({w.partition: (0, w.end_offset) for w in works}))
     if keyless:
-        found["invalid"] = below.where(F.col(KEY).isNull())
-    found = {reason: with_place(gone, PARTITION) for reason, gone in found.items()}
+        by_reason["invalid"] = below.where(F.col(KEY).isNull())
+    by_reason = {reason: with_position(records_of_reason, PARTITION) for reason, records_of_reason in by_reason.items()}
     touched = touched_keys(records, unit, files)
     if touched is not None:
         records, below = records.where(touched), below.where(touched)
     winners = offset_map(records, works, configs, unit.now_ms, remembered(table, unit.now_ms))
-    return found | {"superseded": losers(with_place(below, PARTITION, OFFSET, KEY), winners, configs, hint)}
+    return by_reason | {"superseded": losers(with_position(below, PARTITION, OFFSET, KEY), winners, configs, hint)}
 
 
 def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> WorkUnit:
-    """The unit as it is, or, where the budget is kept by rounds, with ends at which each log's map is full."""
+    """Returns the unit as it is, or, where the budget is kept by rounds, with ends at which each log's map is full."""
     if platform.cleaner.cleantail_over_budget != "rounds":
         return unit
     records = table.at_snapshot(unit.base_snapshot_id).select(PARTITION, OFFSET, KEY)
@@ -152,7 +170,7 @@ def within_budget(table: TopicTable, platform: Platform, unit: WorkUnit) -> Work
 
 
 def count_keyless(table: TopicTable, unit: WorkUnit) -> dict[int, tuple[int, int]]:
-    """Partition -> how many records without a key it has below its end, and the offset of the first."""
+    """Returns partition -> how many records without a key the log has below its end, and the offset of the first."""
     records = below_end(table.at_snapshot(unit.base_snapshot_id), unit.partitions).where(F.col(KEY).isNull())
-    found = records.groupBy(PARTITION).agg(F.min(OFFSET).alias("first"), F.count("*").alias("count")).collect()
-    return {row[PARTITION]: (row["count"], row["first"]) for row in found}
+    rows = records.groupBy(PARTITION).agg(F.min(OFFSET).alias("first"), F.count("*").alias("count")).collect()
+    return {row[PARTITION]: (row["count"], row["first"]) for row in rows}

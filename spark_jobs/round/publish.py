@@ -1,7 +1,7 @@
 """Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`.
 
 What passed, what was measured and where the branches were is read from the evidence that the check wrote, and who
-approved it from what was answered: `--told`, which came through Airflow's database, only says which round is meant,
+approved it from what was answered: `--round`, which came through Airflow's database, only says which round is meant,
 and where it says something else than the evidence nothing is published (exit code 5).
 
 A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
@@ -31,13 +31,13 @@ from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.past_rounds import PUBLISHED
 from cleantail.rounds.rollback import APPROVED_BY, BEFORE, packed
 from spark_jobs.engine.deleted_versions import remember
-from spark_jobs.iceberg.changes import texts
 from spark_jobs.iceberg.commits import publish_deletes
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.failed_logs import drop_unnamed, keep_failed, quarantined
-from spark_jobs.round.keyless import move_keyless
+from spark_jobs.round.keyless_table import move_keyless
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.published_rounds import identity_of, published_as, result_of
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
@@ -71,7 +71,7 @@ def _publish(table: TopicTable, platform: Platform, checked: CheckedRound, appro
     2. The branches have to be those that were checked.
     3. What failed is kept on branches of its own.
     4. One commit: delete files of the green logs, their next states, the quarantine of the red ones.
-    5. What became of the round is told, and its branches go.
+    5. The evidence gets the outcome of the round, and its branches are dropped.
     """
     green = set(checked.green)
     for verdict in (v for v in checked.verdicts if v.waits_for):
@@ -116,7 +116,7 @@ def _require_as_checked(table: TopicTable, checked: CheckedRound) -> None:
 def _next_states(
     table: TopicTable, checked: CheckedRound, states: Mapping[int, PartitionState]
 ) -> dict[int, PartitionState]:
-    """The states of the published logs after the round."""
+    """Returns the states of the published logs after the round."""
     iceberg, green = table.load(), checked.green
     after: dict[int, PartitionState] = {}
     for unit in checked.units:
@@ -144,12 +144,15 @@ def _commit(
     properties: Mapping[str, str],
     approved_by: str | None,
 ) -> int:
-    """One transaction: delete files of all green logs, their new state, the quarantine of the red ones."""
-    changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in checked.units]
+    """Commits in one transaction the delete files of all green logs, their new states, and the quarantine of the red
+    ones."""
+    branch_changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in checked.units]
     before = {p: states.get(p) for p in checked.green}
     summary = identity_of(checked) | {BEFORE: packed(before)}
     summary |= {APPROVED_BY: approved_by} if approved_by and checked.holds else {}
-    return publish_deletes(table, changes, set(checked.green), checked.units[0].base_snapshot_id, properties, summary)
+    return publish_deletes(
+        table, branch_changes, set(checked.green), checked.units[0].base_snapshot_id, properties, summary
+    )
 
 
 def publish_approved(table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str) -> RoundResult:
@@ -182,8 +185,8 @@ def published_before(table: TopicTable, platform: Platform, checked: CheckedRoun
 
 
 def _tidy(table: TopicTable, branches: Sequence[str]) -> None:
-    """After the commit: what is still there is dropped when it is stale, and no reason to say that nothing was
-    published."""
+    """Tidies up after the commit. An error here is logged and no more: what is left is dropped when it is stale, and
+    the round is published."""
     try:
         table.drop_branches(branches)
     except ConflictError as e:

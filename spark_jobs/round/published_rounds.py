@@ -1,4 +1,4 @@
-"""Which commit on `main` is of a checked round, and what is told of it."""
+"""Which commit on `main` has published a checked round, and the result of that."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from cleantail.log.partition_state import states_of_properties
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.checked.staged_units import EXPIRED
-from cleantail.rounds.history import OPERATION
 from cleantail.rounds.rollback import HEADS, ROUND
-from spark_jobs.iceberg.changes import history, texts
+from cleantail.rounds.size_history import OPERATION
+from spark_jobs.iceberg.iceberg_reads import history, texts
 from spark_jobs.iceberg.tables import TopicTable
 
 
 def published_as(table: TopicTable, checked: CheckedRound) -> int | None:
-    """The snapshot of this very round, looked for in main's history back to what the round read."""
+    """Returns the snapshot that published this very round, None where none did. It searches main from its head back to
+    what the round read."""
     mine = identity_of(checked).items()
     read = {unit.base_snapshot_id for unit in checked.units}
     since = takewhile(lambda c: c.snapshot_id not in read, history(table.load()))
@@ -23,7 +24,7 @@ def published_as(table: TopicTable, checked: CheckedRound) -> int | None:
 
 
 def identity_of(checked: CheckedRound) -> dict[str, str]:
-    """What the summary of a round's snapshot says of which round it is."""
+    """Returns what the summary of a round's snapshot says about which round it is."""
     return {OPERATION: checked.kind, ROUND: checked.round, HEADS: ",".join(map(str, checked.heads))}
 
 
@@ -44,6 +45,6 @@ def result_of(table: TopicTable, checked: CheckedRound, snapshot_id: int) -> Rou
 
 
 def _checkpoints(table: TopicTable) -> dict[int, int]:
-    """The clean point of every log of the topic, also of those that this round did not touch."""
+    """Returns the clean point of every log of the topic, also of those that this round did not touch."""
     states = states_of_properties(texts(table.load().properties()), table.name)
     return {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from cleantail.config.platform import Platform
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.runs.releases import current_releases, forget_releases
+from cleantail.lake.runs.release_properties import current_releases, forget_releases
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.releases import Releases, lifted
-from spark_jobs.iceberg.changes import texts
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 
 

@@ -160,10 +160,9 @@ def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> Check
 
 
 def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple[int, ...]:
-    """A quarantine never stops retention: what is past it goes from logs that were held back, by a round of its own.
-
-    Returns the logs whose start has moved. A conflict leaves it to the next run, and so does a wait for approval.
-    """
+    """Moves the log start of logs that were held back, by a round of its own: a quarantine never stops retention.
+    Returns the logs whose start has moved. After a conflict, or where that round waits for approval, the next run does
+    it."""
     if not (held_back and run.table.topic.deletes):
         return ()
     plan = evaluate_topic(run.table.topic, run.platform, now_ms=now_ms)

@@ -13,7 +13,7 @@ from cleantail.errors import TableError
 from cleantail.lake import data_files
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.log_records import as_topic_columns
-from cleantail.lake.records.reading import read_records
+from cleantail.lake.records.ordered_records import read_records
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.lake.table_metadata import table_facts
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.rounds.checked.check_results import kept_result, observed_words
+from cleantail.rounds.checked.check_results import kept_result, observed_text
 
 
 @pytest.mark.parametrize(
@@ -16,4 +16,4 @@ from cleantail.rounds.checked.check_results import kept_result, observed_words
 )
 def test_records_are_counted_only_where_it_is_said_how_many_there_were(result, words):
     kept = kept_result("expect_column_distinct_values_to_be_in_set", {"column": "value"}, result)
-    assert observed_words(kept) == words
+    assert observed_text(kept) == words

@@ -12,7 +12,7 @@ import pytest
 from cleantail.cli import main
 from cleantail.cli.parameters import CLOCK
 from cleantail.cli.reference import parsed
-from cleantail.lake.runs.readers import registered
+from cleantail.lake.runs.reader_properties import registered
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -20,24 +20,24 @@ class Log:
     note: str | None = None
 
 
-LOGS: Codec[Log] = Codec(Log)
+LOG_JSON: Codec[Log] = Codec(Log)
 LOG = Log(3, {"superseded": 2}, {0: 7, 1: None}, ((0, 4), (4, 9)), "a\nb")
 
 
 def test_what_is_written_is_what_is_parsed():
-    assert LOGS.value(LOGS.text(LOG), "x") == LOG
-    assert LOGS.unpacked(LOGS.packed(LOG), "x") == LOG
-    assert LOGS.of_plain(LOGS.plain(LOG), "x") == LOG
+    assert LOG_JSON.value(LOG_JSON.text(LOG), "x") == LOG
+    assert LOG_JSON.unpacked(LOG_JSON.packed(LOG), "x") == LOG
+    assert LOG_JSON.of_plain(LOG_JSON.plain(LOG), "x") == LOG
 
 
 def test_equal_values_are_equal_texts_of_one_line():
     other = Log(3, {"superseded": 2}, {1: None, 0: 7}, ((0, 4), (4, 9)), "a\nb")
-    assert LOGS.text(LOG) == LOGS.text(other)
-    assert "\n" not in LOGS.text(LOG)
+    assert LOG_JSON.text(LOG) == LOG_JSON.text(other)
+    assert "\n" not in LOG_JSON.text(LOG)
 
 
 def test_an_earlier_version_wrote_less_and_a_later_one_writes_more():
-    assert LOGS.value('{"partition":1,"deleted":{},"ends":{},"unknown":[1]}', "x") == Log(1, {}, {})
+    assert LOG_JSON.value('{"partition":1,"deleted":{},"ends":{},"unknown":[1]}', "x") == Log(1, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_an_earlier_version_wrote_less_and_a_later_one_writes_more():
     ],
 )
 def test_a_text_that_python_writes_is_parsed_whatever_its_characters(note, read):
-    assert LOGS.value(LOGS.text(replace(LOG, note=note)), "x").note == read
+    assert LOG_JSON.value(LOG_JSON.text(replace(LOG, note=note)), "x").note == read
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_a_text_that_python_writes_is_parsed_whatever_its_characters(note, read)
 )
 def test_another_text_is_refused_with_its_place_and_without_its_content(text, problem):
     with pytest.raises(TableError, match=f"property p of t cannot be read: .*{problem}") as error:
-        LOGS.value(text, "property p of t")
+        LOG_JSON.value(text, "property p of t")
     assert "secret" not in str(error.value) or "ends" in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["no base 64!", "YWJj", ""])
 def test_another_packed_text_is_refused(text):
     with pytest.raises(TableError, match="entry of snapshot 5 cannot be read"):
-        LOGS.unpacked(text, "entry of snapshot 5")
+        LOG_JSON.unpacked(text, "entry of snapshot 5")

@@ -20,9 +20,9 @@ from cleantail.lake.neighbours import (
     may_delete_files,
     named_files,
     require_inner_files,
+    require_inner_metadata_log,
     require_inner_paths,
-    require_own_metadata_log,
-    require_own_place,
+    require_separate_folder,
 )
 
 SCHEMA = Schema(NestedField(1, "offset", LongType()))
@@ -46,7 +46,7 @@ def table(platform):
 
 
 def check(platform, table):
-    return require_own_place(open_catalog(platform, {}), platform, table)
+    return require_separate_folder(open_catalog(platform, {}), platform, table)
 
 
 def test_tables_beside_each_other_are_in_nobodys_way(platform, table):
@@ -159,7 +159,7 @@ def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders
         transaction.set_properties({"write.metadata.delete-after-commit.enabled": "true"})
         transaction._apply((SetLocationUpdate(location=moved),))
     with pytest.raises(TableError, match=r"its log of metadata names .* a commit would delete it; nothing was changed"):
-        require_own_metadata_log("cleantail.orders", table.location(), table.metadata)
+        require_inner_metadata_log("cleantail.orders", table.location(), table.metadata)
     # an adopted table, whose metadata is its sink's, is looked at before every command and job that commits
     columns = Columns(partition="partition", offset="offset", key="key")
     orders_table.set_properties(**{PROPERTY_COLUMNS: columns.as_property()})
@@ -189,7 +189,7 @@ class Guarded(RestCatalog):
 
 
 def test_of_a_catalog_that_hides_tables_it_is_said_how_many(platform, table):
-    unseen = require_own_place(Guarded(), platform, table("sinks.orders"))
+    unseen = require_separate_folder(Guarded(), platform, table("sinks.orders"))
     assert unseen == "2 namespaces or tables of catalog rest are not shown to us"
 
 

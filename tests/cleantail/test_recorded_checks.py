@@ -16,15 +16,15 @@ from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.recorded_checks import (
-    CHECKED_ROUND,
     RoundReference,
     parts_of,
     recorded,
     reference_of,
-    require_as_told,
+    require_matching_reference,
 )
 from cleantail.rounds.checked.sample import RemovedRecord, sample_column
 from cleantail.rounds.checked.staged_units import KeylessLog, staged_unit
+from cleantail.rounds.evidence_row import CHECKED_ROUND
 from tests.round_builders import check_result, checked_round
 
 TOPIC = Topic.model_validate({"topic": "orders", "table": "cleantail.orders"})
@@ -136,6 +136,6 @@ def test_every_rule_has_its_measure():
 )
 def test_a_reference_that_contradicts_the_evidence_publishes_nothing(reference, why):
     checked = checked_round()
-    require_as_told(reference_of(checked), checked, rows_of(checked))
+    require_matching_reference(reference_of(checked), checked, rows_of(checked))
     with pytest.raises(HeldError, match=f"nothing was published of round r1 .*{why}.*Somebody has changed it"):
-        require_as_told(reference, checked, rows_of(checked))
+        require_matching_reference(reference, checked, rows_of(checked))

@@ -14,7 +14,7 @@ from cleantail.cli.reports import rounds as run_report
 from cleantail.cli.reports import status as status_report
 from cleantail.cli.reports.rounds import Compacted, Plan
 from cleantail.cli.reports.status import Status
-from cleantail.cli.reports.upkeep import RECLAIMED, Ingested, Reclaimed
+from cleantail.cli.reports.upkeep import Ingested, Reclaimed
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.log.log_measure import LogMeasure
@@ -23,6 +23,8 @@ from cleantail.log.policy.retention import Retention
 from cleantail.log.policy.triggers import decide
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.round_results import RoundResult, RunResult
+from cleantail.rounds.ingest_results import IngestedFile, IngestResult
+from cleantail.rounds.reclaim_results import RECLAIMED, ReclaimResult
 from cleantail.watch.topic_status import TopicStatus
 from tests.round_builders import check_result
 
@@ -142,17 +144,20 @@ def test_a_plan_for_people_has_its_reasons(capsys):
 
 
 def test_ingested_files_are_listed(capsys):
-    result = {
-        "records": 3,
-        "files": [{"file": "a", "skipped": False}, {"file": "b", "skipped": True}],
-        "warnings": ["w"],
-    }
+    result = IngestResult((IngestedFile("a", "1f", False), IngestedFile("b", "2e", True)), 3, ("w",))
     PEOPLE.show(Ingested(TOPIC, result))
     out, err = capsys.readouterr()
     assert out == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n"
     assert err == "warning: w\n"
     MACHINES.show(Ingested(TOPIC, result))
-    assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}
+    files = [{"file": "a", "sha256": "1f", "skipped": False}, {"file": "b", "sha256": "2e", "skipped": True}]
+    assert json.loads(capsys.readouterr().out) == {
+        "topic": "orders",
+        "ok": True,
+        "files": files,
+        "records": 3,
+        "warnings": ["w"],
+    }
 
 
 def test_a_run_with_nothing_due_says_why(capsys):
@@ -211,7 +216,8 @@ def test_a_plan_says_what_a_scheduled_run_leaves_alone(capsys):
 
 
 def test_what_was_reclaimed_is_listed(capsys):
-    result = {"reasons": ["a", "b"], **{name: n for n, name in enumerate(RECLAIMED, 1)}}
+    counts = {name: n for n, name in enumerate(RECLAIMED, 1)}
+    result = ReclaimResult(("a", "b"), reclaimed_bytes=9, **counts)
     PEOPLE.show(Reclaimed(TOPIC, result))
     assert (
         capsys.readouterr().out
@@ -220,7 +226,8 @@ def test_what_was_reclaimed_is_listed(capsys):
         "  side orphans removed: 8\n"
     )
     MACHINES.show(Reclaimed(TOPIC, result))
-    assert json.loads(capsys.readouterr().out) == {"topic": "orders", **result}
+    head = {"topic": "orders", "ok": True, "reasons": ["a", "b"], "reclaimed_bytes": 9}
+    assert json.loads(capsys.readouterr().out) == head | counts
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.rollback import (
     Commit,
     answer_to,
-    own_entries,
     packed,
     plan_rollback,
     published_rounds,
     restored,
     rollbacks,
     unpacked,
+    writer_entries,
 )
 
 S0 = PartitionState(checkpoint=4, log_end_offset=9, horizons=(Horizon(4, 100, 2, 1),), known_sequence_number=3)
@@ -175,11 +175,11 @@ def test_a_request_is_answered_once():
     assert answer_to([replace(record, summary={"cleantail.operation": "rollback"})], "") is None
 
 
-def test_a_writers_own_entries_are_kept_and_icebergs_are_made_anew():
+def test_a_writers_writer_entries_are_kept_and_icebergs_are_made_anew():
     summary = {
         "kafka.connect.offsets.t": "{}",
         "cleantail.operation": "ingest",
         "added-records": "4",
         "engine-name": "x",
     }
-    assert own_entries(summary) == {"kafka.connect.offsets.t": "{}", "cleantail.operation": "ingest"}
+    assert writer_entries(summary) == {"kafka.connect.offsets.t": "{}", "cleantail.operation": "ingest"}

@@ -142,7 +142,7 @@ def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, 
     assert rendered(finished, "publish")["reason"] == "nothing was published, so the topic's asset is not updated"
     assert jobs.argument("compact", "--unit") == json.dumps(unit())
     assert json.loads(jobs.argument("check_quality", "--round")) == {"round": "r1", "branches": ["ct_r1_u0"]}
-    assert json.loads(jobs.argument("publish", "--told")) == {"round": "r1", "heads": [], "passed": [0]}
+    assert json.loads(jobs.argument("publish", "--round")) == {"round": "r1", "heads": [], "passed": [0]}
     assert json.loads(jobs.argument("expire_tombstones", "--round")) == plan(sweep=True)["sweep"]
     for job in ("check_quality", "publish", "expire_tombstones", "reclaim"):
         assert jobs.argument(job, "--now") == str(NOW_MS)
@@ -306,7 +306,7 @@ def test_data_in_a_check_result_is_never_rendered_as_a_template(run: Run, jobs: 
     checked = {"ok": False, "verdicts": [verdict(0, failure(observed=hostile))]}
     jobs.answer("check_quality", checked, code=1)
     run(plan(units=1))
-    assert json.loads(jobs.argument("publish", "--told")) == {"round": "r1", "heads": [], "passed": []}
+    assert json.loads(jobs.argument("publish", "--round")) == {"round": "r1", "heads": [], "passed": []}
     assert alerts(site)[0]["failures"][0]["observed"] == hostile
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.runs.evaluate import read_facts
-from cleantail.lake.runs.rolling_back import history_of
+from cleantail.lake.runs.rollback_preview import history_of
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, StubbedJobs, forget_incidents
 from tests.dags.test_whole_run import KEYS, QUICK, RECORDS, record

@@ -139,7 +139,7 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     assert (states["approve"], states["publish"], states["publish_expiry"]) == ("success", ended, "skipped")
     assert jobs.names == ["compact", "check_quality", "publish"]
     assert decision(site) == said
-    assert json.loads(jobs.argument("publish", "--told")) == {"round": "r1", "heads": [41], "passed": [0]}
+    assert json.loads(jobs.argument("publish", "--round")) == {"round": "r1", "heads": [41], "passed": [0]}
     [(task, pool, subject, body, users)] = asked
     assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would go from 1 partition")
     assert [user["id"] for user in users] == ["anna"]

@@ -14,12 +14,15 @@ from pyroaring import BitMap64
 from cleantail.errors import TableError
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.rounds.checked.staged_units import StagedUnit, UnitCounts
 from cleantail.rounds.last_compaction import COUNTS
 from demo.sabotage import delete_where
-from spark_jobs.engine.log_round import LogTask, find_removals, judge
+from spark_jobs.engine.log_round import find_removals, judge
+from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.measures import measure_unit
+from spark_jobs.iceberg.deletion_vectors import vector_blob
 from spark_jobs.iceberg.log_files import (
-    Deletes,
+    DeletionVector,
     KeyColumns,
     LogFile,
     UnknownLayoutError,
@@ -28,7 +31,6 @@ from spark_jobs.iceberg.log_files import (
     record_batches,
     with_branch,
 )
-from spark_jobs.iceberg.positions import vector_blob
 from spark_jobs.round.make import compact_unit
 
 NOW = 1_800_000_000_000
@@ -105,10 +107,11 @@ def test_superseded_records_that_stay_are_seen_by_both(workshop, table_of):
     [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
     table.create_branch("ct_untouched", unit.base_snapshot_id)
     unit = WorkUnit(unit.round, 0, NOW, unit.base_snapshot_id, "ct_untouched", unit.partitions)
+    staged = StagedUnit.of(unit, UnitCounts({}))
     for choice in ("never", "auto"):
         workshop.by_columns(choice)
-        [measure] = measure_unit(table, workshop.platform(), unit, {"deleted": {}}, expiring=False)
-        assert measure["duplicate_keys"] == 4
+        [measure] = measure_unit(table, workshop.platform(), staged, expiring=False)
+        assert measure.duplicate_keys == 4
 
 
 def test_copies_of_an_offset_are_left_to_spark(workshop, table_of):
@@ -199,7 +202,7 @@ def test_a_file_that_is_not_what_its_metadata_say_is_no_ground_for_deletes(tmp_p
 def test_a_vector_that_is_not_what_its_metadata_say_is_named(tmp_path, positions, count):
     blob = vector_blob(BitMap64(positions))
     (tmp_path / "v.puffin").write_bytes(b"PFA1" + blob)
-    deletes = Deletes(str(tmp_path / "v.puffin"), 4, len(blob), count)
+    deletes = DeletionVector(str(tmp_path / "v.puffin"), 4, len(blob), count)
     with pytest.raises(TableError, match=f"v.puffin at 4 has {len(positions)} positions, its metadata say {count}"):
         read_deletes(load_file_io({}, str(tmp_path)), deletes, 4)
 
@@ -208,5 +211,5 @@ def test_the_records_of_a_file_that_the_branch_is_without_are_missing(tmp_path):
     file = file_of(parquet(tmp_path / "f.parquet"))
     files = with_branch({0: [file]}, {})[0]
     task = LogTask(PartitionWork(0, 10, 14, 0, 14), tuple(files), KeyColumns(2, 5), False, 1, str(tmp_path))
-    measures = judge({}, task)["measures"]
-    assert (measures["records_in"], measures["records_out"], measures["missing_winners"]) == (4, 0, 2)
+    counts = judge({}, task).counts
+    assert (counts["records_in"], counts["records_out"], counts["missing_winners"]) == (4, 0, 2)

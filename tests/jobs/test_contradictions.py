@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from spark_jobs.engine.late_contradictions import all_asked, contradictions_in
+from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.ingest import parsed_records
 from tests.jobs.conftest import settings
@@ -72,7 +72,7 @@ def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, spark):
         first = record(4, "a", "v", partition, headers=["h", "v"])
         lines += [first, record(5, "b", "v", partition), first | change]
     records = parsed_records(spark, [workshop.file("differences.jsonl", lines)], "text")
-    found = {c.partition: c.difference for c in contradictions_in(all_asked(records))}
+    found = {c.partition: c.difference for c in contradictions_in(all_candidates(records))}
     assert found == {p: text for p, (_, text) in enumerate(DIFFERENCES) if text}
 
 
@@ -265,7 +265,7 @@ def test_headers_are_compared_as_kafka_has_them(spark):
     row = "SELECT {} AS partition, 5L AS offset, X'61' AS key, X'' AS value, timestamp_millis(7) AS timestamp, "
     row += "CAST({} AS array<struct<key: string, value: binary>>) AS headers"
     rows = [row.format(p, headers) for p, (*both, _) in enumerate(HEADERS) for headers in both]
-    found = contradictions_in(all_asked(spark.sql(" UNION ALL ".join(rows))))
+    found = contradictions_in(all_candidates(spark.sql(" UNION ALL ".join(rows))))
     assert {c.partition: c.differing for c in found} == {
         p: ("headers",) for p, (*_, differ) in enumerate(HEADERS) if differ
     }

@@ -12,7 +12,7 @@ from pyiceberg.expressions import EqualTo
 
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.evidence_rows import read_evidence
+from cleantail.lake.evidence_table import read_evidence
 from spark_jobs.round import evidence
 from spark_jobs.round.upkeep import evidence_upkeep
 from tests.jobs.test_held_rounds import ingest

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.iceberg.changes import each
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans
+from spark_jobs.iceberg.iceberg_reads import each
 
 DAY_MS = 86_400_000
 AHEAD = int(time.time() * 1000) + 100 * DAY_MS

@@ -13,7 +13,7 @@ import pytest
 
 from cleantail.errors import ConflictError, HeldError
 from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
-from spark_jobs.iceberg.changes import added_by
+from spark_jobs.iceberg.iceberg_reads import added_by
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round import expire as expire_tombstones
 from spark_jobs.round import run as rounds

@@ -14,7 +14,8 @@ from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.answers import answered, question, read_answer, write_answer
 from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
-from cleantail.rounds.checked.recorded_checks import CHECKED_ROUND, REFERENCE_JSON, recorded, reference_of
+from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON, recorded, reference_of
+from cleantail.rounds.evidence_row import CHECKED_ROUND
 from demo.sabotage import delete_where
 from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
 from spark_jobs.round.evidence import evidence_table
@@ -81,14 +82,14 @@ def test_a_verdict_that_the_check_did_not_give_publishes_nothing(workshop, table
     checked = checked_round(workshop, table_of(topic))
     told = told_by(checked)
     assert told["passed"] == [0]
-    code, result = call(publish, topic, "--told", json.dumps(told | {"passed": [0, 1]}))
+    code, result = call(publish, topic, "--round", json.dumps(told | {"passed": [0, 1]}))
     assert (code, "says that partitions [0, 1] passed, and the evidence says [0]" in result["error"]) == (5, True)
-    code, result = call(publish, topic, "--told", json.dumps(told | {"heads": [4711]}))
+    code, result = call(publish, topic, "--round", json.dumps(told | {"heads": [4711]}))
     assert (code, "names snapshots that no check of it has seen" in result["error"]) == (5, True)
-    code, result = call(publish, topic, "--told", json.dumps(told | {"round": "20200101T000000_000_1"}))
+    code, result = call(publish, topic, "--round", json.dumps(told | {"round": "20200101T000000_000_1"}))
     assert (code, "has no check of a round 20200101T000000_000_1" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 0, 1]
-    code, result = call(publish, topic, "--told", json.dumps(told))
+    code, result = call(publish, topic, "--round", json.dumps(told))
     assert (code, result["published"], result["held_back"], result["red_before"]) == (1, [0], [1], [1])
     assert offsets(workshop.read(topic)) == [1, 0, 1]
 
@@ -106,27 +107,27 @@ def test_a_round_that_waits_is_published_by_an_approvers_answer_to_exactly_it_an
     workshop, table_of, call
 ):
     topic, table, checked, told = held(workshop, table_of, "forged-answer")
-    code, result = call(publish, topic, "--told", told)
+    code, result = call(publish, topic, "--round", told)
     assert (code, "nobody was asked about it, whatever an XCom" in result["error"]) == (5, True)
     write_answer(catalog_of(workshop), table.topic, question(checked, TASK, NOW))
-    code, result = call(publish, topic, "--told", told)
+    code, result = call(publish, topic, "--round", told)
     assert (code, "it was asked for, and nobody has answered" in result["error"]) == (5, True)
     answer(workshop, table, checked, EVE)
-    code, result = call(publish, topic, "--told", told)
+    code, result = call(publish, topic, "--round", told)
     assert (code, "Anna has approved it, who is not among the topic's approvers" in result["error"]) == (5, True)
     answer(workshop, table, replace(checked, round="20200101T000000_000_1"), ANNA)
-    assert call(publish, topic, "--told", told)[0] == 5
+    assert call(publish, topic, "--round", told)[0] == 5
     answer(workshop, table, replace(checked, kind="expire"), ANNA)
-    assert call(publish, topic, "--told", told)[0] == 5
+    assert call(publish, topic, "--round", told)[0] == 5
     assert (offsets(workshop.read(topic)), log_of(workshop, topic)["checkpoint"]) == ([0, 1, 2], None)
     answer(workshop, table, checked, ANNA)
     for _ in range(2):  # a second try of the task
-        code, result = call(publish, topic, "--told", told)
+        code, result = call(publish, topic, "--round", told)
         assert (code, result["published"]) == (0, [0])
     assert (offsets(workshop.read(topic)), branches(table)) == ([1, 2], [])
     assert summary_of(table)["cleantail.approved-by"] == "Anna"
     workshop.ok("rollback", topic)
-    code, result = call(publish, topic, "--told", told)
+    code, result = call(publish, topic, "--round", told)
     assert (code, "was published before, and is on main no more" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 2]
 
@@ -137,7 +138,7 @@ def test_an_answer_is_void_once_the_round_was_made_anew(workshop, table_of, call
     again = checked_round(workshop, table)
     assert (again.round, told_by(again) == json.loads(told)) == (checked.round, False)
     for handed_on in (told, json.dumps(told_by(again))):
-        code, result = call(publish, topic, "--told", handed_on)
+        code, result = call(publish, topic, "--round", handed_on)
         assert (code, "it was made or checked anew after it was asked for" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 2]
 
@@ -146,7 +147,7 @@ def test_a_no_drops_the_round_though_the_yaml_asks_for_no_approval_any_more(work
     topic, table, checked, told = held(workshop, table_of, "said-no")
     answer(workshop, table, checked, ANNA, approved=False)
     workshop.topic(topic)
-    code, result = call(publish, topic, "--told", told)
+    code, result = call(publish, topic, "--round", told)
     assert (code, result["published"], result["rejected"], result["reason"]) == (0, [], [0], "rejected by Anna")
     assert (offsets(workshop.read(topic)), branches(table)) == ([0, 1, 2], [])
 
@@ -167,11 +168,11 @@ def test_an_expiry_is_approved_as_any_other_round(workshop, table_of, call):
     code, left = call(expire_tombstones, topic, "--round", json.dumps(due))
     assert (code, left["published"]) == (0, [])
     told = json.dumps(told_by(left["checked"]))
-    code, result = call(publish, topic, "--kind", "expire", "--told", told)
+    code, result = call(publish, topic, "--kind", "expire", "--round", told)
     assert (code, "nobody was asked about it" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1]
     answer(workshop, table_of(topic), CHECKED_ROUND_JSON.of_plain(left["checked"], "XCom"), ANNA)
-    assert call(publish, topic, "--kind", "expire", "--told", told)[0] == 0
+    assert call(publish, topic, "--kind", "expire", "--round", told)[0] == 0
     assert offsets(workshop.read(topic)) == [0]
 
 
@@ -207,7 +208,7 @@ def test_what_compact_did_is_read_from_the_heads_of_its_branches(workshop, table
     assert "in more than one unit" in call(check_quality, topic, "--round", twice)[1]["error"]
     code, checked = call(check_quality, topic, "--round", ours)
     assert (code, checked["measures"][0]["deleted"]) == (0, {"superseded": 1})
-    code, result = call(publish, topic, "--told", json.dumps(told_by(checked)))
+    code, result = call(publish, topic, "--round", json.dumps(told_by(checked)))
     assert (code, result["published"], offsets(workshop.read(topic))) == (0, [0], [1])
 
 
@@ -217,7 +218,7 @@ def test_a_unit_that_removes_nothing_is_staged_and_published_too(workshop, table
     done = call(compact, topic, "--unit", json.dumps(unit_of(workshop, table_of(topic))))[1]
     round_ = json.dumps({"round": done["round"], "branches": [done["branch"]]})
     checked = call(check_quality, topic, "--round", round_)[1]
-    assert call(publish, topic, "--told", json.dumps(told_by(checked)))[0] == 0
+    assert call(publish, topic, "--round", json.dumps(told_by(checked)))[0] == 0
     assert log_of(workshop, topic)["checkpoint"] == 2
 
 

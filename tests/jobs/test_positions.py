@@ -10,7 +10,7 @@ import pytest
 from pyroaring import BitMap64
 
 from cleantail.errors import TableError
-from spark_jobs.iceberg.positions import WORD, file_hash, positions_by_file, positions_of, vector_blob
+from spark_jobs.iceberg.deletion_vectors import WORD, file_hash, positions_by_file, positions_of, vector_blob
 
 
 def words_of(positions_by_name):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.lake.runs.releases import current_releases
-from cleantail.lake.runs.releasing import release
+from cleantail.lake.runs.quarantine_release import release
+from cleantail.lake.runs.release_properties import current_releases
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit

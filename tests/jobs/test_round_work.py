@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cleantail.lake.evidence_rows import read_evidence
+from cleantail.lake.evidence_table import read_evidence
 from cleantail.rounds.past_rounds import rounds_of
 from cleantail.rounds.round_work import COLUMNS
 from cleantail.rounds.task_runs import TaskRun

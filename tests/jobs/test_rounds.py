@@ -23,7 +23,7 @@ from spark_jobs.round import make as compact
 from spark_jobs.round import run as rounds
 from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
-from spark_jobs.round.keyless import side_table
+from spark_jobs.round.keyless_table import side_table
 from spark_jobs.round.latest_view import view_name
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round
@@ -357,7 +357,7 @@ def test_publish_and_expiry_write_back_a_misplaced_checkpoint_of_a_log_that_no_u
     checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
     misplace(200)
     told = REFERENCE_JSON.text(reference_of(checked))
-    assert publish_job.main(["--config", str(workshop.config), "--topic", topic, "--told", told]) == 0
+    assert publish_job.main(["--config", str(workshop.config), "--topic", topic, "--round", told]) == 0
     assert (stored(), offsets(workshop.read(topic))) == (5, [6, 5, 6])
     misplace(3)
     rounds.expire_round(Run(table, platform), NOW, [0])

@@ -8,7 +8,7 @@ import pytest
 
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
-from cleantail.lake.runs.rolling_back import preview
+from cleantail.lake.runs.rollback_preview import preview
 from demo.sabotage import delete_where
 from spark_jobs import rollback
 from spark_jobs.iceberg import commits

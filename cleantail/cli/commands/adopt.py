@@ -197,11 +197,11 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
     problems = adoption.cleantail_table_problems(name, table.properties)
     try:
-        unseen = neighbours.require_own_place(table.catalog, platform, table)
+        unseen = neighbours.require_separate_folder(table.catalog, platform, table)
     except TableError as e:
         problems.append(str(e))
     try:
-        neighbours.require_own_metadata_log(name, location, table.metadata)
+        neighbours.require_inner_metadata_log(name, location, table.metadata)
         if neighbours.may_delete_files(table.properties):
             neighbours.require_inner_files(name, location, neighbours.named_files(table))
     except TableError as e:

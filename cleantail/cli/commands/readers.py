@@ -39,7 +39,7 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
     """
     from cleantail.lake.catalogs import load_table, open_catalog
     from cleantail.lake.records.log_bounds import log_ends, log_starts
-    from cleantail.lake.records.reading import read_records
+    from cleantail.lake.records.ordered_records import read_records
     from cleantail.lake.table_metadata import live_partitions, require_partition, snapshot_id_of
     from cleantail.sources.kcat_output import format_record
 
@@ -78,7 +78,7 @@ def latest(
     """
     from cleantail.cli.reports.readers import tell_positions
     from cleantail.lake.records.latest import load_latest
-    from cleantail.lake.records.reading import records_of
+    from cleantail.lake.records.ordered_records import records_of
     from cleantail.lake.table_metadata import require_partition
     from cleantail.sources.kcat_output import format_record
 
@@ -145,11 +145,11 @@ def list_readers(call: Invocation, topic: str) -> int:
 )
 def remove_reader(call: Invocation, topic: str, name: str, partition: int | None) -> int:
     """Forget a reader: tombstones wait for it no longer."""
-    from cleantail.lake.runs import readers
+    from cleantail.lake.runs import reader_properties
 
     configured, catalog = _readers_of(call, topic)
-    if not readers.remove(catalog, configured, name, partition):
-        names = sorted({r.name for r in readers.registered(catalog, configured)})
+    if not reader_properties.remove(catalog, configured, name, partition):
+        names = sorted({r.name for r in reader_properties.registered(catalog, configured)})
         raise CleantailError(f"topic {configured.topic} has no reader {name!r}; it has {names or 'none'}")
     return _show_readers(call, configured, catalog)
 
@@ -173,7 +173,7 @@ def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
 
 def _show_readers(call: Invocation, topic: Topic, catalog: Catalog) -> int:
     from cleantail.cli.reports.readers import Readers
-    from cleantail.lake.runs import readers
+    from cleantail.lake.runs import reader_properties
 
-    call.output.show(Readers(topic, readers.registered(catalog, topic)))
+    call.output.show(Readers(topic, reader_properties.registered(catalog, topic)))
     return 0

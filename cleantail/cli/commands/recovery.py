@@ -27,10 +27,11 @@ from cleantail.config.topic import Topic
 def release(call: Invocation, topic: str, partition: int) -> int:
     """Take a partition out of quarantine: the next run tries it."""
     from cleantail.cli.reports.upkeep import Released
-    from cleantail.lake.runs import releasing
+    from cleantail.lake.runs import quarantine_release
 
     configured = call.topic(topic)
-    quarantine = releasing.release(configured, call.platform, partition, getpass.getuser(), int(time.time() * 1000))
+    now_ms = int(time.time() * 1000)
+    quarantine = quarantine_release.release(configured, call.platform, partition, getpass.getuser(), now_ms)
     call.output.show(Released(configured, partition, quarantine))
     return 0
 
@@ -75,7 +76,7 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
     """Undoes the rounds since the snapshot `to`, or only says what that would do."""
     from cleantail.cli.reports.upkeep import RolledBack
-    from cleantail.lake.runs.rolling_back import preview
+    from cleantail.lake.runs.rollback_preview import preview
 
     planned, logs = preview(topic, platform, to)
     if dry_run:
@@ -86,5 +87,5 @@ def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool
     with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
         progress("rolling back")
         table = TopicTable.of(spark, topic, platform)
-        undone = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
-    return RolledBack(topic, planned, logs, undone["snapshot_id"])
+        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    return RolledBack(topic, planned, logs, done.snapshot_id)

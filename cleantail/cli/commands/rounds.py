@@ -9,7 +9,7 @@ import getpass
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -27,6 +27,9 @@ from cleantail.rounds.checked.round_results import RunResult
 
 if TYPE_CHECKING:
     from cleantail.lake.runs.evaluate import RunPlan
+    from spark_jobs.iceberg.tables import TopicTable
+
+R = TypeVar("R")
 
 
 @command(
@@ -133,24 +136,23 @@ def check(call: Invocation, topic: str) -> int:
     """
     from cleantail.cli.reports.upkeep import Proven
     from cleantail.lake.runs.evaluate import log_states, read_facts
+    from cleantail.rounds.checked.proof import Proof
 
-    found = call.topic(topic)
-    facts = read_facts(found, call.platform)
+    configured = call.topic(topic)
+    facts = read_facts(configured, call.platform)
     if facts is None:
-        raise CleantailError(f"nothing to prove: topic {found.topic} has no table yet: ingest something first")
-    logs = log_states(found, facts, 0)
+        raise CleantailError(f"nothing to prove: topic {configured.topic} has no table yet: ingest something first")
+    logs = log_states(configured, facts, 0)
     records = sum(log.records for log in logs)
     if not records:
-        call.output.show(Proven(found, {"ok": True, "partitions": [], "contradictions": []}))
+        call.output.show(Proven(configured, Proof()))
         return 0
     from spark_jobs.round.check import prove_topic
 
     about = f"{counted(len(logs), 'partition')}, {counted(records, 'record')}"
-    result = _by_spark(
-        call, found, "check", "proving", about, lambda table: prove_topic(table, call.platform).as_json()
-    )
-    call.output.show(Proven(found, result))
-    return 0 if result["ok"] else 1
+    proof = _by_spark(call, configured, "check", "proving", about, lambda table: prove_topic(table, call.platform))
+    call.output.show(Proven(configured, proof))
+    return 0 if proof.ok else 1
 
 
 @command("reclaim", parameters.topic, parameters.now, examples=["cleantail reclaim customer-cdc"])
@@ -161,28 +163,27 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
     """
     from cleantail.cli.reports.upkeep import Reclaimed
     from cleantail.lake.runs.evaluate import read_facts
-    from cleantail.lake.runs.reclaiming import RECLAIMED, resolve_reclaim
+    from cleantail.lake.runs.reclaim_plan import resolve_reclaim
     from cleantail.lake.side_tables import side_due
+    from cleantail.rounds.reclaim_results import ReclaimResult
 
-    found, now_ms = call.topic(topic), clock(now)
-    planned = resolve_reclaim(read_facts(found, call.platform), found.config, now_ms)
-    if not planned.due and not side_due(found, call.platform, now_ms):
-        nothing = dict.fromkeys((*RECLAIMED, "reclaimed_bytes"), 0)
-        call.output.show(Reclaimed(found, {"ok": True, "reasons": [planned.reason]} | nothing))
+    configured, now_ms = call.topic(topic), clock(now)
+    planned = resolve_reclaim(read_facts(configured, call.platform), configured.config, now_ms)
+    if not planned.due and not side_due(configured, call.platform, now_ms):
+        call.output.show(Reclaimed(configured, ReclaimResult((planned.reason,))))
         return 0
     from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
     result = _by_spark(
-        call, found, "reclaim", "reclaiming", "", lambda table: reclaim_topic(table, call.platform, now_ms)
+        call, configured, "reclaim", "reclaiming", "", lambda table: reclaim_topic(table, call.platform, now_ms)
     )
-    call.output.show(Reclaimed(found, result))
+    call.output.show(Reclaimed(configured, result))
     return 0
 
 
-def _by_spark(
-    call: Invocation, topic: Topic, name: str, doing: str, about: str, work: Callable[[Any], dict[str, Any]]
-) -> dict[str, Any]:
-    """What `work` makes of the topic's table, which is found usable before a JVM is started."""
+def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str, work: Callable[[TopicTable], R]) -> R:
+    """Returns what `work` returns of the topic's table, whose catalog is usable: that is looked at before a JVM
+    starts."""
     from cleantail.lake.catalogs import require_usable
     from spark_jobs.iceberg.tables import TopicTable
 

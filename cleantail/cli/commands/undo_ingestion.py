@@ -15,26 +15,28 @@ from cleantail.config.platform import Platform
 from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.lake.runs.rolling_back import preview_ingestion
-from cleantail.rounds.undo_ingestion import LAST, IngestionUndo, UndoneIngestion, Wanted
+from cleantail.lake.runs.rollback_preview import preview_ingestion
+from cleantail.rounds.ingestion_undo import LAST, IngestionChoice, IngestionUndo, UndoneIngestion
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.source_files import content_digest
 
 SNAPSHOT_DIGITS = 19
 
 
-def parse_ingestion(text: str, limits: InputLimits = DEFAULT_LIMITS) -> Wanted:
+def parse_ingestion(text: str, limits: InputLimits = DEFAULT_LIMITS) -> IngestionChoice:
     """Parses what `--ingestion` names: `last`, a snapshot's id, or a file.
 
     A file that is there is known by its content, any other by its name; one that is called like a number is
     `./NUMBER`. Raises BadLineError for a file that is damaged.
     """
     if text == LAST:
-        return Wanted(text)
+        return IngestionChoice(text)
     if text.isascii() and text.isdigit() and len(text) <= SNAPSHOT_DIGITS:
-        return Wanted(text, snapshot_id=int(text))
+        return IngestionChoice(text, snapshot_id=int(text))
     file = Path(text)
-    return Wanted(text, sha256=content_digest(file.resolve(), limits) if file.is_file() else None, name=file.name)
+    return IngestionChoice(
+        text, sha256=content_digest(file.resolve(), limits) if file.is_file() else None, name=file.name
+    )
 
 
 def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progress: Progress) -> Report:
@@ -51,8 +53,7 @@ def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progre
         with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
             progress("taking the ingestion back")
             table = TopicTable.of(spark, topic, platform)
-            undone = undo_in_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
-        snapshot_id = undone["snapshot_id"]
+            snapshot_id = undo_in_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
     return TakenBack(topic, planned, tuple(logs), tuple(_come_again(topic, platform, planned)), snapshot_id)
 
 

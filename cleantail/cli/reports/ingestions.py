@@ -9,8 +9,8 @@ from typing import Any
 from cleantail.cli.output import Page
 from cleantail.config.topic import Topic
 from cleantail.human import instant
-from cleantail.lake.runs.rolling_back import LogWithout
-from cleantail.rounds.undo_ingestion import IngestionUndo, UndoneIngestion
+from cleantail.lake.runs.rollback_preview import LogWithout
+from cleantail.rounds.ingestion_undo import IngestionUndo, UndoneIngestion
 
 
 @dataclass(frozen=True)

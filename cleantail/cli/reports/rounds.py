@@ -18,7 +18,7 @@ from cleantail.cli.reports.status import tell_holds
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.human import counted, until
-from cleantail.lake.records.sampled import sampled_records
+from cleantail.lake.records.sampled_records import sampled_records
 from cleantail.lake.runs.evaluate import RunPlan
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.policy.retention import NO_DELETE

@@ -10,59 +10,70 @@ from cleantail.cli.console import folding_table
 from cleantail.cli.output import Page
 from cleantail.config.topic import Topic
 from cleantail.human import counted, instant
-from cleantail.lake.runs.reclaiming import RECLAIMED
-from cleantail.lake.runs.rolling_back import LogUndo
+from cleantail.lake.runs.rollback_preview import LogUndo
 from cleantail.log.partition_state import Quarantine
+from cleantail.rounds.checked.proof import Proof
+from cleantail.rounds.ingest_results import INGEST_RESULT_JSON, IngestResult
+from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON, ReclaimResult
 from cleantail.rounds.rollback import RollbackPlan
 
 
 @dataclass(frozen=True)
-class OfJob:
-    """A topic and what a job has returned of it, which is the document for machines as it is."""
+class Ingested:
+    """Each file, and how many records were appended."""
 
     topic: Topic
-    result: dict[str, Any]
+    result: IngestResult
 
     def document(self) -> dict[str, Any]:
-        return {"topic": self.topic.topic, **self.result}
-
-
-class Ingested(OfJob):
-    """The answer of `ingest`: each file, and how many records came in."""
+        return {"topic": self.topic.topic, **INGEST_RESULT_JSON.plain(self.result)}
 
     def tell(self, page: Page) -> None:
-        for row in self.result["files"]:
-            page.line(f"{row['file']}: {'already in the table, nothing added' if row['skipped'] else 'appended'}")
-        page.line(f"{self.topic.topic}: {counted(self.result['records'], 'record')} appended")
-        for text in self.result["warnings"]:
+        for row in self.result.files:
+            page.line(f"{row.file}: {'already in the table, nothing added' if row.skipped else 'appended'}")
+        page.line(f"{self.topic.topic}: {counted(self.result.records, 'record')} appended")
+        for text in self.result.warnings:
             page.warning(text)
 
 
-class Proven(OfJob):
+@dataclass(frozen=True)
+class Proven:
     """The answer of `check`: keys below every clean point, which of them are there twice, and which offsets are."""
 
+    topic: Topic
+    proof: Proof
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **self.proof.as_json()}
+
     def tell(self, page: Page) -> None:
-        name, result = self.topic.topic, self.result
-        if not result["partitions"]:
+        name, proof = self.topic.topic, self.proof
+        if not proof.partitions:
             page.line(f"{name}: no record is below a clean point yet, so no key is proven")
-        for log in result["partitions"]:
-            keys, end, twice = log["keys"], log["end_offset"], log["duplicate_keys"]
-            several = f"keys that are there more than once: {twice} of {keys}"
-            text = several if twice else f"no key is there twice, of {keys}"
-            page.line(f"{name}: partition {log['partition']}: {text} below {end}")
-        for log in result["contradictions"]:
-            page.line(f"{name}: partition {log['partition']}: {log['text']}")
-        if not result["contradictions"]:
+        for log in proof.partitions:
+            several = f"keys that are there more than once: {log.duplicate_keys} of {log.keys}"
+            text = several if log.duplicate_keys else f"no key is there twice, of {log.keys}"
+            page.line(f"{name}: partition {log.partition}: {text} below {log.end_offset}")
+        for contradiction in proof.contradictions:
+            page.line(f"{name}: partition {contradiction.partition}: {contradiction.text}")
+        if not proof.contradictions:
             page.line(f"{name}: no offset has two different records")
 
 
-class Reclaimed(OfJob):
+@dataclass(frozen=True)
+class Reclaimed:
     """The answer of `reclaim`: why it ran, and how much of what it removed."""
 
+    topic: Topic
+    result: ReclaimResult
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **RECLAIM_RESULT_JSON.plain(self.result)}
+
     def tell(self, page: Page) -> None:
-        page.line(f"{self.topic.topic}: {'; '.join(self.result['reasons'])}")
-        for name in RECLAIMED:
-            page.line(f"  {name.replace('_', ' ')}: {self.result[name]}")
+        page.line(f"{self.topic.topic}: {'; '.join(self.result.reasons)}")
+        for name, count in self.result.counts.items():
+            page.line(f"  {name.replace('_', ' ')}: {count}")
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,13 @@ class Latest:
     """Data file -> data sequence number: the order in which records came."""
 
     def batches(self, partition: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The topic table's columns in offset order, one log after another; one log at a time is in memory."""
+        """Yields the state in the topic table's columns, in offset order, one log after another; one log at a time is
+        in memory."""
         for p in sorted(self.positions) if partition is None else [partition]:
             yield from self._log(p).to_batches()
 
     def to_arrow(self, partition: int | None = None) -> pa.Table:
-        """All of it as one Arrow table."""
+        """Returns the whole state as one Arrow table."""
         import pyarrow as pa
 
         logs = [self._log(p) for p in (sorted(self.positions) if partition is None else [partition])]
@@ -69,7 +70,7 @@ class Latest:
 
 
 def load_latest(topic: Topic, platform: Platform, now_ms: int, snapshot_id: int | None = None) -> Latest:
-    """The state now, or as of a snapshot. Raises TableError where there is no such table or snapshot.
+    """Loads the state as it is now, or as of a snapshot. Raises TableError where there is no such table or snapshot.
 
     `now_ms` is the clock of remembered deletions and of the bound on future timestamps.
     """
@@ -85,7 +86,7 @@ def load_latest(topic: Topic, platform: Platform, now_ms: int, snapshot_id: int 
 
 
 def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, bytes], Rank]:
-    """Versions whose tombstones have gone, in force at `now_ms`."""
+    """Returns the versions whose tombstones an expiry has removed, in force at `now_ms`: (partition, key) -> rank."""
     from pyiceberg.exceptions import NoSuchTableError
     from pyiceberg.expressions import And, EqualTo, GreaterThan
 
@@ -97,16 +98,17 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
         return {}
     except Exception as e:  # whatever the driver raises means the same to a person
         raise TableError(f"table {topic.table}{LEDGER_SUFFIX} cannot be loaded: {type(e).__name__}") from None
-    rows = And(EqualTo("strategy", strategy_text(topic.config)), GreaterThan("forget_at_ms", now_ms))
-    found: dict[tuple[int, bytes], Rank] = {}
-    for row in ledger.scan(row_filter=rows).to_arrow().to_pylist():
-        where, rank = (row[PARTITION], row[KEY]), (row["has_version"], row["version"], row[OFFSET])
-        found[where] = max(found.get(where, rank), rank)
-    return found
+    in_force = And(EqualTo("strategy", strategy_text(topic.config)), GreaterThan("forget_at_ms", now_ms))
+    ranks: dict[tuple[int, bytes], Rank] = {}
+    for version in ledger.scan(row_filter=in_force).to_arrow().to_pylist():
+        key, rank = (version[PARTITION], version[KEY]), (version["has_version"], version["version"], version[OFFSET])
+        ranks[key] = max(ranks.get(key, rank), rank)
+    return ranks
 
 
 def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: Mapping[bytes, Rank]) -> pa.Table:
-    """One record a key in offset order: the winner, unless it is a tombstone or older than a remembered deletion.
+    """Returns one record a key in offset order: the winner, unless it is a tombstone or older than a remembered
+    deletion.
 
     `records`: the topic table's columns, one log, no null keys, in the order in which they came: of copies of one
     record the first is shown, as it is the one that a round keeps (semantics.md 3.5).
@@ -133,16 +135,17 @@ def _lives(row: Mapping[str, Any], remembered: Mapping[bytes, Rank]) -> bool:
 
 
 def _versions(records: pa.Table, configs: KafkaConfigs, now_ms: int) -> tuple[pa.Array, pa.Array]:
-    """(has_version, version) of each record; without a version it is (false, 0), as in cleantail.log.ranking."""
+    """Returns (has_version, version) of each record; without a version it is (false, 0), as in
+    cleantail.log.ranking."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if configs.compaction_strategy == "offset":
         return pa.repeat(pa.scalar(False), len(records)), pa.repeat(pa.scalar(0, pa.int64()), len(records))
     if configs.compaction_strategy == "header":
-        found = _header_versions(records, configs)
-        values = [found.get(i) for i in range(len(records))]
-        version = pa.array(values, pa.int64())
+        versions = _header_versions(records, configs)
+        by_record = [versions.get(i) for i in range(len(records))]
+        version = pa.array(by_record, pa.int64())
     else:
         millis = pc.divide(records[TIMESTAMP].combine_chunks().cast(pa.int64()), 1000)
         in_bound = pc.less_equal(millis, latest_timestamp_ms(configs, now_ms))
@@ -151,19 +154,22 @@ def _versions(records: pa.Table, configs: KafkaConfigs, now_ms: int) -> tuple[pa
 
 
 def _header_versions(records: pa.Table, configs: KafkaConfigs) -> dict[int, int]:
-    """Row -> version, of the rows whose version header has 8 bytes; of repeated headers the last or the first."""
+    """Returns record number -> version, of the records whose version header has 8 bytes; of repeated headers the last
+    or the first."""
     import pyarrow.compute as pc
 
     lists = records[HEADERS].combine_chunks()
     headers = lists.flatten()
     named = pc.equal(pc.struct_field(headers, "key"), configs.compaction_strategy_header)
-    rows = pc.list_parent_indices(lists).filter(named).to_pylist()
+    record_numbers = pc.list_parent_indices(lists).filter(named).to_pylist()
     chosen: dict[int, bytes | None] = {}
-    for row, value in zip(rows, pc.struct_field(headers, "value").filter(named).to_pylist(), strict=True):
-        if configs.cleantail_header_occurrence == "last" or row not in chosen:
-            chosen[row] = value
+    for record_number, value in zip(
+        record_numbers, pc.struct_field(headers, "value").filter(named).to_pylist(), strict=True
+    ):
+        if configs.cleantail_header_occurrence == "last" or record_number not in chosen:
+            chosen[record_number] = value
     return {
-        row: int.from_bytes(value, "big", signed=True)
-        for row, value in chosen.items()
+        record_number: int.from_bytes(value, "big", signed=True)
+        for record_number, value in chosen.items()
         if value is not None and len(value) == VERSION_BYTES
     }

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
-    """Partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
+    """Returns partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
 
     A late record below it is in a file, but not in the log. The properties say what is so now: an older snapshot is
     read as it was.
@@ -28,10 +28,10 @@ def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = No
 
 
 def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
-    """Partition -> next offset, for every log at a snapshot, the current one when None.
+    """Returns partition -> next offset, for every log at a snapshot, the current one when None.
 
-    Today's ends include records that have gone since (the state knows); those of an older snapshot are the ends of
-    its files, beyond which it has no record either. Raises TableError for an unknown snapshot.
+    Today's ends include records that have gone since (the state knows); those of an older snapshot are the ends of its
+    files, beyond which it has no record either. Raises TableError for an unknown snapshot.
     """
     ends: dict[int, int] = {}
     for file in live_files(table, snapshot_id):

@@ -23,51 +23,52 @@ def log_records(
     keyed: bool = False,
     arrivals: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    """Live records of one log at a snapshot: from an offset on, or only those with a key. In no order, or, with
-    `arrivals` (data file -> data sequence number), file after file in the order in which they came.
+    """Returns live records of one log at a snapshot: from an offset on, or only those with a key. They are in no order,
+    or, with `arrivals` (data file -> data sequence number), file after file in the order in which they came.
 
-    Of an adopted table all columns of the mapping are read and then chosen from, where they are fields of structs:
-    no filter reaches the files.
+    Of an adopted table all columns of the mapping are read and then chosen from, where they are fields of structs: no
+    filter reaches the files.
     """
     from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, NotNull
 
     columns = columns_of_properties(table.properties)
     if columns is not None:
         return _chosen(adopted_records(table, columns, snapshot_id, partition, arrivals), partition, from_offset, keyed)
-    rows: BooleanExpression = And(EqualTo(PARTITION, partition), GreaterThanOrEqual(OFFSET, from_offset))
-    rows = And(rows, NotNull(KEY)) if keyed else rows
-    return _scanned(table.scan(row_filter=rows, snapshot_id=snapshot_id), arrivals)
+    condition: BooleanExpression = And(EqualTo(PARTITION, partition), GreaterThanOrEqual(OFFSET, from_offset))
+    condition = And(condition, NotNull(KEY)) if keyed else condition
+    return _scanned(table.scan(row_filter=condition, snapshot_id=snapshot_id), arrivals)
 
 
 def records_at(table: Table, partition: int, offsets: Sequence[int], snapshot_id: int) -> pa.Table:
-    """Live records of one log at a snapshot, of a few offsets. Of an adopted table whose offset is a field of a struct
-    the whole log is read: no filter reaches its files."""
+    """Returns live records of one log at a snapshot, of a few offsets. Of an adopted table whose offset is a field of a
+    struct the whole log is read: no filter reaches its files."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyiceberg.expressions import And, EqualTo, In
 
     columns = columns_of_properties(table.properties)
     if columns is None:
-        rows = And(EqualTo(PARTITION, partition), In(OFFSET, list(offsets)))
-        return _scanned(table.scan(row_filter=rows, snapshot_id=snapshot_id), None)
-    found = _chosen(adopted_records(table, columns, snapshot_id, partition), partition, min(offsets), False)
-    return found.filter(pc.is_in(found[OFFSET], pa.array(offsets, pa.int64())))
+        condition = And(EqualTo(PARTITION, partition), In(OFFSET, list(offsets)))
+        return _scanned(table.scan(row_filter=condition, snapshot_id=snapshot_id), None)
+    records = _chosen(adopted_records(table, columns, snapshot_id, partition), partition, min(offsets), False)
+    return records.filter(pc.is_in(records[OFFSET], pa.array(offsets, pa.int64())))
 
 
 def adopted_records(
     table: Table, columns: Columns, snapshot_id: int | None, partition: int, arrivals: Mapping[str, int] | None = None
 ) -> pa.Table:
-    """Live records of an adopted table, at least those of a log."""
+    """Returns live records of an adopted table, at least those of a log."""
     from pyiceberg.expressions import AlwaysTrue, EqualTo
 
     plain = "." not in columns.partition
-    rows = EqualTo(columns.partition, partition) if plain else AlwaysTrue()
-    found = table.scan(row_filter=rows, selected_fields=tuple(columns.paths.values()), snapshot_id=snapshot_id)
-    return as_topic_columns(_scanned(found, arrivals), columns, list(COLUMNS))
+    condition = EqualTo(columns.partition, partition) if plain else AlwaysTrue()
+    scan = table.scan(row_filter=condition, selected_fields=tuple(columns.paths.values()), snapshot_id=snapshot_id)
+    return as_topic_columns(_scanned(scan, arrivals), columns, list(COLUMNS))
 
 
 def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
-    """The records of a scan; by arrival, of the same (partition, offset) twice the first is what a round keeps."""
+    """Returns the records of a scan; by arrival, of the same (partition, offset) twice the first is what a round
+    keeps."""
     from pyiceberg.io.pyarrow import ArrowScan
 
     if arrivals is None:
@@ -78,7 +79,7 @@ def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
 
 
 def stored_records(table: Table, columns: Columns, names: Sequence[str], files: Iterable[Any]) -> pa.Table:
-    """The named columns of all records in some data files, deleted ones too."""
+    """Returns the named columns of all records in some data files, deleted ones too."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
     from pyiceberg.table import FileScanTask
@@ -91,46 +92,46 @@ def stored_records(table: Table, columns: Columns, names: Sequence[str], files: 
 def _chosen(records: pa.Table, partition: int, from_offset: int, keyed: bool) -> pa.Table:
     import pyarrow.compute as pc
 
-    rows = pc.equal(records[PARTITION], partition)
-    rows = pc.and_(rows, pc.greater_equal(records[OFFSET], from_offset))
-    return records.filter(pc.and_(rows, pc.is_valid(records[KEY])) if keyed else rows)
+    in_log = pc.equal(records[PARTITION], partition)
+    in_log = pc.and_(in_log, pc.greater_equal(records[OFFSET], from_offset))
+    return records.filter(pc.and_(in_log, pc.is_valid(records[KEY])) if keyed else in_log)
 
 
 def as_topic_columns(stored: pa.Table, columns: Columns, names: Sequence[str]) -> pa.Table:
-    """What column_sql.expressions says for Spark, for Arrow: the same bytes for the same record."""
+    """Converts for Arrow as column_sql.expressions does for Spark: the same bytes for the same record."""
     import pyarrow as pa
 
-    found = {name: field_of(stored, path) for name, path in columns.paths.items() if name in names}
-    arrays = [_converted(name, found.get(name), len(stored)) for name in names]
+    stored_arrays = {name: field_of(stored, path) for name, path in columns.paths.items() if name in names}
+    arrays = [_converted(name, stored_arrays.get(name), len(stored)) for name in names]
     return pa.table(arrays, names=list(names))
 
 
 def field_of(stored: pa.Table, path: str) -> pa.Array:
-    """A column, or a field of a struct; null where the struct is."""
+    """Returns a column, or a field of a struct; null where the struct is."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     column, *fields = path.split(".")
     chunks = stored[column]
-    found = chunks.combine_chunks() if isinstance(chunks, pa.ChunkedArray) else chunks
+    array = chunks.combine_chunks() if isinstance(chunks, pa.ChunkedArray) else chunks
     for field in fields:
-        found = pc.struct_field(found, field)
-    return found
+        array = pc.struct_field(array, field)
+    return array
 
 
-def _converted(name: str, found: pa.Array | None, rows: int) -> pa.Array:
+def _converted(name: str, stored: pa.Array | None, records: int) -> pa.Array:
     import pyarrow as pa
 
-    wanted = _types()[name]
-    if found is None:
-        return pa.array([b""] * rows, wanted) if name == VALUE else pa.nulls(rows, wanted)
+    column_type = _types()[name]
+    if stored is None:
+        return pa.array([b""] * records, column_type) if name == VALUE else pa.nulls(records, column_type)
     if name == TIMESTAMP:
-        return _stamps(found, wanted)
+        return _stamps(stored, column_type)
     if name in (KEY, VALUE):
-        return _bytes(found, wanted)
+        return _bytes(stored, column_type)
     if name == HEADERS:
-        return pa.array([_headers(value) for value in found.to_pylist()], wanted)
-    return found.cast(wanted)
+        return pa.array([_headers(value) for value in stored.to_pylist()], column_type)
+    return stored.cast(column_type)
 
 
 def _types() -> dict[str, pa.DataType]:
@@ -148,34 +149,34 @@ def _types() -> dict[str, pa.DataType]:
     }
 
 
-def _stamps(found: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _stamps(stored: pa.Array, column_type: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
-    if pa.types.is_integer(found.type):
-        return found.cast(pa.timestamp("ms")).cast(pa.timestamp("us")).cast(wanted)
-    return found.cast(wanted) if found.type.tz else found.cast(pa.timestamp("us")).cast(wanted)
+    if pa.types.is_integer(stored.type):
+        return stored.cast(pa.timestamp("ms")).cast(pa.timestamp("us")).cast(column_type)
+    return stored.cast(column_type) if stored.type.tz else stored.cast(pa.timestamp("us")).cast(column_type)
 
 
-def _bytes(found: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _bytes(stored: pa.Array, column_type: pa.DataType) -> pa.Array:
     import json
 
     import pyarrow as pa
 
-    kind = found.type
+    kind = stored.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return found.cast(wanted)
+        return stored.cast(column_type)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return found.cast(pa.string()).cast(wanted)
+        return stored.cast(pa.string()).cast(column_type)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind):
-        return found.cast(pa.string()).cast(wanted)
+        return stored.cast(pa.string()).cast(column_type)
     texts = (
-        None if v is None else json.dumps({"value": v}, default=str, separators=(",", ":")) for v in found.to_pylist()
+        None if v is None else json.dumps({"value": v}, default=str, separators=(",", ":")) for v in stored.to_pylist()
     )
-    return pa.array([None if text is None else text.encode() for text in texts], wanted)
+    return pa.array([None if text is None else text.encode() for text in texts], column_type)
 
 
 def _headers(value: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """A key that is bytes is text in a topic table."""
+    """Returns the headers with keys that are text, as a topic table has them, where an adopted one has bytes."""
     if value is None:
         return None
     keys = (h["key"] for h in value)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.lake.records.log_records import records_at
-from cleantail.lake.records.reading import records_of
+from cleantail.lake.records.ordered_records import records_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -40,8 +40,8 @@ class ShownRecord:
 
 
 def snapshot_shown(table: Table, snapshot_id: int, published: bool) -> int | None:
-    """The snapshot in which records of a checked one can be looked at: itself while a branch leads to it, `main` where
-    it was published, else none: what was dropped is not brought back by a look."""
+    """Returns the snapshot in which records of a checked one can be looked at: itself while a branch leads to it,
+    `main` where it was published, else none: what was dropped is not brought back by a look."""
     heads = {ref.snapshot_id for ref in table.refs().values()}
     current = table.current_snapshot()
     if snapshot_id in heads and table.snapshot_by_id(snapshot_id) is not None:
@@ -50,23 +50,24 @@ def snapshot_shown(table: Table, snapshot_id: int, published: bool) -> int | Non
 
 
 def read_shown(table: Table, partition: int, offsets: Iterable[int], snapshot_id: int) -> list[ShownRecord]:
-    """The records of a log that are live at a snapshot, of these offsets, in their order; at most MOST_RECORDS."""
+    """Returns the records of a log that are live at a snapshot, of these offsets, in their order; at most
+    MOST_RECORDS."""
     few = sorted(set(offsets))[:MOST_RECORDS]
     if not few:
         return []
-    found = records_at(table, partition, few, snapshot_id)
-    records = (record for batch in found.to_batches() for record in records_of(batch))
-    rows = [
+    stored = records_at(table, partition, few, snapshot_id)
+    records = (record for batch in stored.to_batches() for record in records_of(batch))
+    shown_records = [
         ShownRecord(
             r.partition, r.offset, _word(r.key, KEY_CHARS), _word(r.value, VALUE_CHARS), headers_shown(r.headers)
         )
         for r in records
     ]
-    return sorted(rows, key=lambda r: r.offset)[:MOST_RECORDS]
+    return sorted(shown_records, key=lambda r: r.offset)[:MOST_RECORDS]
 
 
 def headers_shown(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, ...]:
-    """`"name": "value"` of each, the first few."""
+    """Returns `"name": "value"` of each, the first few."""
     few = [f"{_word(k.encode(), HEADER_CHARS)}: {_word(v, HEADER_CHARS)}" for k, v in headers[:HEADERS_SHOWN]]
     more = len(headers) - len(few)
     return (*few, *([f"and {more} more"] if more > 0 else []))
@@ -77,7 +78,7 @@ def _word(data: bytes | None, chars: int) -> str:
 
 
 def shown(data: bytes | None, length: int | None, chars: int) -> str:
-    """A key or value as one printable, bounded word: text in JSON's quotes, other bytes in hex, null as it is.
+    """Returns a key or value as one printable, bounded word: text in JSON's quotes, other bytes in hex, null as it is.
 
     `data` may be only the beginning of `length` bytes.
     """
@@ -91,7 +92,8 @@ def shown(data: bytes | None, length: int | None, chars: int) -> str:
 
 
 def _text(data: bytes, is_cut: bool) -> str | None:
-    """None where the bytes are not UTF-8; what was cut may end in the middle of a character."""
+    """Returns the text that the bytes are in UTF-8, None where they are none; what was cut may end in the middle of a
+    character."""
     try:
         return data.decode()
     except UnicodeDecodeError as e:
@@ -99,6 +101,7 @@ def _text(data: bytes, is_cut: bool) -> str | None:
 
 
 def _quoted(text: str) -> str:
-    """JSON, and whatever is not printable (line breaks, marks of direction) as an escape."""
+    """Returns the text in JSON's quotes, and whatever is not printable (line breaks, marks of direction) as an
+    escape."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in quoted)

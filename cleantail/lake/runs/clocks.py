@@ -1,5 +1,11 @@
-"""Which clock a decision goes by. One that is given may be another than the real one: what cannot be undone goes by the
-real one, and whoever may only trigger a run gives none."""
+"""Which clock a decision goes by: the real one, or `now_ms`, which a person may give for a run.
+
+1. A run may not begin by a clock ahead of the real one: snapshots, tombstones and segments would go before their time.
+2. It may not begin by a clock behind the real one either, but for what two machines differ by: horizons (semantics.md
+   1.5) are counted from it, and would be past before readers saw their tombstones.
+3. Snapshots and branches expire, which cannot be undone, by the real clock where `now_ms` is ahead of it.
+4. `platform.allow_clock` lifts all three, for trials.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +17,8 @@ SKEW_MS = 60_000
 
 
 def expiry_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
-    """The clock by which snapshots and branches expire: the one that is given, and never ahead of the real one, which
-    `clock_ms` reads. With platform.allow_clock the one that is given."""
+    """Returns the clock by which snapshots and branches expire: the one that is given, and never ahead of the real one,
+    which `clock_ms` reads. With platform.allow_clock the one that is given."""
     return now_ms if platform.allow_clock else min(now_ms, clock_ms)
 
 

@@ -16,9 +16,9 @@ from cleantail.human import be, counted
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.clocks import expiry_ms
-from cleantail.lake.runs.readers import readers_of
-from cleantail.lake.runs.reclaiming import ReclaimPlan, resolve_reclaim
-from cleantail.lake.runs.releases import releases_of
+from cleantail.lake.runs.reader_properties import readers_of
+from cleantail.lake.runs.reclaim_plan import ReclaimPlan, resolve_reclaim
+from cleantail.lake.runs.release_properties import releases_of
 from cleantail.lake.table_metadata import TableFacts, require_partition, table_facts
 from cleantail.log.log_state import LogState, keyless_note_of, resolve_log_state
 from cleantail.log.partition_state import PartitionState
@@ -56,11 +56,12 @@ class RunPlan:
 
     @property
     def due(self) -> bool:
+        """Returns whether there is anything to compact, to retain or to sweep."""
         return bool(self.units or self.sweep)
 
     @property
     def repairs(self) -> dict[int, PartitionState]:
-        """States to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
+        """Returns states to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
         chosen = {w.partition for u in self.units for w in u.partitions}
         return {
             log.partition: replace(log.state, checkpoint=log.first_dirty_offset)
@@ -69,14 +70,14 @@ class RunPlan:
         }
 
     def restricted_to(self, partitions: Collection[int]) -> RunPlan:
-        """The same plan with the work of these partitions only."""
+        """Returns the same plan with the work of these partitions only."""
         works = [w for u in self.units for w in u.partitions if w.partition in partitions]
         base = self.units[0].base_snapshot_id if self.units else 0
         unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # what was one unit stays one
         return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
 
     def as_json(self) -> dict[str, Any]:
-        """Numbers and texts of our own making: what a task may pass on through XCom."""
+        """Returns numbers and texts of our own making: what a task may pass on through XCom."""
         fresh = {"fresh_from": {str(p): offset for p, offset in self.fresh_from.items()}} if self.fresh_from else {}
         sweep = {"round": self.round, "now_ms": self.now_ms, "partitions": list(self.sweep), **fresh}
         return {
@@ -105,7 +106,7 @@ class RunPlan:
         }
 
     def table(self) -> str:
-        """One line a partition, for the log of a task."""
+        """Returns one line a partition, for the log of a task."""
         lines = [f"{self.topic}: {self.reason}"]
         for row in self.as_json()["partitions"]:
             span = f"[{row['first_dirty_offset']}, {row['end_offset']})"
@@ -123,7 +124,7 @@ def evaluate_topic(
     partition: int | None = None,
     retry_quarantined: bool = False,
 ) -> RunPlan:
-    """The plan of one topic at `now_ms`. Snapshots and branches expire by the real clock where `now_ms` is ahead of
+    """Plans a run of one topic at `now_ms`. Snapshots and branches expire by the real clock where `now_ms` is ahead of
     it. Raises TableError when the catalog or the table is not usable."""
     facts = read_facts(topic, platform)
     return plan_run(
@@ -138,8 +139,8 @@ def evaluate_topic(
 
 
 def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:
-    """The table's metadata as it stands, with what its namespace says of it: positions of readers, and releases. None
-    where nothing was ingested yet."""
+    """Fetches the table's metadata as it stands, with what its namespace says of it: positions of readers, and
+    releases. Returns None where nothing was ingested yet."""
     catalog = open_catalog(platform, os.environ)
     table = load_table(catalog, topic, platform)
     if table is None:
@@ -149,7 +150,7 @@ def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:
 
 
 def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[LogState, ...]:
-    """Every log of the table, by partition number."""
+    """Returns every log of the table, by partition number."""
     if facts is None:
         return ()
     return tuple(
@@ -170,8 +171,8 @@ def plan_run(
     retry_quarantined: bool = False,
     until_ms: int | None = None,
 ) -> RunPlan:
-    """The pure half of evaluate_topic; `until_ms` is the clock of expiry, `now_ms` where none is given. Raises
-    TableError for a partition that the table does not have."""
+    """Plans a run from the table's metadata, the pure half of evaluate_topic; `until_ms` is the clock of expiry,
+    `now_ms` where none is given. Raises TableError for a partition that the table does not have."""
     require_partition(topic, partition, facts.partitions if facts else [])
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
     readers = facts.readers if facts else ()
@@ -200,15 +201,17 @@ def plan_run(
 
 
 def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) -> list[PartitionWork]:
-    """What is to be done, most urgent first; logs of which only retention is due come last, without those whose round
-    a person has rejected."""
+    """Returns what is to be done, most urgent first; logs of which only retention is due come last, without those whose
+    round a person has rejected."""
     starts = {s.partition: r.log_start_offset for s, r in zip(logs, work.retentions, strict=True)}
     by_partition = {s.partition: s for s in logs}
     works = []
     for p in [*work.compact, *work.retain]:
+        # 1. the bounds: never below the log start that retention moves to, nor above where the round ends
         log, end = by_partition[p], work.ends[p]
         first = max(log.first_dirty_offset, starts[p])
         files = facts.files_of(p) if facts else ()
+        # 2. what lies between them, by the metadata of the files
         due = PartitionWork(
             partition=p,
             first_dirty_offset=min(first, end),
@@ -225,7 +228,7 @@ def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) 
 
 
 def round_name(now_ms: int, sequence_number: int) -> str:
-    """A name for branches and evidence: the time of the clock given, and the table's sequence number."""
+    """Returns a name for branches and evidence: the time of the clock given, and the table's sequence number."""
     stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
     return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"
 

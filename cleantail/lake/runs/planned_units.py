@@ -12,8 +12,8 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.runs.evaluate import plan_run
-from cleantail.lake.runs.releases import current_releases
-from cleantail.lake.runs.rolling_back import history_of
+from cleantail.lake.runs.release_properties import current_releases
+from cleantail.lake.runs.rollback_preview import history_of
 from cleantail.lake.table_metadata import TableFacts, table_facts
 from cleantail.log.work_units import WORK_UNIT_JSON, PartitionWork, WorkUnit, branch_stem
 from cleantail.rounds.rollback import Commit
@@ -52,29 +52,30 @@ def require_after(base: Commit, now_ms: int, clock_ms: int) -> None:
         raise _refused(f"its now_ms {now_ms} is {base.at_ms - now_ms} ms before snapshot {base.snapshot_id} was made")
 
 
-def unit_at(topic: Topic, facts: TableFacts, told: WorkUnit) -> WorkUnit:
-    """The pure half of planned_unit; `facts` are of the snapshot that was read."""
-    plans = [plan_run(topic, facts, now_ms=told.now_ms, force=force) for force in (False, True)]
-    own = [{w.partition: w for unit in plan.units for w in unit.partitions} for plan in plans]
-    if told.round != plans[0].round:
-        raise _refused(f"its round would be {plans[0].round}, and is {told.round}")
-    if told.branch != branch_stem(told.round, told.unit):
-        raise _refused(f"no branch of its round is called {told.branch}")
-    if not told.partitions or len({w.partition for w in told.partitions}) < len(told.partitions):
+def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
+    """Returns the unit as the metadata plan it, the pure half of planned_unit; `facts` are of the snapshot that was
+    read."""
+    plans = [plan_run(topic, facts, now_ms=unit.now_ms, force=force) for force in (False, True)]
+    planned_works = [{w.partition: w for planned in plan.units for w in planned.partitions} for plan in plans]
+    if unit.round != plans[0].round:
+        raise _refused(f"its round would be {plans[0].round}, and is {unit.round}")
+    if unit.branch != branch_stem(unit.round, unit.unit):
+        raise _refused(f"no branch of its round is called {unit.branch}")
+    if not unit.partitions or len({w.partition for w in unit.partitions}) < len(unit.partitions):
         raise _refused("it has no partition, or one twice")
-    return replace(told, partitions=tuple(_work(work, own) for work in told.partitions))
+    return replace(unit, partitions=tuple(_work(work, planned_works) for work in unit.partitions))
 
 
-def _work(told: PartitionWork, own: list[dict[int, PartitionWork]]) -> PartitionWork:
-    """What a run does to the log, or one with `force`."""
-    planned = [works[told.partition] for works in own if told.partition in works]
-    if not planned:
-        raise _refused(f"there is nothing to do in partition {told.partition}")
-    for work in planned:
-        if all(getattr(work, name) == getattr(told, name) for name in BOUNDS):
-            return work
-    right, wrong = (", ".join(f"{name} {getattr(w, name)}" for name in BOUNDS) for w in (planned[-1], told))
-    raise _refused(f"partition {told.partition} has {right}, and not {wrong}")
+def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) -> PartitionWork:
+    """Returns what a run does to the log, or one with `force`. Raises HeldError where the unit says something else."""
+    candidates = [works[work.partition] for works in planned_works if work.partition in works]
+    if not candidates:
+        raise _refused(f"there is nothing to do in partition {work.partition}")
+    for planned in candidates:
+        if all(getattr(planned, name) == getattr(work, name) for name in BOUNDS):
+            return planned
+    right, wrong = (", ".join(f"{name} {getattr(w, name)}" for name in BOUNDS) for w in (candidates[-1], work))
+    raise _refused(f"partition {work.partition} has {right}, and not {wrong}")
 
 
 def _base(topic: Topic, platform: Platform, snapshot_id: int) -> tuple[Commit, TableFacts]:

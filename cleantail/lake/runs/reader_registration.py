@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.namespaces import write_properties
-from cleantail.lake.runs.readers import READERS, property_of, registered
+from cleantail.lake.runs.reader_properties import READER_JSON, property_of, registered
 from cleantail.log.reader_positions import Reader, namespace_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def set_position(
         _require_ahead(registered(catalog, topic), name, partition, offset)
     at_ms = int(time.time() * 1000) if now_ms is None else now_ms
     reader = Reader(topic.topic, name, partition, offset, at_ms)
-    write_properties(catalog, namespace_of(topic), {property_of(reader): READERS.text(reader)}, set())
+    write_properties(catalog, namespace_of(topic), {property_of(reader): READER_JSON.text(reader)}, set())
     return reader
 
 
@@ -65,10 +65,10 @@ def _require_in_log(catalog: Catalog, topic: Topic, partition: int, offset: int)
 
 
 def _require_ahead(readers: Iterable[Reader], name: str, partition: int, offset: int) -> None:
-    own = next((r for r in readers if (r.name, r.partition) == (name, partition)), None)
-    if own is not None and offset < own.offset:
+    position = next((r for r in readers if (r.name, r.partition) == (name, partition)), None)
+    if position is not None and offset < position.offset:
         raise CleantailError(
-            f"reader {name} is at offset {own.offset} of partition {partition}: {offset} would move it back, and "
+            f"reader {name} is at offset {position.offset} of partition {partition}: {offset} would move it back, and "
             "tombstones in between may be gone; nothing was changed. --back (back=True) does it"
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 from cleantail.codec import Codec
 from cleantail.config.topic_table import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
 from cleantail.human import counted
+from cleantail.rounds.evidence_row import EvidenceRow
 
 COUNTS = (
     "element_count",
@@ -45,7 +46,7 @@ OBSERVES_NO_VALUE = frozenset(
 )
 """Expectations whose observed value is a count, a share, a distance, a type or the name of a column. That of any other
 is, or may be, what a record holds: the maximum of two numbers is one of them."""
-PLACES = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
+LOCATING_COLUMNS = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
 """Columns that say where and when a record is: what was observed there is kept, whatever the expectation."""
 EXAMPLES = 20
 """So many offsets of records that failed an expectation are kept."""
@@ -77,34 +78,35 @@ CHECK_RESULTS_JSON: Codec[tuple[CheckResult, ...]] = Codec(tuple[CheckResult, ..
 """The column `checks` of the evidence."""
 
 
-def checks_of(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
+def checks_of(row: EvidenceRow) -> tuple[CheckResult, ...]:
     """Parses the checks of a row of the evidence."""
     return CHECK_RESULTS_JSON.value(row["checks"], "column checks of the evidence")
 
 
 def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """What stays of `result`: an allow-list, so that what a later version adds is left out. `hidden`: that something
-    was observed which is not kept. What was made by this function comes through as it is."""
+    """Returns what stays of `result`, by an allow-list, so that what a later version adds is left out. `hidden`: that
+    something was observed which is not kept. What was made by this function comes through as it is."""
     kept = {name: result[name] for name in COUNTS if result.get(name) is not None}
     if offsets := offsets_in(result):
         kept[OFFSETS] = offsets
     if result.get(HIDDEN):
         kept[HIDDEN] = True
     if result.get(_OBSERVED) is not None:
-        shown = expectation in OBSERVES_NO_VALUE or kwargs.get("column") in PLACES
+        shown = expectation in OBSERVES_NO_VALUE or kwargs.get("column") in LOCATING_COLUMNS
         kept |= {_OBSERVED: result[_OBSERVED]} if shown else {HIDDEN: True}
     return kept
 
 
 def offsets_in(result: Mapping[str, Any]) -> list[int]:
-    """Offsets of records that failed, at most EXAMPLES: Great Expectations gives a list of rows, or one of columns."""
-    rows = [row[OFFSET] for row in result.get(_EXAMPLES_IN) or () if OFFSET in row]
-    found = [offset for row in rows for offset in (row if isinstance(row, list) else [row])]
-    return sorted({*result.get(OFFSETS, ()), *found})[:EXAMPLES]
+    """Returns offsets of records that failed, at most EXAMPLES: Great Expectations gives a list of rows, or one of
+    columns."""
+    examples = [example[OFFSET] for example in result.get(_EXAMPLES_IN) or () if OFFSET in example]
+    offsets = [offset for example in examples for offset in (example if isinstance(example, list) else [example])]
+    return sorted({*result.get(OFFSETS, ()), *offsets})[:EXAMPLES]
 
 
-def observed_words(kept: Mapping[str, Any]) -> str:
-    """What was observed in words: `2 of 9 records, at offsets 4, 7`. `kept`: of `kept_result`."""
+def observed_text(kept: Mapping[str, Any]) -> str:
+    """Returns what was observed in words: `2 of 9 records, at offsets 4, 7`. `kept`: of `kept_result`."""
     if kept.get(_OBSERVED) is not None:
         return f"observed {kept[_OBSERVED]}"
     if kept.get(HIDDEN):

@@ -35,7 +35,7 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether a check of this very log is red."""
+        """Returns whether a check of this very log is red."""
         return not self.passed and not self.waits_for
 
 
@@ -62,39 +62,39 @@ class CheckedRound:
 
     @property
     def ok(self) -> bool:
-        """Whether every log passed."""
+        """Returns whether every log passed."""
         return all(v.passed for v in self.verdicts)
 
     @property
     def now_ms(self) -> int:
-        """The round's clock, Unix ms."""
+        """Returns the round's clock, Unix ms."""
         return self.units[0].now_ms
 
     @property
     def green(self) -> list[int]:
-        """The logs that passed, in their order."""
+        """Returns the logs that passed, in their order."""
         return sorted(v.partition for v in self.verdicts if v.passed)
 
     @property
     def red(self) -> list[int]:
-        """The logs that are held back, in their order: those that failed, and those that wait for them."""
+        """Returns the logs that are held back, in their order: those that failed, and those that wait for them."""
         return sorted(v.partition for v in self.verdicts if not v.passed)
 
     @property
     def heads(self) -> list[int]:
-        """The snapshots that were checked, and that an approval is for: nothing else may be published by it."""
+        """Returns the snapshots that were checked, and that an approval is for: nothing else may be published by it."""
         return [unit.head_snapshot_id for unit in self.units]
 
     def works(self) -> Iterator[tuple[StagedUnit, PartitionWork]]:
-        """Each log's work with the unit that it is in."""
+        """Yields each log's work with the unit that it is in."""
         return ((unit, work) for unit in self.units for work in unit.partitions)
 
     def measure_of(self, partition: int) -> LogMeasure:
-        """The measures of one log of the round."""
+        """Returns the measures of one log of the round."""
         return next(m for m in self.measures if m.partition == partition)
 
     def kind_of(self, work: PartitionWork) -> str:
-        """What the round was to do to a log: compact, expire or retain."""
+        """Returns what the round was to do to a log: compact, expire or retain."""
         return RETAIN if work.only_retention and self.kind != EXPIRE else self.kind
 
 

@@ -28,7 +28,7 @@ class Proof:
 
     @property
     def ok(self) -> bool:
-        """Whether no key and no offset is there twice."""
+        """Returns whether no key and no offset is there twice."""
         return not self.contradictions and not any(log.duplicate_keys for log in self.partitions)
 
     def as_json(self) -> dict[str, JsonValue]:

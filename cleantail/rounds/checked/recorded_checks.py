@@ -11,9 +11,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
@@ -25,10 +24,9 @@ from cleantail.rounds.checked.check_results import checks_of
 from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
 from cleantail.rounds.checked.sample import sampled_log
 from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKS, PUBLISHED, WITHDRAWN
 
-CHECKED_ROUND = "checked_round"
-"""The column of the evidence with a RoundPart; null in rows that no check wrote, and in those of earlier versions."""
 CLEAR_ALL = "clear compact and what follows it, so that the round is made and checked anew"
 _HORIZON = ("end_offset", "horizon_ms", "tombstones", "swept_to")
 """The fields of a Horizon as the version before wrote it, a list."""
@@ -54,7 +52,7 @@ class RoundReference:
     passed: tuple[int, ...] = ()
 
 
-_PART: Codec[RoundPart] = Codec(RoundPart)
+_ROUND_PART_JSON: Codec[RoundPart] = Codec(RoundPart)
 REFERENCE_JSON: Codec[RoundReference] = Codec(RoundReference)
 
 
@@ -65,7 +63,7 @@ def parts_of(checked: CheckedRound) -> dict[int, str]:
     verdicts = {v.partition: _without_values(v) for v in checked.verdicts}
     reasons = {hold.partition: hold.reason for hold in checked.holds}
     return {
-        m.partition: _PART.text(
+        m.partition: _ROUND_PART_JSON.text(
             RoundPart(m, verdicts[m.partition], reasons.get(m.partition, ""), units.get(m.partition))
         )
         for m in checked.measures
@@ -73,7 +71,8 @@ def parts_of(checked: CheckedRound) -> dict[int, str]:
 
 
 def _without_values(verdict: Verdict) -> Verdict:
-    """What an expectation has seen is data, but where it could not be evaluated, or where there was no key to see."""
+    """Returns the verdict without what its expectations have observed: that is data, but where one could not be
+    evaluated, or where there was no key to observe."""
     failures = tuple(
         failure if failure.error or failure.expectation == KEYLESS_RULE else replace(failure, observed="")
         for failure in verdict.failures
@@ -88,17 +87,17 @@ def _part(text: str, where: str) -> RoundPart:
     plain["measure"]["horizons"] = [
         dict(zip(_HORIZON, horizon, strict=True)) if isinstance(horizon, list) else horizon for horizon in horizons
     ]
-    return _PART.of_plain(plain, where)
+    return _ROUND_PART_JSON.of_plain(plain, where)
 
 
-def recorded(topic: Topic, round_id: str, kind: str, rows: Iterable[Mapping[str, Any]]) -> CheckedRound:
+def recorded(topic: Topic, round_id: str, kind: str, evidence: Iterable[EvidenceRow]) -> CheckedRound:
     """Returns the last check of the round among its rows of evidence, as check_quality gave it. `holds` are those of
     that check and those that the topic's YAML asks for now.
 
     Raises HeldError where the round was never checked, or by a version that did not write down what publish needs, and
     TableError for a row that cannot be read.
     """
-    last = last_check(rows)
+    last = last_check(evidence)
     if not last:
         raise HeldError(
             f"{topic.topic}: the evidence has no check of a round {round_id} ({kind}), so nothing was published. What "
@@ -112,14 +111,15 @@ def recorded(topic: Topic, round_id: str, kind: str, rows: Iterable[Mapping[str,
     return _joined(topic, round_id, kind, last)
 
 
-def _joined(topic: Topic, round_id: str, kind: str, rows: Sequence[Mapping[str, Any]]) -> CheckedRound:
+def _joined(topic: Topic, round_id: str, kind: str, evidence: Sequence[EvidenceRow]) -> CheckedRound:
     where = f"{topic.topic}: column {CHECKED_ROUND} of the evidence of round {round_id} ({kind})"
-    parts = [_part(row[CHECKED_ROUND], where) for row in sorted(rows, key=lambda r: int(r["partition"]))]
-    checks = [check.passed for row in rows for check in checks_of(row)]
+    texts = [row[CHECKED_ROUND] or "" for row in sorted(evidence, key=lambda r: r["partition"])]
+    parts = [_part(text, where) for text in texts]
+    checks = [check.passed for row in evidence for check in checks_of(row)]
     measures = tuple(part.measure for part in parts)
-    asked_now = holds_of(topic, measures, [part.verdict.partition for part in parts if part.verdict.passed])
+    holds_now = holds_of(topic, measures, [part.verdict.partition for part in parts if part.verdict.passed])
     reasons = {part.verdict.partition: part.hold for part in parts if part.hold}
-    reasons |= {hold.partition: hold.reason for hold in asked_now}
+    reasons |= {hold.partition: hold.reason for hold in holds_now}
     return CheckedRound(
         topic=topic.topic,
         round=round_id,
@@ -130,13 +130,13 @@ def _joined(topic: Topic, round_id: str, kind: str, rows: Sequence[Mapping[str, 
         checks_passed=sum(checks),
         checks_total=len(checks),
         holds=tuple(Hold(p, reason) for p, reason in sorted(reasons.items())),
-        sample=tuple(record for row in rows for record in sampled_log(row).records),
+        sample=tuple(record for row in evidence for record in sampled_log(row).records),
     )
 
 
-def last_check(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def last_check(evidence: Iterable[EvidenceRow]) -> list[EvidenceRow]:
     """Returns the rows of the newest check: those of one check were written in one commit, at one time."""
-    checks = [row for row in rows if row.get("outcome") in CHECKS]
+    checks = [row for row in evidence if row.get("outcome") in CHECKS]
     newest = max((row["checked_at_ms"] for row in checks), default=0)
     return [row for row in checks if row["checked_at_ms"] == newest]
 
@@ -146,11 +146,13 @@ def reference_of(checked: CheckedRound) -> RoundReference:
     return RoundReference(checked.round, tuple(checked.heads), tuple(checked.green))
 
 
-def require_as_told(reference: RoundReference, checked: CheckedRound, rows: Iterable[Mapping[str, Any]]) -> None:
+def require_matching_reference(
+    reference: RoundReference, checked: CheckedRound, evidence: Iterable[EvidenceRow]
+) -> None:
     """Raises HeldError where a task was handed something else than a check of this round has found: somebody has
-    written into Airflow's database, and what was meant by it is not for us to guess. `rows`: the round's evidence."""
+    written into Airflow's database, and what was meant by it is not for us to guess. `evidence`: the round's rows."""
     where = f"{checked.topic}: nothing was published of round {checked.round} ({checked.kind})"
-    heads = {row["head_snapshot_id"] for row in rows if row.get("outcome") in CHECKS}
+    heads = {row["head_snapshot_id"] for row in evidence if row.get("outcome") in CHECKS}
     if not set(reference.heads) <= heads:
         raise HeldError(
             f"{where}: the XCom of its check names snapshots that no check of it has seen. Somebody has changed it: "
@@ -164,12 +166,14 @@ def require_as_told(reference: RoundReference, checked: CheckedRound, rows: Iter
         )
 
 
-def require_open(checked: CheckedRound, rows: Iterable[Mapping[str, Any]]) -> None:
+def require_open(checked: CheckedRound, evidence: Iterable[EvidenceRow]) -> None:
     """Raises HeldError where the evidence says what became of this very check: published, though its snapshot is
-    not on `main`, or dropped while it waited for an approval. `rows`: the round's evidence."""
-    heads, rows = set(checked.heads), list(rows)
-    since_ms = max(row["checked_at_ms"] for row in last_check(rows))  # the same snapshots may have been checked before
-    later = (row for row in rows if row["checked_at_ms"] >= since_ms and row["head_snapshot_id"] in heads)
+    not on `main`, or dropped while it waited for an approval. `evidence`: the round's rows."""
+    heads, evidence = set(checked.heads), list(evidence)
+    since_ms = max(
+        row["checked_at_ms"] for row in last_check(evidence)
+    )  # the same snapshots may have been checked before
+    later = (row for row in evidence if row["checked_at_ms"] >= since_ms and row["head_snapshot_id"] in heads)
     ends = {row["outcome"]: row["note"] for row in later}
     if PUBLISHED in ends:
         end = "was published before, and is on main no more: it was undone, or is long past"

@@ -49,7 +49,7 @@ class RoundResult:
 
     @classmethod
     def of_check(cls, checked: CheckedRound, /, **outcome: Any) -> RoundResult:
-        """The result of a round that was checked, with what became of it."""
+        """Returns the result of a round that was checked, with what became of it."""
         return cls(
             round=checked.round,
             kind=checked.kind,
@@ -65,7 +65,7 @@ class RoundResult:
         )
 
     def then(self, second: RoundResult) -> RoundResult:
-        """This result and that of the round after it, as one."""
+        """Returns this result and that of the round after it, as one."""
         before, after = ({m.partition: m for m in result.measures} for result in (self, second))
         both = {p: _added(before[p], after[p]) for p in before.keys() & after.keys()}
         verdicts = {v.partition: v for v in (*self.verdicts, *second.verdicts)}
@@ -97,7 +97,7 @@ class RunResult:
 
     @property
     def rounds(self) -> list[RoundResult]:
-        """The rounds of the run, in their order."""
+        """Returns the rounds of the run, in their order."""
         return [result for result in (self.compacted, self.expired) if result is not None]
 
 
@@ -106,7 +106,8 @@ RUN_RESULT_JSON: Codec[RunResult] = Codec(RunResult)
 
 
 def _added(first: LogMeasure, second: LogMeasure) -> LogMeasure:
-    """Measures of a log over two rounds: what came in of the first, what came out of the second, the sum of drops."""
+    """Returns measures of a log over two rounds: what came in of the first, what came out of the second, the sum of
+    drops."""
     reasons = first.deleted.keys() | second.deleted.keys()
     deleted = {r: first.deleted.get(r, 0) + second.deleted.get(r, 0) for r in reasons}
     return replace(second, records_in=first.records_in, tombstones_in=first.tombstones_in, deleted=deleted)

@@ -6,11 +6,11 @@ The evidence outlives the records. Who has to see them reads them from the table
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from cleantail.codec import Codec
+from cleantail.rounds.evidence_row import EvidenceRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class SampledLog:
 
 
 NOT_SAMPLED = SampledLog()
-_PAIRS: Codec[tuple[tuple[int, int | None], ...]] = Codec(tuple[tuple[int, int | None], ...])
+_SAMPLE_JSON: Codec[tuple[tuple[int, int | None], ...]] = Codec(tuple[tuple[int, int | None], ...])
 """The column `sample` of the evidence: offset and kept offset of each sampled record of the row's log."""
 
 
-def sampled_log(row: Mapping[str, Any]) -> SampledLog:
+def sampled_log(row: EvidenceRow) -> SampledLog:
     """Parses the sample of a row of the evidence; earlier versions have written none."""
-    pairs = _PAIRS.value(row.get("sample") or "[]", "column sample of the evidence")
+    pairs = _SAMPLE_JSON.value(row.get("sample") or "[]", "column sample of the evidence")
     records = tuple(RemovedRecord(row["partition"], offset, kept_offset) for offset, kept_offset in pairs)
     return SampledLog(row.get("base_snapshot_id") or 0, row.get("head_snapshot_id") or 0, records)
 
 
 def sample_column(sample: Iterable[RemovedRecord], partition: int) -> str:
     """Returns what `sampled_log` parses, of one log."""
-    return _PAIRS.text(tuple((r.offset, r.kept_offset) for r in sample if r.partition == partition))
+    return _SAMPLE_JSON.text(tuple((r.offset, r.kept_offset) for r in sample if r.partition == partition))

@@ -82,12 +82,12 @@ class StagedUnit(WorkUnit):
 
     @property
     def ok(self) -> bool:
-        """A unit that was staged ended well: whether its logs are right is the check's to say."""
+        """Returns True, since a unit that was staged ended well: whether its logs are right is the check's to say."""
         return True
 
     @property
     def keyless_logs(self) -> dict[int, KeylessLog]:
-        """Partition -> why nothing was removed from it. An expiry has none."""
+        """Returns partition -> why nothing was removed from it. An expiry has none."""
         return {p: KeylessLog(*log) for p, log in self.counts.keyless.items()}
 
 
@@ -124,5 +124,5 @@ def require_one_round(units: Sequence[WorkUnit], round_id: str) -> None:
 
 
 def keyless_logs(units: Iterable[StagedUnit]) -> dict[int, KeylessLog]:
-    """Partition -> why nothing was removed from it, of all units of a round."""
+    """Returns partition -> why nothing was removed from it, of all units of a round."""
     return {p: log for unit in units for p, log in unit.keyless_logs.items()}

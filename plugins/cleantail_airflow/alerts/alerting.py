@@ -26,7 +26,7 @@ from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import parts_of
 from cleantail.config.topic import Topic
-from cleantail.lake.outside_errors import stack_of
+from cleantail.lake.foreign_errors import stack_of
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState

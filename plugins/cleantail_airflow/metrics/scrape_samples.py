@@ -8,7 +8,7 @@ from itertools import chain
 
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.evaluate import log_states
-from cleantail.rounds.history import saved
+from cleantail.rounds.size_history import saved
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
 from cleantail.watch.metadata_cache import ObservedTable

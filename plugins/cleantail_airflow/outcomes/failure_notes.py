@@ -35,7 +35,7 @@ class FailureNote:
     at_ms: int = 0
 
 
-NOTES: Codec[FailureNote] = Codec(FailureNote)
+FAILURE_NOTE_JSON: Codec[FailureNote] = Codec(FailureNote)
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def noted(context: Context) -> Iterator[None]:
     except (AirflowSkipException, DownstreamTasksSkipped):
         raise
     except Exception as error:
-        context["ti"].xcom_push(NOTE, NOTES.plain(note_of(error, int(time.time() * 1000))))
+        context["ti"].xcom_push(NOTE, FAILURE_NOTE_JSON.plain(note_of(error, int(time.time() * 1000))))
         raise
 
 
@@ -67,6 +67,6 @@ def parsed_note(xcom: Any) -> FailureNote:
     if xcom is None:
         return FailureNote(LOST)
     try:
-        return NOTES.of_plain(xcom, f"the XCom {NOTE}")
+        return FAILURE_NOTE_JSON.of_plain(xcom, f"the XCom {NOTE}")
     except TableError:
         return FailureNote(UNREADABLE)

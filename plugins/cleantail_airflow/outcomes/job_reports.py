@@ -69,13 +69,13 @@ class JobReport(CheckReport):
         return self if self.published is None else self.checked
 
 
-_REPORT: Codec[JobReport] = Codec(JobReport)
+_JOB_REPORT_JSON: Codec[JobReport] = Codec(JobReport)
 
 
 def report_of(result: Mapping[str, Any], source: str) -> JobReport:
     """Parses the result of the task `source`. Raises AirflowFailException for one that its job cannot have written."""
     try:
-        return _REPORT.of_plain(result, f"the XCom of {source}")
+        return _JOB_REPORT_JSON.of_plain(result, f"the XCom of {source}")
     except TableError as error:
         raise AirflowFailException(
             f"the XCom of {source} is not what the task returned, so nothing is published: somebody has changed it. "

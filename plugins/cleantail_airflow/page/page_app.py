@@ -30,8 +30,8 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from cleantail.config.claims.dag_ids import by_topic, dag_id_of, dag_ids_of
 from cleantail.errors import CleantailError, HeldError
-from cleantail.lake.outside_errors import explained
-from cleantail.lake.runs.releasing import release
+from cleantail.lake.foreign_errors import explained
+from cleantail.lake.runs.quarantine_release import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
 from cleantail_airflow.installation import config_dir

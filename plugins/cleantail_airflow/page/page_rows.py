@@ -12,7 +12,7 @@ from cleantail.lake.runs.evaluate import RunPlan, log_states
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.triggers import Decision
 from cleantail.rounds.failed_branches import KeptBranch, kept_branch
-from cleantail.rounds.history import last_round_at_ms, saved
+from cleantail.rounds.size_history import last_round_at_ms, saved
 from cleantail.watch.charts.log_bar import Bar, log_bar
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.metadata_cache import ObservedTable

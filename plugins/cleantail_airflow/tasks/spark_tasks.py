@@ -138,7 +138,7 @@ class PublishOperator(PublishingOperator):
         return [
             "--kind",
             kind_of(self.source),
-            "--told",
+            "--round",
             REFERENCE_JSON.text(checked.reference(plan.round)),
             "--now",
             str(plan.now_ms),

@@ -20,14 +20,14 @@ COLUMNS = (PARTITION, OFFSET, *COMPARED, PART)
 
 
 def spans_twice(records: DataFrame) -> DataFrame:
-    """(partition, low, high): of each log the range, to the next 64 offsets, outside of which none occurs more than
-    once, as far as it is asked about. Reads neither keys nor values."""
+    """Returns (partition, low, high): for each log the range, to the next 64 offsets, outside of which no offset of a
+    candidate occurs more than once. Reads neither keys nor values."""
     bits = F.bit_or(F.expr(f"shiftleft(1L, cast(`{OFFSET}` & 63 AS int))")).alias("bits")
-    words = records.groupBy(PARTITION, F.shiftright(OFFSET, 6).alias("word")).agg(
+    bits_of_offsets = records.groupBy(PARTITION, F.shiftright(OFFSET, 6).alias("word")).agg(
         F.count("*").alias("records"), bits, F.min(PART).alias(PART)
     )
-    twice = words.where(f"records > bit_count(bits) AND {PART} = {CANDIDATE}").groupBy(PARTITION)
-    return twice.agg((F.min("word") * 64).alias("low"), (F.max("word") * 64 + 63).alias("high"))
+    repeated = bits_of_offsets.where(f"records > bit_count(bits) AND {PART} = {CANDIDATE}").groupBy(PARTITION)
+    return repeated.agg((F.min("word") * 64).alias("low"), (F.max("word") * 64 + 63).alias("high"))
 
 
 def _twice(records: DataFrame) -> DataFrame:
@@ -36,8 +36,8 @@ def _twice(records: DataFrame) -> DataFrame:
 
 
 def contradicting(records: DataFrame) -> DataFrame:
-    """(partition, offset, a boolean for each of COMPARED: they differ in it, part: the highest), one row an offset
-    with two different records. `records`: COLUMNS."""
+    """Returns one row for each offset with two different records: (partition, offset, for each of COMPARED whether they
+    differ in it, part: the highest). `records`: COLUMNS."""
     inside = records.join(_twice(records), [PARTITION, OFFSET], "left_semi")
     digests = inside.select(PARTITION, OFFSET, PART, *(_digest(name).alias(name) for name in COMPARED))
     by_offset = digests.groupBy(PARTITION, OFFSET).agg(
@@ -47,7 +47,8 @@ def contradicting(records: DataFrame) -> DataFrame:
 
 
 def _digest(name: str) -> Column:
-    """Text that is equal for equal fields and only for those; a null has the empty one, which no digest is."""
+    """Returns a text that is equal for equal fields and only for those. A null has the empty text, which no digest
+    is."""
     column = F.col(name)
     text = {
         KEY: F.sha2(column, 256),
@@ -58,7 +59,8 @@ def _digest(name: str) -> Column:
     return F.coalesce(text, F.lit(""))
 
 
-def first_by_log(found: DataFrame) -> DataFrame:
-    """(partition, offsets, first: the row of the lowest offset), one row a log with a contradiction."""
+def first_by_log(contradictions: DataFrame) -> DataFrame:
+    """Returns (partition, offsets: how many, first: the row of the lowest offset), one row for each log with a
+    contradiction."""
     first = F.min(F.struct(OFFSET, *COMPARED, PART))
-    return found.groupBy(PARTITION).agg(F.count("*").alias("offsets"), first.alias("first"))
+    return contradictions.groupBy(PARTITION).agg(F.count("*").alias("offsets"), first.alias("first"))

@@ -29,7 +29,7 @@ DENSE = 100_000
 
 
 def by_partition(values: Mapping[int, int]) -> Column:
-    """The value of a row's partition; null for a partition that is not in the mapping."""
+    """Returns the value of a row's partition; null for a partition that is not in the mapping."""
     if not values:
         return F.lit(None).cast("bigint")
     if max(values) < DENSE:
@@ -40,17 +40,17 @@ def by_partition(values: Mapping[int, int]) -> Column:
 
 
 def below_end(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
-    """Records of the works' logs in [log start, end): all that a round looks at."""
+    """Returns the records of the works' logs in [log start, end): all that a round reads."""
     return records.where(span_condition({w.partition: (w.log_start_offset, w.end_offset) for w in works}))
 
 
 def dirty_part(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
-    """Records of the works' logs in [first dirty, end): what the offset map is made of."""
+    """Returns the records of the works' logs in [first dirty, end), from which the offset map is built."""
     return records.where(span_condition({w.partition: (w.first_dirty_offset, w.end_offset) for w in works}))
 
 
 def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str:
-    """SQL over plain comparisons of numbers, so that Iceberg can prune files by it; ends are exclusive."""
+    """Returns SQL of plain comparisons of numbers, by which Iceberg can prune files. Ends are exclusive."""
     prefix = f"{table}." if table else ""
     parts = [
         f"({prefix}`{PARTITION}` = {p:d} AND {prefix}`{OFFSET}` >= {low:d} AND {prefix}`{OFFSET}` < {high:d})"
@@ -62,17 +62,17 @@ def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str
 def copies_of(
     records: DataFrame, works: Sequence[PartitionWork], arrivals: Callable[[], DataFrame]
 ) -> DataFrame | None:
-    """The later copies of dirty records whose (partition, offset) occurs more than once; the first that came survives
-    (semantics.md 3.5). None where there are none, which one count of bits tells.
+    """Returns the later copies of dirty records whose (partition, offset) occurs more than once: of copies the one that
+    arrived first survives (semantics.md 3.5). None where there are none, which one count of bits shows.
 
     First is by the data sequence number of the file, which a rewrite keeps, then by row id, which it does not; in an
-    adopted table then by the file's name and the place in it.
-    `arrivals` makes (_file, arrived); `records` has `_file` too.
+    adopted table by the file's name and the position in it. `arrivals` returns (_file, arrived); `records` has `_file`
+    too.
     """
     dirty = dirty_part(records, works)
     bits = F.bit_or(F.expr(f"shiftleft(1L, cast(`{OFFSET}` & 63 AS int))")).alias("bits")
-    words = dirty.groupBy(PARTITION, F.shiftright(OFFSET, 6)).agg(F.count("*").alias("records"), bits)
-    if not words.where("records > bit_count(bits)").limit(1).count():
+    bits_of_offsets = dirty.groupBy(PARTITION, F.shiftright(OFFSET, 6)).agg(F.count("*").alias("records"), bits)
+    if not bits_of_offsets.where("records > bit_count(bits)").limit(1).count():
         return None
     order = F.struct(ARRIVED, ROW_ID)
     first = F.min(order).over(Window.partitionBy(PARTITION, OFFSET))
@@ -87,12 +87,15 @@ def offset_map(
     now_ms: int,
     remembered: DataFrame | None = None,
 ) -> DataFrame:
-    """The winner of every key that occurs in the dirty part.
+    """Returns the winner of every key that occurs in the dirty part.
 
-    By offset the dirty part alone tells (semantics.md 1.4.1): whatever is below it loses. By timestamp or header it
-    does not: the winner is sought over all records below the end whose key occurs in the dirty part (2, hazard 1).
-    `remembered` (partition, key, deleted: a rank) are versions of tombstones that have gone: a key whose winner is
-    older than that keeps no record (2, hazard 2).
+    1. By offset the dirty part alone decides (semantics.md 1.4.1): whatever is below it loses.
+
+    2. By timestamp or header it does not: the winner is the best of all records below the end whose key occurs in the
+    dirty part (2, hazard 1).
+
+    3. `remembered` (partition, key, deleted: a rank) has the ranks of tombstones that were removed: a key whose winner
+    ranks below that keeps no record (2, hazard 2).
     """
     dirty = dirty_part(records, works).where(F.col(KEY).isNotNull())
     if configs.compaction_strategy == "offset":
@@ -110,42 +113,44 @@ def offset_map(
     return best.select(PARTITION, KEY, keep.alias(KEEP), F.hash(KEY).alias(HASH))
 
 
-def losers(records: DataFrame, found: DataFrame, configs: KafkaConfigs, hint: str) -> DataFrame:
-    """Records that are not the winner of their key. `found`: an offset map; `hint`: Spark's name of the join.
+def losers(records: DataFrame, winners: DataFrame, configs: KafkaConfigs, hint: str) -> DataFrame:
+    """Returns the records that are not the winner of their key. `winners`: an offset map; `hint`: Spark's name of the
+    join.
 
     The join is on partition and a hash of the key; the key itself is compared only where the offset already loses
-    (3.11: Kafka takes equal hashes for equal keys, we do not). Written so that Spark does not join on the key as well.
+    (3.11: Kafka takes equal hashes for equal keys, we do not). It is written so that Spark does not join on the key as
+    well.
     """
     loses = f"m.{KEEP} {'>' if configs.compaction_strategy == 'offset' else '<>'} t.`{OFFSET}`"
     same_key = f"m.`{KEY}` = if({loses}, t.`{KEY}`, null)"
-    return _joined(records, found, f"{loses} AND {same_key}", hint, "left_semi")
+    return _joined(records, winners, f"{loses} AND {same_key}", hint, "left_semi")
 
 
-def with_winner(records: DataFrame, found: DataFrame, hint: str) -> DataFrame:
-    """Every record with the keep_offset of its key: null where the key is not in the offset map."""
+def with_winner(records: DataFrame, winners: DataFrame, hint: str) -> DataFrame:
+    """Adds to every record the keep_offset of its key: null where the key is not in the offset map."""
     same_key = f"m.`{KEY}` = if(m.{KEEP} IS NULL, null, t.`{KEY}`)"
-    return _joined(records, found, same_key, hint, "left_outer").select("t.*", f"m.{KEEP}")
+    return _joined(records, winners, same_key, hint, "left_outer").select("t.*", f"m.{KEEP}")
 
 
-def _joined(records: DataFrame, found: DataFrame, condition: str, hint: str, how: str) -> DataFrame:
+def _joined(records: DataFrame, winners: DataFrame, condition: str, hint: str, how: str) -> DataFrame:
     same_hash = f"m.`{PARTITION}` = t.`{PARTITION}` AND m.{HASH} = hash(t.`{KEY}`)"
-    return records.alias("t").join(found.hint(hint).alias("m"), F.expr(f"{same_hash} AND {condition}"), how)
+    return records.alias("t").join(winners.hint(hint).alias("m"), F.expr(f"{same_hash} AND {condition}"), how)
 
 
 def rank(configs: KafkaConfigs, now_ms: int) -> Column:
-    """What records of one key are compared by (cleantail.log.ranking)."""
+    """Returns the struct by which records of one key are compared (cleantail.log.ranking)."""
     return F.expr(rank_sql(configs, f"{latest_timestamp_ms(configs, now_ms):d}L"))
 
 
 def columns_of(configs: KafkaConfigs) -> list[str]:
-    """The columns that decide a round: never the value."""
+    """Returns the columns that decide a round: never the value."""
     extra = {"offset": [], "timestamp": [TIMESTAMP], "header": [HEADERS]}[configs.compaction_strategy]
     return [PARTITION, OFFSET, KEY, *extra]
 
 
 def where_full(dirty: DataFrame, keys: int) -> DataFrame:
-    """(partition, full_at, last_keyed) of each log: the offset of the record that brings the `keys`-th key, null
-    where there are fewer, and of the last record with a key. `dirty`: (partition, offset, key)."""
+    """Returns (partition, full_at, last_keyed) of each log: the offset of the record that brings the `keys`-th key,
+    null where there are fewer, and of the last record with a key. `dirty`: (partition, offset, key)."""
     keyed = dirty.where(F.col(KEY).isNotNull())
     by_offset = Window.partitionBy(PARTITION).orderBy("first")
     firsts = keyed.groupBy(PARTITION, KEY).agg(F.min(OFFSET).alias("first"))

@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PythonException
@@ -27,14 +26,15 @@ from cleantail.errors import BadLineError, CleantailError
 from cleantail.home.locks import exclusive
 from cleantail.log.late_arrivals import late_warnings
 from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
-from cleantail.rounds.history import OPERATION
+from cleantail.rounds.ingest_results import IngestedFile, IngestResult
 from cleantail.rounds.ingestions import INGEST, SOURCES, SourceFile, Sources
+from cleantail.rounds.size_history import OPERATION
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.kcat import Record, read_records
 from cleantail.sources.source_files import file_state, require_unchanged
 from spark_jobs.iceberg.branches import branch_name
-from spark_jobs.iceberg.changes import added_data_files, partition_of, texts
 from spark_jobs.iceberg.commits import append_files
+from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of, texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.staged_records import lowest_offsets, require_one_record_an_offset
 from spark_jobs.round.latest_view import ensure_latest_view
@@ -55,7 +55,7 @@ def ingest_files(
     encoding: str,
     progress: Progress,
     any_topic: bool = False,
-) -> dict[str, Any]:
+) -> IngestResult:
     """Appends the files that are not in the table yet, in one commit. Raises BadLineError, ContradictionError where
     a record differs from another one of its offset, and OutsideError where a file changed meanwhile; then nothing is
     appended. `any_topic`: lines may name whatever topic they like."""
@@ -70,8 +70,8 @@ def ingest_files(
         table = TopicTable.of(spark, topic, platform)
         is_new = not table.exists()
         table.ensure()
-        known = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
-        fresh = {digest: file for file, digest in digests.items() if digest not in known}
+        ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
+        fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
         try:
             line_topic = None if any_topic else topic.line_topic
             read = {file: states[file] for file in fresh.values()}
@@ -82,8 +82,8 @@ def ingest_files(
                 table.drop()
             raise
         ensure_latest_view(table)
-    rows = [{"file": str(f), "sha256": d, "skipped": fresh.get(d) != f} for f, d in digests.items()]
-    return {"ok": True, "files": rows, "records": records, "warnings": list(warnings)}
+    rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
+    return IngestResult(rows, records, warnings)
 
 
 def _append(
@@ -95,8 +95,8 @@ def _append(
     limits: InputLimits,
     progress: Progress,
 ) -> tuple[int, tuple[str, ...]]:
-    """Stages all records on a branch, then replays them onto `main` with the marks of their files, where those are
-    still in their `states`. Gives their number, and what a person should know of them."""
+    """Stages all records on a branch, then replays them onto `main` with the marks of their files, unless a file has
+    changed since its state in `states`. Returns their number, and what a person should know of them."""
     branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
     table.create_branch(branch, None)
     try:
@@ -121,7 +121,7 @@ def _warnings(table: TopicTable, branch: str) -> tuple[str, ...]:
 
 
 def _sources(table: TopicTable, branch: str, fresh: dict[str, Path]) -> Sources:
-    """What is needed to take the ingestion back."""
+    """Returns what is needed to take the ingestion back."""
     iceberg = table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
     logs = sorted({partition_of(file) for file in added_data_files(iceberg, branch)})
@@ -136,8 +136,8 @@ def parsed_records(
     line_topic: str | None = None,
     limits: InputLimits = DEFAULT_LIMITS,
 ) -> DataFrame:
-    """(partition, offset, timestamp, timestamp_type, key, value, headers) of every line; one task parses one file.
-    `line_topic`: what lines that name a topic have to name; None lets them name any."""
+    """Returns (partition, offset, timestamp, timestamp_type, key, value, headers) of every line; one task parses one
+    file. `line_topic`: the topic that lines have to name where they name one; None lets them name any."""
     schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
     paths = spark.createDataFrame([(str(f),) for f in files], "path string").repartition(len(files))
 
@@ -158,7 +158,8 @@ def _batches(file: Path, encoding: str, line_topic: str | None, limits: InputLim
 
 
 def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Of up to BATCH_RECORDS records each, and of little more than BATCH_BYTES: large records come a few at a time."""
+    """Yields lists of up to BATCH_RECORDS records, and of little more than BATCH_BYTES: of large records a few at a
+    time."""
     chunk: list[Record] = []
     held_bytes = 0
     for record in records:
@@ -187,7 +188,7 @@ ARROW_SCHEMA = pa.schema(
 
 
 def arrow_batch(records: list[Record]) -> pa.RecordBatch:
-    """Records as one Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's microseconds."""
+    """Returns records as one Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's microseconds."""
     columns = [
         [r.partition for r in records],
         [r.offset for r in records],

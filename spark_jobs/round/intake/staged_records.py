@@ -20,11 +20,11 @@ from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.errors import ContradictionError
 from cleantail.log.contradictions import refusal
 from cleantail.sources.kcat import read_records
-from spark_jobs.engine.late_contradictions import all_asked, contradictions_in, with_parts
+from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.engine.transforms.winners import span_condition
-from spark_jobs.iceberg.changes import added_data_files, each, partition_of
+from spark_jobs.iceberg.iceberg_reads import added_data_files, each, partition_of
+from spark_jobs.iceberg.snapshot_files import offset_bounds
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.iceberg.vectors import offset_bounds
 
 Ranges = Mapping[int, tuple[int, int]]
 """Partition -> [from, to) of offsets."""
@@ -35,17 +35,18 @@ def require_one_record_an_offset(
 ) -> None:
     """Raises ContradictionError, naming the files, where a record staged on the branch differs from another one of its
     offset, staged with it or in the table."""
-    found = contradictions_in(_compared(table, branch))
-    if found:
-        first = found[0]
+    contradictions = contradictions_in(_compared(table, branch))
+    if contradictions:
+        first = contradictions[0]
         holders = files_with(table, files, encoding, limits, first.partition, first.first_offset)
-        raise ContradictionError(refusal(found, holders), found)
+        raise ContradictionError(refusal(contradictions, holders), contradictions)
 
 
 def _compared(table: TopicTable, branch: str) -> DataFrame:
-    """The staged records and, where their offsets overlap with it, those of the table, hidden ones too."""
+    """Returns the staged records and, where their offsets overlap with the table's, those of the table, hidden ones
+    too."""
     iceberg = table.load()
-    staged = all_asked(_staged(table, iceberg, branch))
+    staged = all_candidates(_staged(table, iceberg, branch))
     overlaps = _overlaps(table, iceberg, _ranges(table, iceberg, added_data_files(iceberg, branch)))
     if not overlaps:
         return staged
@@ -54,20 +55,20 @@ def _compared(table: TopicTable, branch: str) -> DataFrame:
 
 
 def _staged(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
-    """What the branch's one commit appended: the branch itself begins with all that `main` has."""
+    """Returns the records that the branch's one commit appended: the branch itself begins with all that `main` has."""
     head = iceberg.snapshot(branch)
     span = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
     return table.spark.read.options(**span).table(table.name)
 
 
 def lowest_offsets(table: TopicTable, branch: str) -> dict[int, int]:
-    """Partition -> the lowest offset that is staged on the branch."""
+    """Returns partition -> the lowest offset that is staged on the branch."""
     iceberg = table.load()
     return {p: low for p, (low, _) in _ranges(table, iceberg, added_data_files(iceberg, branch)).items()}
 
 
 def _overlaps(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
-    """Where the table has files with offsets between those that are staged: Iceberg prunes by its manifests."""
+    """Returns where the table has files with offsets between those that are staged: Iceberg prunes by its manifests."""
     if iceberg.currentSnapshot() is None or not staged:
         return {}
     tasks = iceberg.newScan().filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
@@ -80,7 +81,7 @@ def _overlaps(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
 
 
 def _ranges(table: TopicTable, iceberg: Any, files: Iterable[Any]) -> Ranges:
-    """The offsets of each log's files, by their bounds."""
+    """Returns the offsets of each log's files, by their bounds."""
     ranges: dict[int, tuple[int, int]] = {}
     for file in files:
         low, high = offset_bounds(table.jvm, iceberg.schema(), file)
@@ -104,7 +105,7 @@ def _inside(table: TopicTable, ranges: list[tuple[int, tuple[int, int]]]) -> Any
 def files_with(
     table: TopicTable, files: list[Path], encoding: str, limits: InputLimits, partition: int, offset: int
 ) -> list[Path]:
-    """Those of the files that have a record at the offset; one task reads one file."""
+    """Returns those of the files that have a record at the offset; one task reads one file."""
 
     def holders(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -114,5 +115,5 @@ def files_with(
                     yield pa.RecordBatch.from_pydict({"path": [path]})
 
     paths = table.spark.createDataFrame([(str(f),) for f in files], "path string").repartition(len(files))
-    found = {row["path"] for row in paths.mapInArrow(holders, "path string").collect()}
-    return [file for file in files if str(file) in found]
+    names = {row["path"] for row in paths.mapInArrow(holders, "path string").collect()}
+    return [file for file in files if str(file) in names]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
-from cleantail.lake.runs.rolling_back import LogUndo, LogWithout
+from cleantail.lake.runs.rollback_preview import LogUndo, LogWithout
+from cleantail.rounds.evidence_row import EvidenceRow
+from cleantail.rounds.ingestion_undo import UNDID_INGESTION, IngestionUndo
 from cleantail.rounds.past_rounds import PUBLISHED, UNDID
 from cleantail.rounds.rollback import ROLLBACK, RollbackPlan, UndoneRound
-from cleantail.rounds.undo_ingestion import UNDID_INGESTION, IngestionUndo
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_rows, evidence_table, rows_of
 
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 def append_rollback(
     table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int
 ) -> None:
-    """One row a log: records before and after, which rounds were undone, and by whom."""
+    """Appends one row for each log: records before and after, which rounds were undone, and by whom."""
     name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
     evidence = evidence_table(platform)
     put_back = _put_back_bytes(evidence, table, planned.undone)
-    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
-    rows = [
+    head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
+    rows: list[EvidenceRow] = [
         {
             "partition": log.partition,
             "base_snapshot_id": planned.to_snapshot_id,
@@ -55,8 +56,8 @@ def require_new(platform: Platform, topic: Topic, request: str) -> None:
 
 
 def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
-    """Partition -> bytes that the undone rounds had hidden, as their own rows say: what is taken from what they saved
-    is neither more nor less. Of rounds with the same name the last one counts."""
+    """Returns partition -> bytes that the undone rounds had hidden, as their own rows say, so that exactly that is
+    taken from what they saved. Of rounds with the same name the last one counts."""
     rounds = {(u.round, u.kind) for u in undone}
     rows = rows_of(evidence, {"topic": table.topic.topic, "outcome": PUBLISHED})
     ordered = sorted(rows, key=lambda r: r["checked_at_ms"])
@@ -70,11 +71,12 @@ def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneR
 def append_undone_ingestion(
     table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
 ) -> None:
-    """One row a log: records and log end before and after, which ingestion was taken back, and by whom."""
+    """Appends one row for each log: records and log end before and after, which ingestion was taken back, and by
+    whom."""
     name = f"{UNDID}{UNDID_INGESTION}{planned.ingestion.snapshot_id}"
     note = f"by {by}: {planned.ingestion.names}"
-    head = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
-    rows = [
+    head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
+    rows: list[EvidenceRow] = [
         {
             "partition": log.partition,
             "base_snapshot_id": planned.to_snapshot_id or 0,

@@ -8,18 +8,16 @@ is done (exit code 3); appends meanwhile are kept as well.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConflictError, HeldError
-from cleantail.lake.runs.evaluate import read_facts
-from cleantail.lake.runs.rolling_back import LogUndo
+from cleantail.lake.runs.rollback_preview import LogUndo
+from cleantail.lake.runs.rollback_results import RollbackResult, changed_logs
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.rounds.history import OPERATION
 from cleantail.rounds.rollback import BY, REQUEST, ROLLBACK, UNDONE, Commit, RollbackPlan, plan_rollback, restored
+from cleantail.rounds.size_history import OPERATION
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable
@@ -29,19 +27,19 @@ LAST = "last"
 
 
 def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str = "") -> int:
-    """Does what was planned on the table as it is now; gives the new snapshot. Raises ConflictError when other rounds
-    than those of the plan would be undone."""
+    """Does what was planned on the table as it is now, and returns the new snapshot. Raises ConflictError when other
+    rounds than those of the plan would be undone."""
 
     def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
-        found = plan_rollback(history, expected.to_snapshot_id, table.topic.table)
-        if found.undone != expected.undone:
+        current = plan_rollback(history, expected.to_snapshot_id, table.topic.table)
+        if current.undone != expected.undone:
             raise ConflictError(f"{table.topic.topic}: another round was published meanwhile; nothing was undone")
         states = states_of_properties(properties, table.name)
-        new = {p: restored(before, states.get(p, PartitionState())) for p, before in found.states.items()}
-        names = ",".join(u.round for u in found.undone)
+        new = {p: restored(before, states.get(p, PartitionState())) for p, before in current.states.items()}
+        names = ",".join(u.round for u in current.undone)
         return Rollback(
-            found.to_snapshot_id,
-            found.appends,
+            current.to_snapshot_id,
+            current.appends,
             {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()},
             {OPERATION: ROLLBACK, UNDONE: names, BY: by} | ({REQUEST: request} if request else {}),
         )
@@ -57,31 +55,16 @@ def rollback_topic(
     by: str,
     now_ms: int,
     request: str = "",
-) -> dict[str, Any]:
-    """The rollback and its row of evidence for each log. A crash between the two leaves the row out, no more: what
-    was undone, and by whom, is in the snapshot's summary."""
+) -> RollbackResult:
+    """Rolls back, and appends a row of evidence for each log. A crash between the two leaves the rows out, no more:
+    what was undone, and by whom, is in the snapshot's summary."""
     snapshot_id = roll_back(table, planned, by, request)
     append_rollback(table, platform, planned, logs, by, now_ms)
-    return {
-        "ok": True,
-        **planned.as_json(),
-        "partitions": [asdict(log) for log in logs],
-        "snapshot_id": snapshot_id,
-        **positions_of(table.topic, platform, planned.states),
-    }
-
-
-def positions_of(topic: Topic, platform: Platform, undone: Iterable[int] | None = None) -> dict[str, Any]:
-    """For those who read after the topic: which logs have changed (of a rollback done before: any may have), and the
-    clean point of every log as it is now."""
-    facts = read_facts(topic, platform)
-    states = facts.states if facts else {}
-    checkpoints = {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
-    return {"round": None, "published": sorted(states if undone is None else undone), "checkpoints": checkpoints}
+    return RollbackResult.of(planned, logs, snapshot_id, changed_logs(table.topic, platform, planned.states))
 
 
 def target(text: str) -> int | None:
-    """None for `last`. Raises ArgumentTypeError for what is neither that nor a snapshot's id."""
+    """Returns the snapshot's id, None for `last`. Raises ArgumentTypeError for what is neither."""
     if text == LAST:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
@@ -90,8 +73,8 @@ def target(text: str) -> int | None:
 
 
 def require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
-    """Raises HeldError where a round would be undone that was published after the rollback was asked for: a task that
-    waited, or was cleared days later by somebody else, would undo what nobody has looked at."""
+    """Raises HeldError where the rollback would undo a round that was published after it was asked for: a task that
+    waited, or that somebody cleared days later, would undo what nobody has looked at."""
     later = [u.round for u in planned.undone if asked_ms is not None and u.at_ms > asked_ms]
     if later:
         raise HeldError(

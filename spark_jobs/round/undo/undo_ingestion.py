@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from cleantail.config.platform import Platform
-from cleantail.lake.runs.rolling_back import LogWithout
+from cleantail.lake.runs.rollback_preview import LogWithout
 from cleantail.log.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.rounds.history import OPERATION
+from cleantail.rounds.ingestion_undo import (
+    UNDID_INGESTION,
+    IngestionChoice,
+    IngestionUndo,
+    plan_undo,
+    without_ingestion,
+)
 from cleantail.rounds.ingestions import SOURCES
 from cleantail.rounds.rollback import BY, ROLLBACK, UNDONE, Commit
-from cleantail.rounds.undo_ingestion import UNDID_INGESTION, IngestionUndo, Wanted, plan_undo, without_ingestion
+from cleantail.rounds.size_history import OPERATION
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable
@@ -19,12 +24,12 @@ from spark_jobs.round.undo.evidence_of_undoing import append_undone_ingestion
 
 
 def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
-    """Takes back the ingestion that is this snapshot from the table as it is now; gives the new snapshot. Raises
+    """Takes back the ingestion that is this snapshot from the table as it is now, and returns the new snapshot. Raises
     TableError, with nothing changed, where a round or a foreign change has come onto it meanwhile."""
-    wanted = Wanted(str(ingestion_id), snapshot_id=ingestion_id)
+    ingestion = IngestionChoice(str(ingestion_id), snapshot_id=ingestion_id)
 
     def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
-        undo = plan_undo(history, wanted, table.topic.topic)
+        undo = plan_undo(history, ingestion, table.topic.topic)
         states = states_of_properties(properties, table.name)
         ends = undo.sources.log_ends
         at_ms = undo.ingestion.at_ms
@@ -40,9 +45,9 @@ def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
 
 def undo_in_topic(
     table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
-) -> dict[str, Any]:
-    """The undoing and its row of evidence for each log. A crash between the two leaves the row out, no more: what was
-    taken back, and by whom, is in the snapshot's summary."""
+) -> int:
+    """Takes the ingestion back, appends a row of evidence for each log, and returns the new snapshot. A crash between
+    the two leaves the rows out, no more: what was taken back, and by whom, is in the snapshot's summary."""
     snapshot_id = undo_ingestion(table, planned.ingestion.snapshot_id, by)
     append_undone_ingestion(table, platform, planned, logs, by, now_ms)
-    return {"ok": True, "snapshot_id": snapshot_id}
+    return snapshot_id

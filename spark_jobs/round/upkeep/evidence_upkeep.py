@@ -17,9 +17,9 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_own_place
+from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_separate_folder
+from spark_jobs.iceberg.commit_errors import conflict
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
-from spark_jobs.iceberg.refusals import conflict
 from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.evidence_upkeep")
@@ -31,8 +31,8 @@ UNUSED_AFTER_MS = 86_400_000
 
 
 def merge_evidence(table: TopicTable, platform: Platform) -> int:
-    """Merges the topic's files in the evidence table where there are many, and removes files that nothing points to
-    any more. How many were merged; 0 where another writer was faster."""
+    """Merges the topic's files in the evidence table where there are many, and removes files that nothing refers to any
+    more. Returns how many were merged; 0 where another writer was faster."""
     name = quoted(f"{platform.catalog.name}.{platform.catalog.namespace}.{EVIDENCE}")
     if not table.spark.catalog.tableExists(name):
         return 0
@@ -56,11 +56,11 @@ def merge_evidence(table: TopicTable, platform: Platform) -> int:
 
 
 def _remove_unused(table: TopicTable, platform: Platform, evidence: Any, name: str) -> None:
-    """Of the files that PyIceberg's expiry leaves behind, too. Raises TableError, with all of them left, where some
-    could be another table's."""
+    """Removes the files that no snapshot uses, with those that PyIceberg's expiry leaves behind. Raises TableError, and
+    removes none, where some could be another table's."""
     catalog = open_catalog(platform, os.environ)
     seen = catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
-    require_own_place(catalog, platform, seen)
+    require_separate_folder(catalog, platform, seen)
     require_inner_files(EVIDENCE, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, name, seen.location())
     before_ms = int(time.time() * 1000) - UNUSED_AFTER_MS

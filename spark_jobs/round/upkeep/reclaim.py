@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from pyspark.sql import functions as F
 
@@ -27,14 +26,15 @@ from cleantail.lake.neighbours import (
     may_delete_files,
     named_by_metadata,
     require_inner_files,
-    require_own_metadata_log,
-    require_own_place,
+    require_inner_metadata_log,
+    require_separate_folder,
 )
 from cleantail.lake.runs.clocks import expiry_ms
 from cleantail.lake.runs.evaluate import read_facts
-from cleantail.lake.runs.reclaiming import RECLAIMED, resolve_reclaim
+from cleantail.lake.runs.reclaim_plan import resolve_reclaim
 from cleantail.log.policy.join_plans import parallelism
 from cleantail.log.segments import DataFile
+from cleantail.rounds.reclaim_results import ReclaimResult, RewrittenGroup
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import replace_files
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
@@ -49,20 +49,25 @@ MIN_ORPHAN_AGE_MS = 86_400_000
 """Iceberg refuses to remove orphans younger than a day: they may belong to a commit under way."""
 
 
-def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[str, Any]:
+def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> ReclaimResult:
     """Does what resolve_reclaim finds due; a group that lost against another writer is left for the next time.
 
-    Raises TableError, before anything is changed, where files that are not the table's own could be deleted.
+    Raises TableError, before the table is changed, where files that are not its own could be deleted.
+
+    1. The side tables are reclaimed, whether or not anything is due in the table itself.
+    2. Branches that nobody needs any more are dropped: those of killed runs, and of failed rounds past their time.
+    3. Groups of files are rewritten; what they have freed gets a row of evidence, also where a later group fails.
+    4. Snapshots past their time expire, and files that no snapshot knows are removed where they are surely its own.
     """
     facts, clock_ms = read_facts(table.topic, platform), int(time.time() * 1000)
     until_ms = expiry_ms(platform, now_ms, clock_ms)
     plan = resolve_reclaim(facts, table.topic.config, until_ms)
-    result: dict[str, Any] = {"ok": True, "reclaimed_bytes": 0, "reasons": [plan.reason]} | dict.fromkeys(RECLAIMED, 0)
-    result["failed_branches_dropped"] = len(plan.branches)
+    result = ReclaimResult((plan.reason,), failed_branches_dropped=len(plan.branches))
     if facts is None:
         return result
     ages = Ages.of(table.topic.config, until_ms, min(now_ms, clock_ms))
-    result |= reclaim_side_tables(table, platform, ages.oldest_ms, ages.orphans_before_ms)
+    snapshots, orphans = reclaim_side_tables(table, platform, ages.oldest_ms, ages.orphans_before_ms)
+    result = replace(result, side_snapshots_expired=snapshots, side_orphans_removed=orphans)
     if not plan.due:
         return result
     location, alone = require_own(table, platform)
@@ -70,16 +75,15 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> dict[st
     for branch in plan.branches:
         table.drop_branch(branch)
     try:
-        rewrite_groups(table, plan.groups, parallelism(platform.spark.master, platform.spark.conf), result)
+        for group in rewrite_groups(table, plan.groups, parallelism(platform.spark.master, platform.spark.conf)):
+            result = result.with_group(group)
     finally:
-        if result["reclaimed_bytes"] > 0:
-            append_reclaim(table, platform, result["reclaimed_bytes"], now_ms)
-    result["expired_snapshots"] = expire_snapshots(table.spark, table.load(), ages.oldest_ms, location)
-    if alone:
-        orphans = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, location)
-        result["orphans_removed"] = orphans
-    result["evidence_files_merged"] = merge_evidence(table, platform)
-    return result
+        if result.reclaimed_bytes > 0:
+            append_reclaim(table, platform, result.reclaimed_bytes, now_ms)
+    expired = expire_snapshots(table.spark, table.load(), ages.oldest_ms, location)
+    removed = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, location) if alone else 0
+    merged = merge_evidence(table, platform)
+    return replace(result, expired_snapshots=expired, orphans_removed=removed, evidence_files_merged=merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +95,22 @@ class Ages:
 
     @classmethod
     def of(cls, configs: KafkaConfigs, until_ms: int, now_ms: int) -> Ages:
-        """A file's age is the file system's: `now_ms`, the earlier of the run's clock and the real one, makes no file
-        of a commit under way old."""
+        """Returns the ages of a run. A file's age is the file system's: `now_ms` is the earlier of the run's clock and
+        the real one, so that no file of a commit under way is old."""
         age_ms = max(configs.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
         return cls(until_ms - configs.cleantail_snapshot_retention_ms, now_ms - age_ms)
 
 
-def rewrite_groups(table: TopicTable, groups: Sequence[Sequence[DataFile]], cores: int, result: dict[str, Any]) -> None:
-    """Each group is one task of Spark, `cores` of them at a time; what is done is added to `result`. After an error no
-    further group is begun, and what was staged is dropped."""
+def rewrite_groups(table: TopicTable, groups: Sequence[Sequence[DataFile]], cores: int) -> Iterator[RewrittenGroup]:
+    """Rewrites each group as one task of Spark, `cores` of them at a time, and yields those that were swapped on
+    `main`. After an error no further group is begun, and what was staged is dropped."""
     with ThreadPoolExecutor(cores) as threads:
         staged = [threads.submit(stage_group, table, group, number) for number, group in enumerate(groups)]
         try:
             for group, rewritten in zip(groups, staged, strict=True):
-                new = swap_group(table, group, rewritten.result())
-                if new is not None:
-                    result["rewritten_files"] += len(group)
-                    result["new_files"] += new
-                    result["reclaimed_bytes"] += table.freed_bytes("reclaim")
+                new_files = swap_group(table, group, rewritten.result())
+                if new_files is not None:
+                    yield RewrittenGroup(len(group), new_files, table.freed_bytes("reclaim"))
         except BaseException:
             threads.shutdown(cancel_futures=True)
             for rewritten in staged:
@@ -119,15 +121,15 @@ def rewrite_groups(table: TopicTable, groups: Sequence[Sequence[DataFile]], core
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A group's live records as new files on a branch, made from a snapshot."""
+    """The branch that has a group's live records as new files, and the snapshot from which they were written."""
 
     branch: str
     base_snapshot_id: int
 
 
 def stage_group(table: TopicTable, group: Sequence[DataFile], number: int) -> Rewritten:
-    """The live records of the group, in offset order, on a branch. One task reads, sorts and writes them: nothing is
-    shuffled, and the groups are as many tasks as there are cores."""
+    """Writes the live records of the group, in offset order, onto a branch. One task reads, sorts and writes them:
+    nothing is shuffled, and the groups are as many tasks as there are cores."""
     base = int(table.load().currentSnapshot().snapshotId())
     branch = branch_name(f"rw_{base}_{number}")
     columns = table.topic.columns
@@ -144,7 +146,7 @@ def stage_group(table: TopicTable, group: Sequence[DataFile], number: int) -> Re
 
 
 def swap_group(table: TopicTable, group: Sequence[DataFile], rewritten: Rewritten) -> int | None:
-    """Puts the new files in the old ones' place. Their number; None where another writer was faster.
+    """Puts the new files in the old ones' place. Returns their number; None where another writer was faster.
 
     Raises TableError, with `main` unchanged, when the rewritten records are not those of the old files.
     """
@@ -166,8 +168,8 @@ def swap_group(table: TopicTable, group: Sequence[DataFile], rewritten: Rewritte
 
 
 def require_own(table: TopicTable, platform: Platform) -> tuple[str, bool]:
-    """Raises TableError where the table's folder is shared with another, or the table names files outside it. Where it
-    lies, and whether files there that no snapshot knows are surely its own.
+    """Returns the table's location, and whether files there that no snapshot knows are surely its own. Raises
+    TableError where its folder is shared with another table, or where it names files beyond its folder.
 
     An adopted table's folder was chosen by somebody else: where the catalog does not show all of its tables, no
     file there is known to be an orphan.
@@ -178,8 +180,8 @@ def require_own(table: TopicTable, platform: Platform) -> tuple[str, bool]:
         raise TableError(f"table {table.topic.table} is gone")
     if not may_delete_files(seen.properties):
         return seen.location(), True
-    unseen = require_own_place(catalog, platform, seen)
-    require_own_metadata_log(table.topic.table, seen.location(), seen.metadata)
+    unseen = require_separate_folder(catalog, platform, seen)
+    require_inner_metadata_log(table.topic.table, seen.location(), seen.metadata)
     require_inner_files(table.topic.table, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, table.name, seen.location())
     alone = not unseen or table.topic.columns is None

@@ -13,8 +13,8 @@ from cleantail.lake.neighbours import (
     may_delete_files,
     named_by_metadata,
     require_inner_files,
-    require_own_metadata_log,
-    require_own_place,
+    require_inner_metadata_log,
+    require_separate_folder,
 )
 from cleantail.lake.side_tables import side_tables
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
@@ -25,11 +25,12 @@ logger = logging.getLogger("cleantail.side_tables")
 
 def reclaim_side_tables(
     table: TopicTable, platform: Platform, oldest_ms: int, orphans_before_ms: int
-) -> dict[str, int]:
+) -> tuple[int, int]:
     """Rewrites files of which rows were deleted, expires snapshots older than `oldest_ms`, and removes files that no
     snapshot knows and that are older than `orphans_before_ms`. One that shares its place with another table is left
-    alone, with a warning: the topic's own table is not to wait for it."""
-    counts = {"side_snapshots_expired": 0, "side_orphans_removed": 0}
+    alone, with a warning: the topic's own table is not to wait for it. Returns how many snapshots expired, and how
+    many files were removed."""
+    snapshots = orphans = 0
     for suffix, seen in side_tables(table.topic, platform).items():
         name = f"{table.name[:-1]}{suffix}`"
         if not may_delete_files(seen.properties):
@@ -41,21 +42,22 @@ def reclaim_side_tables(
             continue
         iceberg = iceberg_table(table.spark, name)
         _rewrite_deleted(table, iceberg)
-        counts["side_snapshots_expired"] += expire_snapshots(table.spark, iceberg, oldest_ms, seen.location())
-        counts["side_orphans_removed"] += remove_orphans(table.spark, iceberg, orphans_before_ms, seen.location())
-    return counts
+        snapshots += expire_snapshots(table.spark, iceberg, oldest_ms, seen.location())
+        orphans += remove_orphans(table.spark, iceberg, orphans_before_ms, seen.location())
+    return snapshots, orphans
 
 
 def _require_own(table: TopicTable, platform: Platform, seen: Any, name: str) -> None:
     plain = ".".join(seen.name()[-2:])
-    require_own_place(open_catalog(platform, os.environ), platform, seen)
-    require_own_metadata_log(plain, seen.location(), seen.metadata)
+    require_separate_folder(open_catalog(platform, os.environ), platform, seen)
+    require_inner_metadata_log(plain, seen.location(), seen.metadata)
     require_inner_files(plain, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, name, seen.location())
 
 
 def _rewrite_deleted(table: TopicTable, iceberg: Any) -> None:
-    """Whoever deletes rows may write delete files, which leave the rows where they are."""
+    """Rewrites files with deleted rows: whoever deletes rows may write delete files, which leave the rows where they
+    are."""
     current = iceberg.currentSnapshot()
     if current is None or int(current.summary().getOrDefault("total-delete-files", "0")) == 0:
         return

@@ -14,13 +14,13 @@ MUST_BE_VECTORS = "Must use DVs"
 
 
 def java_message(error: Py4JJavaError) -> str:
-    """What the JVM said, without its stack."""
+    """Returns what the JVM said, without its stack."""
     exception = error.java_exception
     return f"{exception.getClass().getSimpleName()}: {str(exception.getMessage()).splitlines()[0]}"
 
 
 def lost(error: Py4JJavaError) -> bool:
-    """Another commit came first; the same change can be tried again on the table as it is now."""
+    """Returns whether another commit was faster: then the same change can be tried again on the table as it is now."""
     return "CommitFailedException" in _kinds(error)
 
 
@@ -36,14 +36,15 @@ def conflict(error: Py4JJavaError) -> Exception:
 
 
 def overtaken(error: Py4JJavaError) -> Exception:
-    """The same of a commit that makes sure by itself that nothing it rests on has changed: where Iceberg refused it all
-    the same, it may be tried again on the table as it is now."""
+    """Returns what Iceberg's refusal means, as conflict does, for a commit that makes sure by itself that nothing it
+    rests on has changed: where Iceberg refused it all the same, it may be tried again on the table as it is now."""
     refused = conflict(error)
     return OvertakenError(str(refused)) if isinstance(refused, ConflictError) else refused
 
 
 def void(error: IllegalArgumentException) -> Exception:
-    """The same of what Iceberg calls an illegal argument; PySpark's class of Java's."""
+    """Returns what it means where Iceberg calls the change an illegal argument: a ConflictError, or the error
+    itself."""
     if NOT_ANCESTOR in str(error):
         return ConflictError(f"what the round read was rolled back, which makes its result void: {error}")
     if MUST_BE_VECTORS in str(error):
@@ -52,7 +53,7 @@ def void(error: IllegalArgumentException) -> Exception:
 
 
 def _kinds(error: Py4JJavaError) -> set[str]:
-    """Names of the exception and its causes: Iceberg's actions wrap what a commit raises."""
+    """Returns the class names of the exception and its causes: Iceberg's actions wrap what a commit raises."""
     kinds, cause = set(), error.java_exception
     while cause is not None:
         kinds.add(str(cause.getClass().getSimpleName()))

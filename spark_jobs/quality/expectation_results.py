@@ -8,14 +8,14 @@ from typing import Any
 from cleantail.config.checks.topic_check import Check
 from cleantail.config.topic_table import PARTITION
 from cleantail.log.rules import rule_text, severity_of
-from cleantail.rounds.checked.check_results import OFFSETS, CheckResult, kept_result, observed_words
+from cleantail.rounds.checked.check_results import OFFSETS, CheckResult, kept_result, observed_text
 from spark_jobs.quality.evaluation_errors import error_in, error_text
 
 OBSERVED_CHARS = 300
 
 
-def measure_findings(result: Any, logs: Sequence[int]) -> list[CheckResult]:
-    """One finding a log."""
+def rule_results(result: Any, logs: Sequence[int]) -> list[CheckResult]:
+    """Returns one result for each log, of one rule of the round."""
     config = result.expectation_config
     column, error = config.kwargs["column"], error_in(result)
     wrong = {row[PARTITION]: row[column] for row in (result.result or {}).get("unexpected_index_list") or []}
@@ -33,8 +33,8 @@ def measure_findings(result: Any, logs: Sequence[int]) -> list[CheckResult]:
     ]
 
 
-def record_finding(result: Any, partition: int) -> CheckResult:
-    """Of one of the topic's own checks."""
+def record_result(result: Any, partition: int) -> CheckResult:
+    """Returns the result of one of the topic's own checks."""
     config = result.expectation_config
     error = error_in(result)
     kwargs = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
@@ -45,14 +45,14 @@ def record_finding(result: Any, partition: int) -> CheckResult:
         rule=_arguments(kwargs),
         severity=str(getattr(config.severity, "value", config.severity) or "critical"),
         passed=not error and bool(result.success),
-        observed=error or observed_words(kept)[:OBSERVED_CHARS],
+        observed=error or observed_text(kept)[:OBSERVED_CHARS],
         error=bool(error),
         offsets=tuple(kept.get(OFFSETS, ())),
     )
 
 
 def unevaluated(check: Check, partition: int, error: Exception) -> CheckResult:
-    """Of a check that Great Expectations raised an exception for."""
+    """Returns the result of a check for which Great Expectations raised an exception."""
     return CheckResult(
         partition=partition,
         expectation=check.expectation,

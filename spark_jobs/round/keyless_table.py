@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from cleantail.config.topic_table import KEY, KEYLESS_SUFFIX, OFFSET, PARTITION
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.transforms.winners import ROW_ID, below_end, copies_of
-from spark_jobs.iceberg.mapping import METADATA
+from spark_jobs.iceberg.adopted_columns import METADATA
 from spark_jobs.iceberg.tables import TopicTable
 
 
@@ -39,14 +39,14 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection
 def _without_copies(
     table: TopicTable, records: DataFrame, works: Sequence[PartitionWork], base_snapshot_id: int
 ) -> DataFrame:
-    """The columns of the records, one row an offset."""
+    """Returns the records without the later copies of an offset: one row for each."""
     whole = [replace(w, first_dirty_offset=w.log_start_offset) for w in works]
     placed = records.select(PARTITION, OFFSET, ROW_ID, "_file")
     copies = copies_of(placed, whole, partial(table.arrivals_at, base_snapshot_id))
     if copies is None:
         return records
-    known = records if ROW_ID in records.columns else records.select("*", ROW_ID)
-    return known.join(copies.select(ROW_ID), ROW_ID, "left_anti").drop(ROW_ID)
+    with_row_id = records if ROW_ID in records.columns else records.select("*", ROW_ID)
+    return with_row_id.join(copies.select(ROW_ID), ROW_ID, "left_anti").drop(ROW_ID)
 
 
 def _create_like(table: TopicTable, name: str) -> None:

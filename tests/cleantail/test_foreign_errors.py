@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, NumberFormatException, PythonException
 
 from cleantail.errors import TableError
-from cleantail.lake.outside_errors import explained, stack_of
+from cleantail.lake.foreign_errors import explained, stack_of
 
 LOST = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most "

@@ -1,8 +1,9 @@
 """Due tombstones that have to stay: a record that they beat is in the log already, and not cleaned yet.
 
-By offset there are none: what is above a tombstone beats it. By timestamp or header a record above the clean point may
-have the lower version; if its tombstone went, that record would bring the key back (semantics.md 2, hazards 2 and 3).
-The lateness bound is for records that are not there yet.
+1. By offset there are none: what is above a tombstone beats it.
+2. By timestamp or header a record above the clean point may have the lower version. Were its tombstone removed, that
+   record would bring the key back (semantics.md 2, hazards 2 and 3): such a tombstone guards the key.
+3. Against records that are not in the log yet the lateness bound protects, not this.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ LOWEST = "lowest"
 def with_guards(
     tombstones: DataFrame, records: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs, now_ms: int
 ) -> DataFrame:
-    """The tombstones with the boolean `guards`. `works`: their end is the clean point; both frames: columns of the
-    strategy, with partition, offset and key."""
+    """Adds the boolean `guards` to the tombstones: whether one has to stay for a record above the clean point. `works`:
+    their end is the clean point. Both frames have the columns of the strategy, with partition, offset and key."""
     if configs.compaction_strategy == "offset":
         return tombstones.withColumn(GUARDS, F.lit(False))
     above = span_condition({w.partition: (w.end_offset, LONG_MAX) for w in works})

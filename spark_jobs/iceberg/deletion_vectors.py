@@ -21,13 +21,13 @@ WORD = 64
 
 
 def vector_blob(positions: BitMap64) -> bytes:
-    """The blob of these positions."""
+    """Returns the blob of these positions."""
     body = MAGIC + positions.serialize()
     return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
 
 
 def positions_of(blob: bytes, where: str) -> BitMap64:
-    """The positions in a blob. Raises TableError, naming `where`, when it is damaged."""
+    """Returns the positions in a blob. Raises TableError, naming `where`, when it is damaged."""
     body, crc = blob[4:-4], int.from_bytes(blob[-4:], "big")
     if int.from_bytes(blob[:4], "big") != len(body) or body[:4] != MAGIC or zlib.crc32(body) != crc:
         raise TableError(f"{where} is not a deletion vector, or a damaged one")
@@ -35,38 +35,39 @@ def positions_of(blob: bytes, where: str) -> BitMap64:
 
 
 def file_hash(path: str) -> int:
-    """What Spark's xxhash64 makes of a file's name, a signed 64-bit number."""
+    """Returns what Spark's xxhash64 makes of a file's name, a signed 64-bit number."""
     return int.from_bytes(xxhash.xxh64_digest(path.encode(), seed=SPARK_SEED), "big", signed=True)
 
 
 def positions_by_log(
     logs: npt.NDArray[np.int32],
     files: npt.NDArray[np.int64],
-    words: npt.NDArray[np.int64],
+    word_numbers: npt.NDArray[np.int64],
     bits: npt.NDArray[np.int64],
 ) -> dict[tuple[int, int], BitMap64]:
-    """The positions of each (log, file), from rows (log, file, word, bits) in any order."""
+    """Returns the positions of each (log, file), from rows (log, file, word, bits) in any order."""
     order = np.argsort(logs, kind="stable")
     names, starts = np.unique(logs[order], return_index=True)
-    found: dict[tuple[int, int], BitMap64] = {}
+    positions_of_files: dict[tuple[int, int], BitMap64] = {}
     for log, at in zip(names, np.split(order, starts[1:]), strict=False):  # without rows there is one empty part
-        by_file = positions_by_file(files[at], words[at], bits[at])
-        found |= {(int(log), file): positions for file, positions in by_file.items()}
-    return found
+        by_file = positions_by_file(files[at], word_numbers[at], bits[at])
+        positions_of_files |= {(int(log), file): positions for file, positions in by_file.items()}
+    return positions_of_files
 
 
 def positions_by_file(
-    files: npt.NDArray[np.int64], words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]
+    files: npt.NDArray[np.int64], word_numbers: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]
 ) -> dict[int, BitMap64]:
-    """The positions of each file, from rows (file, word, bits) in any order; a file's rows have different words."""
+    """Returns the positions of each file, from rows (file, word, bits) in any order; a file's rows have different
+    words."""
     order = np.argsort(files, kind="stable")
     names, starts = np.unique(files[order], return_index=True)
     ends = [*starts[1:], len(order)]
     rows = [order[start:end] for start, end in zip(starts, ends, strict=bool(len(starts)))]
-    return {int(name): _positions(words[at], bits[at]) for name, at in zip(names, rows, strict=True)}
+    return {int(name): _positions(word_numbers[at], bits[at]) for name, at in zip(names, rows, strict=True)}
 
 
-def _positions(words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> BitMap64:
+def _positions(word_numbers: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> BitMap64:
     octets = bits.astype("<i8").view(np.uint8).reshape(-1, 8)
     row, bit = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
-    return BitMap64((words[row] * WORD + bit).astype(np.uint64))
+    return BitMap64((word_numbers[row] * WORD + bit).astype(np.uint64))

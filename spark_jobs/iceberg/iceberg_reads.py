@@ -1,4 +1,4 @@
-"""Iceberg's files as a commit or a branch changed them: read from metadata through the JVM, nothing written."""
+"""Reads of Iceberg's metadata through the JVM: snapshots, and the files that a commit or a branch changed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class BranchChange:
     data_files_changed: int
 
     def of_partitions(self, partitions: set[int]) -> BranchChange:
-        """The delete files of these logs only."""
+        """Returns the change without the delete files of other logs."""
         added = tuple(f for f in self.added if partition_of(f) in partitions)
         removed = tuple(f for f in self.removed if partition_of(f) in partitions)
         return BranchChange(added, removed, self.data_files_changed)
 
     def deleted_records(self) -> dict[int, int]:
-        """Records deleted, by partition."""
+        """Returns how many records were deleted, by partition."""
         counts: dict[int, int] = {}
         for files, sign in ((self.added, 1), (self.removed, -1)):
             for file in files:
@@ -54,8 +54,8 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
 
 
 def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
-    """The snapshot and its ancestors, newest first, as far as they are kept. Iceberg's own walk (SnapshotUtil) takes as
-    many calls to the JVM, and an object of its class first."""
+    """Yields the snapshot and its ancestors, newest first, as far as they are kept. Iceberg's own walk (SnapshotUtil)
+    takes as many calls to the JVM, and an object of its class first."""
     while snapshot is not None:
         yield snapshot
         parent = snapshot.parentId()
@@ -63,27 +63,27 @@ def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
 
 
 def identity(file: Any) -> tuple[str, int]:
-    """One Puffin file holds the deletion vectors of many data files."""
+    """Returns what tells delete files apart: one Puffin file holds the deletion vectors of many data files."""
     return str(file.location()), int(file.contentOffset() or 0)
 
 
 def partition_of(file: Any) -> int:
-    """The log that a data or delete file belongs to: `partition` is the table's one partition field."""
+    """Returns the log that a data or delete file belongs to: `partition` is the table's one partition field."""
     return int(file.partition().get(0))
 
 
 def added_data_files(table: Any, branch: str) -> list[Any]:
-    """The files of the branch's last commit, which is the one append that was staged there."""
+    """Returns the files of the branch's last commit, which is the one append that was staged there."""
     return list(each(table.snapshot(branch).addedDataFiles(table.io())))
 
 
 def added_by(table: Any, snapshot_id: int) -> list[Any]:
-    """The data files that a snapshot's own commit added."""
+    """Returns the data files that a snapshot's own commit added."""
     return list(each(table.snapshot(snapshot_id).addedDataFiles(table.io())))
 
 
 def history(table: Any) -> Iterator[Commit]:
-    """The ancestry of `main`, newest first, as far as it is kept."""
+    """Yields the ancestry of `main`, newest first, as far as it is kept."""
     for snapshot in _ancestry(table, table.currentSnapshot()):
         parent = snapshot.parentId()
         summary = texts(snapshot.summary())
@@ -92,7 +92,7 @@ def history(table: Any) -> Iterator[Commit]:
 
 
 def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:
-    """With the metrics of their columns."""
+    """Returns the data files of a snapshot, with the metrics of their columns, each with its delete files."""
     tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
         return [(t.file(), list(each(t.deletes()))) for t in each(tasks)]
@@ -109,18 +109,19 @@ def require_own_deletes(jvm: Any, file: Any, deletes: Iterable[Any]) -> None:
 
 
 def listed_by_io(table: Any) -> bool:
-    """Whether Iceberg's own file IO lists the table's folder: Hadoop lists local files, and knows no object store."""
+    """Returns whether Iceberg's own file IO lists the table's folder: Hadoop lists local files, and does not list an
+    object store."""
     return not str(table.location()).startswith("file:")
 
 
 def texts(java_map: Any) -> dict[str, str]:
-    """Properties or a summary."""
+    """Returns a Java map of texts, such as properties or a summary, as a dict."""
     return {name: str(value) for name, value in as_dict(java_map).items()}
 
 
 def each(iterable: Any) -> Iterator[Any]:
-    """Of a Java collection. Python's own loop over one ends by an exception in the JVM, which costs tens of
-    milliseconds."""
+    """Yields the elements of a Java collection. Python's own loop over one ends by an exception in the JVM, which costs
+    tens of milliseconds."""
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()

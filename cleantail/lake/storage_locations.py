@@ -25,7 +25,7 @@ Parts = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorageLocation:
     """A folder or a file: its store, the bucket or host there, and its path, as written and with %20 and the like
     decoded, since clients do not agree on which of the two it is."""
 
@@ -34,8 +34,9 @@ class Place:
     paths: tuple[Parts, Parts]
 
 
-def place_of(location: str) -> Place:
-    """The place of a location or a file. Links of local folders are followed; a missing folder is where it would be."""
+def location_of(location: str) -> StorageLocation:
+    """Returns the storage location of a folder or a file. Links of local folders are followed; a missing folder is
+    where it would be."""
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
         scheme, rest = "", location
@@ -45,9 +46,9 @@ def place_of(location: str) -> Place:
         authority, slash, path = rest[2:].partition("/")
         rest = slash + path
     if store == "file":
-        return Place(store, "", (_local(rest), _local(unquote(rest))))
+        return StorageLocation(store, "", (_local(rest), _local(unquote(rest))))
     host = authority.lower().replace(".blob.", ".dfs.") if store == "abfs" else authority
-    return Place(store, host, (_parts(rest), _parts(unquote(rest))))
+    return StorageLocation(store, host, (_parts(rest), _parts(unquote(rest))))
 
 
 def _parts(path: str) -> Parts:
@@ -55,7 +56,8 @@ def _parts(path: str) -> Parts:
 
 
 def _local(path: str) -> Parts:
-    """With the links of its folder followed, not one that a file itself is: deleting that deletes the link."""
+    """Returns the parts of a local path with the links of its folder followed, but not one that a file itself is:
+    deleting that deletes the link."""
     folder, _, name = path.rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
         return _parts(_real(path))
@@ -67,13 +69,13 @@ def _real(folder: str) -> str:
     return os.path.realpath(folder)
 
 
-def folder_place(location: str) -> Place:
-    """The place of a folder, where a link that the folder itself is counts as what it points to."""
-    return place_of(location.rstrip("/") + "/.")
+def folder_location(location: str) -> StorageLocation:
+    """Returns the storage location of a folder, where a link that the folder itself is counts as what it points to."""
+    return location_of(location.rstrip("/") + "/.")
 
 
-def contains(outer: Place, inner: Place) -> bool:
-    """Whether `inner` is `outer` or may lie in it, in any of the ways to read their paths."""
+def contains(outer: StorageLocation, inner: StorageLocation) -> bool:
+    """Returns whether `inner` is `outer` or may lie in it, in any of the ways to read their paths."""
     same_host = outer.authority == inner.authority or not (outer.authority and inner.authority)
     return (
         outer.store == inner.store
@@ -82,13 +84,13 @@ def contains(outer: Place, inner: Place) -> bool:
     )
 
 
-def overlap(one: Place, other: Place) -> bool:
-    """Whether one is, or may be, the other or in it."""
+def overlap(one: StorageLocation, other: StorageLocation) -> bool:
+    """Returns whether one is, or may be, the other or in it."""
     return contains(one, other) or contains(other, one)
 
 
-def surely_inside(file: Place, folder: Place) -> bool:
-    """Whether a file lies in the folder and below it, in every way to read its path."""
+def surely_inside(file: StorageLocation, folder: StorageLocation) -> bool:
+    """Returns whether a file lies in the folder and below it, in every way to read its path."""
     return (
         file.store == folder.store
         and file.authority == folder.authority
@@ -96,23 +98,23 @@ def surely_inside(file: Place, folder: Place) -> bool:
     )
 
 
-def places_of(location: str, properties: Mapping[str, str]) -> dict[str, Place]:
-    """Where a table's files may be: its location, and the folders that its properties name."""
+def locations_of(location: str, properties: Mapping[str, str]) -> dict[str, StorageLocation]:
+    """Returns where a table's files may be: its location, and the folders that its properties name."""
     named = [location, *(properties[name] for name in PATHS if properties.get(name))]
-    return {text: folder_place(text) for text in named}
+    return {text: folder_location(text) for text in named}
 
 
-def own_folders(location: str, properties: Mapping[str, str]) -> list[Place]:
-    """The folders in which files that no snapshot knows are a table's own: `data` and `metadata` of the location, or
-    what its properties put in their place within it."""
-    root = folder_place(location)
+def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageLocation]:
+    """Returns the folders in which files that no snapshot knows are a table's own: `data` and `metadata` of the
+    location, or what its properties put in their place within it."""
+    root = folder_location(location)
     base = location.rstrip("/")
     data = next((properties[name] for name in DATA_PATHS if properties.get(name)), f"{base}/data")
-    folders = [folder_place(text) for text in (data, properties.get(METADATA_PATH) or f"{base}/metadata")]
+    folders = [folder_location(text) for text in (data, properties.get(METADATA_PATH) or f"{base}/metadata")]
     return [folder for folder in folders if surely_inside(folder, root)]
 
 
-def outside(files: Iterable[str], location: str) -> list[str]:
-    """Those of the files that do not surely lie in the location."""
-    root = folder_place(location)
-    return [file for file in files if not surely_inside(place_of(file), root)]
+def files_outside(files: Iterable[str], location: str) -> list[str]:
+    """Returns those of the files that do not surely lie in the location."""
+    root = folder_location(location)
+    return [file for file in files if not surely_inside(location_of(file), root)]

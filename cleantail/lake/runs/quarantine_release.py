@@ -16,7 +16,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, OvertakenError
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.runs.releases import current_releases, write_release
+from cleantail.lake.runs.release_properties import current_releases, write_release
 from cleantail.lake.table_metadata import require_partition
 from cleantail.log.partition_state import PartitionState, Quarantine, states_of_properties
 from cleantail.log.releases import Release, Releases, lifted
@@ -77,6 +77,6 @@ def _states(catalog: Catalog, topic: Topic, platform: Platform) -> tuple[dict[in
 
 
 def _outdated(releases: Releases, word: Release, states: Mapping[int, PartitionState]) -> list[Release]:
-    """The releases of other logs of the topic that lift nothing any more."""
+    """Returns the releases of other logs of the topic that lift nothing any more."""
     others = (release for p, release in releases.items() if p != word.partition)
     return [o for o in others if not o.lifts(states.get(o.partition, PartitionState()).quarantine, word.table_uuid)]

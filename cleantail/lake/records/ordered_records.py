@@ -25,7 +25,7 @@ def read_records(
     snapshot_id: int | None = None,
     log_starts: Mapping[int, int] = NOWHERE,
 ) -> Iterator[Record]:
-    """Live records with offset >= `from_offset`, none below its log's start (table_metadata.log_starts).
+    """Yields live records with offset >= `from_offset`, none below its log's start (table_metadata.log_starts).
 
     Raises TableError for a snapshot that the table does not have.
     """
@@ -33,25 +33,25 @@ def read_records(
         raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
     for partition in partitions:
         start = max(from_offset, log_starts.get(partition, 0))
-        found = log_records(table, partition, snapshot_id, from_offset=start)
-        for batch in found.sort_by(OFFSET).to_batches(max_chunksize=BATCH_RECORDS):
+        records = log_records(table, partition, snapshot_id, from_offset=start)
+        for batch in records.sort_by(OFFSET).to_batches(max_chunksize=BATCH_RECORDS):
             yield from records_of(batch)
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
-    """Rows of the topic table's columns as records; microseconds become Kafka's milliseconds."""
+    """Yields the records of a batch in the topic table's columns; microseconds become Kafka's milliseconds."""
     import pyarrow as pa
 
     columns = {name: batch.column(name) for name in batch.schema.names}
     stamps = columns[TIMESTAMP].cast(pa.int64())
-    rows = zip(
+    values = zip(
         *(columns[name].to_pylist() for name in (PARTITION, OFFSET, TIMESTAMP_TYPE, KEY, VALUE, HEADERS)),
         stamps.to_pylist(),
         strict=True,
     )
-    for partition, offset, kind, key, value, headers, micros in rows:
+    for partition, offset, kind, key, value, headers, micros in values:
         yield Record(partition, offset, None if micros is None else micros // 1000, kind, key, value, _headers(headers))
 
 
-def _headers(found: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple((h["key"], h["value"]) for h in found or ())
+def _headers(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((h["key"], h["value"]) for h in headers or ())

@@ -1,4 +1,14 @@
-"""When files are rewritten, snapshots expired and orphans removed; which files go together. Pure."""
+"""What a reclaim does: which files it rewrites together, which snapshots and which failed branches it lets go. Pure.
+
+1. Neighbouring files of one log are grouped as Kafka groups segments, up to segment.bytes (semantics.md 1.4.3).
+2. A group is rewritten where the deleted share of one of its files is above cleantail.reclaim.deleted.ratio, or where
+   it has cleantail.reclaim.min.merge.files files or more.
+3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
+   number, by which the next round knows what arrived.
+4. Snapshots expire after cleantail.snapshot.retention.ms, but for the current one, and none does where the table's
+   gc.enabled is false: files would go with it.
+5. Branches of failed rounds go after cleantail.failed.branch.retention.ms.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +21,6 @@ from cleantail.human import be, counted
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.segments import DataFile
 from cleantail.rounds.failed_branches import past_their_time
-
-RECLAIMED = (
-    "rewritten_files",
-    "new_files",
-    "expired_snapshots",
-    "orphans_removed",
-    "failed_branches_dropped",
-    "evidence_files_merged",
-    "side_snapshots_expired",
-    "side_orphans_removed",
-)
-"""Counts of a reclaim, as its job names them."""
 
 _SNAPSHOTS = "cleantail.snapshot.retention.ms"
 
@@ -39,35 +37,40 @@ class ReclaimPlan:
 
     @property
     def due(self) -> bool:
+        """Returns whether there is anything to rewrite, to expire or to drop."""
         return bool(self.groups or self.expired_snapshots or self.branches)
 
 
 def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
-    """What reclaim would do now, by the clock of expiry (cleantail.lake.runs.clocks). Where the table's gc.enabled
-    is false no snapshot expires: files would go with it.
+    """Returns what reclaim would do now, by the clock of expiry (cleantail.lake.runs.clocks). Where the table's
+    gc.enabled is false no snapshot expires: files would go with it.
 
-    Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round
-    knows what arrived. A file of an adopted table that several logs share stays as it is.
+    Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round knows
+    what arrived. A file of an adopted table that several logs share stays as it is.
     """
     if facts is None:
         return ReclaimPlan((), 0, "there is no table yet")
+    # 1. files that become one, log by log
     groups: list[tuple[DataFile, ...]] = []
     shared = {path for path, logs in Counter(f.path for f in facts.files).items() if logs > 1}
     for partition in facts.partitions:
         state = facts.states.get(partition)
-        known = state.known_sequence_number if state else 0
-        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= known and f.path not in shared]
+        newest = state.known_sequence_number if state else 0
+        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= newest and f.path not in shared]
         groups += rewrite_groups(files, configs)
+    # 2. snapshots past their retention
     oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
     expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)
     if not facts.may_delete_files:
         expired = 0
+    # 3. branches of failed rounds past theirs
     branches = past_their_time(facts.branches, configs.cleantail_failed_branch_retention_ms, now_ms)
     return ReclaimPlan(tuple(groups), expired, _reason(groups, expired, branches), tuple(branches))
 
 
 def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tuple[DataFile, ...]]:
-    """Neighbouring files of one log that become one: Kafka's grouping of segments (1.4.3), at most segment.bytes.
+    """Returns neighbouring files of one log that become one: Kafka's grouping of segments (1.4.3), at most
+    segment.bytes.
 
     A group is rewritten when one of its files has too large a deleted share, or when it merges enough small files.
     """

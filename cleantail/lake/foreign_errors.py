@@ -1,8 +1,9 @@
-"""What goes wrong outside: disks, networks, Java, files that are gone. Their exceptions in words for a person.
+"""Errors that are not Cleantail's own: of disks, networks, Java and missing files, in words for a person.
 
-Messages of Spark, Arrow and Python quote what they were working on, which may be a key or a value of a record, and go
-on into logs, Airflow's database and alerts. So one is repeated where it is of those that tell of files, hosts, plans
-or settings; of any other the names are told.
+1. Messages of Spark, Arrow and Python quote what they were working on, which may be a key or a value of a record, and
+   go on into logs, Airflow's database and alerts.
+2. So a message is repeated only where its exception is one that tells of files, hosts, plans or settings.
+3. Of any other exception the names alone are shown, and CLEANTAIL_DEBUG=1 shows the stack.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _CHARS = 500
 
 
 def explained(error: Exception) -> CleantailError | None:
-    """The error as one of ours, or None for what only a defect of ours can be, whose stack is worth seeing."""
+    """Returns the error as one of ours, or None for what only a defect of ours can be, whose stack is worth seeing."""
     if os.environ.get(DEBUG_VARIABLE):
         return None
     if isinstance(error, OSError):
@@ -65,8 +66,8 @@ def explained(error: Exception) -> CleantailError | None:
 
 
 def stack_of(error: BaseException) -> str:
-    """The frames of an error, and of those that led to it, with their names and without a message that may quote a
-    record: ours are kept. The first one that was raised comes first, as Python prints them."""
+    """Returns the frames of an error, and of those that led to it, with their names and without a message that may
+    quote a record: ours are kept. The first one that was raised comes first, as Python prints them."""
     chain: list[BaseException] = []
     last: BaseException | None = error
     while last is not None and last not in chain:
@@ -91,7 +92,8 @@ def _os_text(error: OSError) -> str:
 
 
 def _text(error: Exception) -> str:
-    """Of a Java exception its own message, not the name of the call that met it."""
+    """Returns what may be shown of an error: of a Java exception its own message, not the name of the call that met
+    it."""
     java = getattr(error, "java_exception", None)
     if java is not None:
         return _java_text(str(java.toString()))
@@ -104,8 +106,8 @@ def _text(error: Exception) -> str:
 
 
 def _java_text(text: str) -> str:
-    """`text`: class and message, as Java prints an exception. Where a task of Spark failed, what it failed of counts:
-    nothing of a record can stand before the name of that."""
+    """Returns what may be shown of a Java exception. `text`: class and message, as Java prints an exception. Where a
+    task of Spark failed, what it failed of counts: nothing of a record can stand before the name of that."""
     task, alone = _OF_TASK.search(text), _OF_JAVA.match(text)
     kept = str(task[1]).startswith(_OF_FILES) if task else bool(alone and alone[1].startswith(_OF_DRIVER))
     if kept:

@@ -12,22 +12,22 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.namespaces import namespace_properties
-from cleantail.lake.runs.readers import readers_of
-from cleantail.lake.runs.releases import releases_of
+from cleantail.lake.runs.reader_properties import readers_of
+from cleantail.lake.runs.release_properties import releases_of
 from cleantail.lake.table_metadata import added_files, ancestry, live_files
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.reader_positions import Reader, namespace_of
 from cleantail.log.releases import lifted
 from cleantail.log.segments import DataFile
-from cleantail.rounds.rollback import Commit, RollbackPlan, answer_to, plan_rollback
-from cleantail.rounds.undo_ingestion import (
+from cleantail.rounds.ingestion_undo import (
+    IngestionChoice,
     IngestionUndo,
     UndoneIngestion,
-    Wanted,
     plan_undo,
     undone_before,
     without_ingestion,
 )
+from cleantail.rounds.rollback import Commit, RollbackPlan, answer_to, plan_rollback
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -59,7 +59,7 @@ class LogWithout:
 
 
 def preview(topic: Topic, platform: Platform, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, ...]]:
-    """The plan on the table as it is now, and what it means for each log. Raises as plan_rollback does."""
+    """Returns the plan on the table as it is now, and what it means for each log. Raises as plan_rollback does."""
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing to undo")
@@ -68,24 +68,24 @@ def preview(topic: Topic, platform: Platform, to: int | None) -> tuple[RollbackP
 
 
 def done_already(topic: Topic, platform: Platform, request: str) -> Commit | None:
-    """The rollback in main's history that the same request asked for."""
+    """Returns the rollback in main's history that the same request asked for."""
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     return answer_to(list(history_of(table)), request) if table is not None else None
 
 
 def preview_ingestion(
-    topic: Topic, platform: Platform, wanted: Wanted
+    topic: Topic, platform: Platform, choice: IngestionChoice
 ) -> tuple[IngestionUndo, tuple[LogWithout, ...]] | UndoneIngestion:
-    """The plan on the table as it is now, and what it means for each of the ingestion's logs; or what has done it
-    before. Raises as plan_undo does."""
+    """Returns the plan on the table as it is now, and what it means for each of the ingestion's logs; or what has done
+    it before. Raises as plan_undo does."""
     catalog = open_catalog(platform, os.environ)
     table = load_table(catalog, topic, platform)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing to take back")
     history = list(history_of(table))
-    if before := undone_before(history, wanted, topic.topic):
+    if before := undone_before(history, choice, topic.topic):
         return before
-    plan = plan_undo(history, wanted, topic.topic)
+    plan = plan_undo(history, choice, topic.topic)
     properties = namespace_properties(catalog, namespace_of(topic))
     states = states_of_properties(table.properties, topic.table)
     states = lifted(states, releases_of(topic, properties), str(table.metadata.table_uuid))
@@ -117,20 +117,20 @@ def _logs_without(
 def _bounds(
     files: Iterable[DataFile], best: Callable[[int, int], int], bound: Callable[[DataFile], int]
 ) -> dict[int, int]:
-    """Partition -> the best bound of its files."""
-    found: dict[int, int] = {}
+    """Returns partition -> the best bound of its files."""
+    bounds: dict[int, int] = {}
     for file in files:
-        found[file.partition] = best(found.get(file.partition, bound(file)), bound(file))
-    return found
+        bounds[file.partition] = best(bounds.get(file.partition, bound(file)), bound(file))
+    return bounds
 
 
 def history_of(table: Table) -> Iterator[Commit]:
-    """The ancestry of `main`, newest first, as far as it is kept."""
+    """Yields the ancestry of `main`, newest first, as far as it is kept."""
     for snapshot in ancestry(table, table.current_snapshot()):
         summary = snapshot.summary
         operation = summary.operation.value if summary else ""
-        own = dict(summary.additional_properties) if summary else {}
-        yield Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.timestamp_ms, operation, own)
+        entries = dict(summary.additional_properties) if summary else {}
+        yield Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.timestamp_ms, operation, entries)
 
 
 def _logs(table: Table, plan: RollbackPlan) -> Iterator[LogUndo]:

@@ -18,26 +18,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger("cleantail.readers")
 
 PROPERTY_READER = "cleantail.reader."
-"""+ a hash of topic, name and partition."""
-READERS: Codec[Reader] = Codec(Reader)
+"""So begins the name of a property that keeps a position; a hash of topic, name and partition follows."""
+READER_JSON: Codec[Reader] = Codec(Reader)
 
 
 def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = None) -> list[Reader]:
     """Forgets a reader, in one log or in all; returns the positions that it had."""
-    found = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
-    if found:
-        catalog.update_namespace_properties(namespace_of(topic), removals={property_of(r) for r in found})
-    return found
+    removed = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
+    if removed:
+        catalog.update_namespace_properties(namespace_of(topic), removals={property_of(r) for r in removed})
+    return removed
 
 
 def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
-    """The topic's readers by partition and name. Raises TableError as readers_of does."""
+    """Returns the topic's readers by partition and name. Raises TableError as readers_of does."""
     return readers_of(topic, namespace_properties(catalog, namespace_of(topic)))
 
 
 def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...]:
-    """The topic's readers by partition and name, from its namespace's properties. Raises TableError for a property of
-    this topic that is not a position; one that says no topic, or another's, is passed over with a warning."""
+    """Returns the topic's readers by partition and name, from its namespace's properties. Raises TableError for a
+    property of this topic that is not a position; one that says no topic, or another's, is passed over with a
+    warning."""
     readers, broken = readers_in(properties)
     if topic.topic in broken:
         raise TableError(broken[topic.topic])
@@ -47,8 +48,8 @@ def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...
 
 
 def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, ...]], dict[str, str]]:
-    """Topic -> its readers by partition and name, of every topic of a namespace that has any; and topic -> what is
-    wrong with a property of it that is not a position. One that names no topic is passed over with a warning."""
+    """Returns topic -> its readers by partition and name, of every topic of a namespace that has any; and topic -> what
+    is wrong with a property of it that is not a position. One that names no topic is passed over with a warning."""
     positions: dict[str, list[Reader]] = {}
     broken: dict[str, str] = {}
     for name, text in sorted(properties.items()):
@@ -70,7 +71,7 @@ def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, .
 def _position(text: str, where: str) -> Reader:
     """Parses a position. Raises TableError, naming `where`, for what is none."""
     try:
-        reader = READERS.value(text, where)
+        reader = READER_JSON.value(text, where)
     except TableError as e:
         raise TableError(f"{where} is not a reader's position: {e}") from None
     if min(reader.partition, reader.offset, reader.at_ms) < 0:

@@ -2,7 +2,14 @@
 
 import pytest
 
-from cleantail.lake.table_places import folder_place, outside, overlap, own_folders, place_of, surely_inside
+from cleantail.lake.storage_locations import (
+    files_outside,
+    folder_location,
+    location_of,
+    overlap,
+    surely_inside,
+    table_folders,
+)
 
 
 @pytest.fixture
@@ -35,7 +42,7 @@ def lake(tmp_path):
     ],
 )
 def test_one_folder_in_two_forms_overlaps(lake, one, other):
-    places = [folder_place(text.format(lake)) for text in (one, other)]
+    places = [folder_location(text.format(lake)) for text in (one, other)]
     assert overlap(*places) and overlap(*reversed(places))
 
 
@@ -50,7 +57,7 @@ def test_one_folder_in_two_forms_overlaps(lake, one, other):
     ],
 )
 def test_folders_beside_each_other_do_not_overlap(one, other):
-    assert not overlap(folder_place(one), folder_place(other))
+    assert not overlap(folder_location(one), folder_location(other))
 
 
 def test_files_are_outside_where_any_reading_of_their_path_is(lake):
@@ -64,15 +71,15 @@ def test_files_are_outside_where_any_reading_of_their_path_is(lake):
         f"{lake}/a",
         "s3://b/f",
     ]
-    assert outside([*inside, *foreign], f"file:{lake}/a/") == foreign
+    assert files_outside([*inside, *foreign], f"file:{lake}/a/") == foreign
 
 
 def test_the_own_folders_are_data_and_metadata_or_what_properties_put_in_their_place():
-    assert own_folders("s3://b/t/", {}) == [folder_place("s3://b/t/data"), folder_place("s3://b/t/metadata")]
+    assert table_folders("s3://b/t/", {}) == [folder_location("s3://b/t/data"), folder_location("s3://b/t/metadata")]
     moved = {"write.data.path": "s3a://b/t/x", "write.metadata.path": "s3://b/other"}
-    assert own_folders("s3://b/t", moved) == [folder_place("s3://b/t/x")]
+    assert table_folders("s3://b/t", moved) == [folder_location("s3://b/t/x")]
 
 
 @pytest.mark.parametrize("path", ["/w/t/other/f", "/w/t/f", "/w/t/data2/f"])
 def test_what_lies_elsewhere_below_the_location_is_no_orphan_of_ours(path):
-    assert not any(surely_inside(place_of(path), folder) for folder in own_folders("/w/t", {}))
+    assert not any(surely_inside(location_of(path), folder) for folder in table_folders("/w/t", {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.past_rounds import Round, rounds_of
 from cleantail.rounds.round_work import COLUMNS
 
@@ -12,13 +13,14 @@ if TYPE_CHECKING:
 
 
 def read_evidence(table: Table, topic: str) -> list[Round]:
-    """The topic's rounds, newest first."""
+    """Returns the topic's rounds, newest first."""
     from pyiceberg.expressions import EqualTo
 
     fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
     measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
-    places = ("base_snapshot_id", "head_snapshot_id", "sample")
-    known = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
-    selected = tuple(name for name in (*fields, *measures, *places, *COLUMNS) if name in known)
-    found = table.scan(row_filter=EqualTo("topic", topic), selected_fields=selected)
-    return rounds_of(found.to_arrow().to_pylist())
+    snapshots = ("base_snapshot_id", "head_snapshot_id", "sample")
+    table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
+    selected = tuple(name for name in (*fields, *measures, *snapshots, *COLUMNS) if name in table_columns)
+    scan = table.scan(row_filter=EqualTo("topic", topic), selected_fields=selected)
+    evidence: list[EvidenceRow] = scan.to_arrow().to_pylist()
+    return rounds_of(evidence)

@@ -1,4 +1,6 @@
-"""What a round deletes: the positions come from Spark as bits, the driver writes small delete files.
+"""The data files of a snapshot, and the positions that a round deletes from them.
+
+Positions come from Spark as bits, and the driver writes small delete files of them.
 
 Iceberg's own DELETE would carry every file name through the plan and shuffle by it; here a file is a 64-bit hash of
 its name, and 64 records are one long.
@@ -17,10 +19,10 @@ from cleantail.config.columns import Columns
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.errors import TableError
-from spark_jobs.iceberg.changes import each, files_with_deletes, partition_of, require_own_deletes
-from spark_jobs.iceberg.delete_files import read_deletes, vector_place, write_deletes
+from spark_jobs.iceberg.delete_files import deletion_vector_of, read_deletes, write_deletes
+from spark_jobs.iceberg.deletion_vectors import file_hash, positions_by_file, positions_by_log
+from spark_jobs.iceberg.iceberg_reads import each, files_with_deletes, partition_of, require_own_deletes
 from spark_jobs.iceberg.log_files import KeyColumns, LogFile
-from spark_jobs.iceberg.positions import file_hash, positions_by_file, positions_by_log
 
 FILE = "ct_file"
 POS = "_pos"
@@ -31,8 +33,9 @@ RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
 
 
-def with_place(records: DataFrame, *columns: str) -> DataFrame:
-    """The columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its place in the file)."""
+def with_position(records: DataFrame, *columns: str) -> DataFrame:
+    """Returns the columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its position in the
+    file)."""
     return records.select(*columns, F.xxhash64("_file").alias(FILE), POS)
 
 
@@ -41,11 +44,11 @@ def word() -> Column:
 
 
 def bit() -> Column:
-    """The record's bit in its word."""
+    """Returns the record's bit in its word."""
     return F.expr("shiftleft(1L, cast(_pos & 63 AS int))")
 
 
-class FilesOf:
+class SnapshotFiles:
     """The data files of a snapshot, by the hash of their names. Raises TableError should two have the same.
 
     `columns` is the mapping of an adopted table, a file of which may hold several logs.
@@ -60,24 +63,25 @@ class FilesOf:
             raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
 
     def positions_in(self, records: DataFrame) -> RemovedPositions:
-        """Runs the plan; the positions of its records. `records`: with partition, ct_file and _pos."""
+        """Runs the plan, and returns the positions of its records. `records`: with partition, ct_file and _pos."""
         if self.columns is not None:
-            return positions_by_log(*_words(records, PARTITION, FILE))
-        found = positions_by_file(*_words(records, FILE))
-        return {(partition_of(self._files[file][0]), file): positions for file, positions in found.items()}
+            return positions_by_log(*_position_bits(records, PARTITION, FILE))
+        by_file = positions_by_file(*_position_bits(records, FILE))
+        return {(partition_of(self._files[file][0]), file): positions for file, positions in by_file.items()}
 
     def may_have_null(self, column: str, logs: Collection[int]) -> bool:
-        """Whether a record of the logs can be without the column, by the files' metadata; true where that is silent."""
+        """Returns whether a record of the logs can be without the column, by the files' metadata; true where that is
+        silent."""
         path = column if self.columns is None else self.columns.paths.get(column)
         field = None if path is None else self._table.schema().findField(path)
         return field is None or any(_nulls(file, field.fieldId()) != 0 for file in self._holding(logs))
 
     def record_count(self, logs: Collection[int]) -> int:
-        """Records in the files of the logs, deleted ones included."""
+        """Counts the records in the files of the logs, deleted ones included."""
         return sum(int(file.recordCount()) for file in self._holding(logs))
 
     def _holding(self, logs: Collection[int]) -> list[Any]:
-        """The files that can have records of the logs: of an adopted table all of them."""
+        """Returns the files that can have records of the logs: of an adopted table all of them."""
         files = [file for file, _ in self._files.values()]
         return files if self.columns is not None else [file for file in files if partition_of(file) in logs]
 
@@ -89,13 +93,13 @@ class FilesOf:
         return KeyColumns(schema.findField(OFFSET).fieldId(), schema.findField(KEY).fieldId())
 
     def of_logs(self, logs: Collection[int]) -> dict[int, list[LogFile]]:
-        """The files of the logs, for tasks that read them by themselves."""
-        columns, found = self.key_columns(), dict[int, list[LogFile]]()
+        """Returns the files of the logs, for tasks that read them by themselves."""
+        columns, by_log = self.key_columns(), dict[int, list[LogFile]]()
         for key, (file, deletes) in self._files.items():
             log = partition_of(file)
             if log in logs:
-                found.setdefault(log, []).append(self._log_file(key, file, deletes, columns))
-        return found
+                by_log.setdefault(log, []).append(self._log_file(key, file, deletes, columns))
+        return by_log
 
     def _log_file(self, file_hash: int, file: Any, deletes: Sequence[Any], columns: KeyColumns) -> LogFile:
         lowest, highest = file.lowerBounds(), file.upperBounds()
@@ -108,14 +112,15 @@ class FilesOf:
             low_key=self._bound(lowest, columns.key),
             high_key=self._bound(highest, columns.key),
             null_keys=_nulls(file, columns.key),
-            before=vector_place(deletes[0]) if deletes else None,
+            before=deletion_vector_of(deletes[0]) if deletes else None,
         )
 
     def _bound(self, bounds: Any, field: int) -> bytes | None:
         return _bytes_of(self._jvm, None if bounds is None else bounds.get(field))
 
     def share_with_keys(self, low: bytes, high: bytes) -> float:
-        """Of the bytes of all files the share of those that can hold a key in [low, high], by their bounds."""
+        """Returns which share of the bytes of all files is in those that can hold a key in [low, high], by their
+        bounds."""
         expressions, wrap = self._jvm.org.apache.iceberg.expressions.Expressions, self._jvm.java.nio.ByteBuffer.wrap
         scan = self._table.newScan().useSnapshot(self.snapshot_id)
         scan = scan.filter(expressions.greaterThanOrEqual(KEY, wrap(low)))
@@ -124,20 +129,22 @@ class FilesOf:
         tasks.close()
         return inside / max(sum(int(file.fileSizeInBytes()) for file, _ in self._files.values()), 1)
 
-    def bytes_by_log(self, found: Iterable[RemovedPositions]) -> dict[int, int]:
-        """How many bytes of each log are at the positions: of its files' bytes their share of the records (3.1)."""
+    def bytes_by_log(self, positions_by_reason: Iterable[RemovedPositions]) -> dict[int, int]:
+        """Returns how many bytes of each log the positions take: of a file's bytes their share of its records (3.1)."""
         sizes: dict[int, int] = {}
-        for (log, key), positions in ((place, at) for each_found in found for place, at in each_found.items()):
+        for (log, key), positions in (
+            (name, bitmap) for of_reason in positions_by_reason for name, bitmap in of_reason.items()
+        ):
             file = self._files[key][0]
             share = int(file.fileSizeInBytes()) * len(positions) // max(int(file.recordCount()), 1)
             sizes[log] = sizes.get(log, 0) + share
         return sizes
 
-    def write(self, positions_found: RemovedPositions) -> tuple[list[Any], list[Any]]:
-        """Delete files to add, of the positions and of what was deleted before, and those whose place they take.
-        Raises ConflictError where that place cannot be taken."""
+    def write(self, removed: RemovedPositions) -> tuple[list[Any], list[Any]]:
+        """Writes delete files of the positions and of what was deleted before. Returns those to add, and those that
+        they replace. Raises ConflictError where one cannot be replaced."""
         lost, replaced = [], []
-        for key, positions in sorted(_by_file(positions_found).items()):
+        for key, positions in sorted(_by_file(removed).items()):
             file, deletes = self._files[key]
             require_own_deletes(self._jvm, file, deletes)
             before = [read_deletes(self._table, old, file) for old in deletes]
@@ -146,25 +153,25 @@ class FilesOf:
         return (write_deletes(self._jvm, self._table, lost) if lost else []), replaced
 
 
-def _words(records: DataFrame, *by: str) -> Iterator[Any]:
-    """Runs the plan: the columns `by`, word and bits as arrays."""
-    words = records.groupBy(*by, word()).agg(F.bit_or(bit()).alias("bits")).toArrow()
-    return (words.column(name).to_numpy() for name in (*by, WORD, "bits"))
+def _position_bits(records: DataFrame, *by: str) -> Iterator[Any]:
+    """Runs the plan, and returns the columns `by`, word and bits as arrays."""
+    bits = records.groupBy(*by, word()).agg(F.bit_or(bit()).alias("bits")).toArrow()
+    return (bits.column(name).to_numpy() for name in (*by, WORD, "bits"))
 
 
 def _nulls(file: Any, field: int) -> int | None:
-    """How many nulls the file has in a column; None where its writer did not say."""
+    """Returns how many nulls the file has in a column; None where its writer did not say."""
     counts = file.nullValueCounts()
-    found = None if counts is None else counts.get(field)
-    return None if found is None else int(found)
+    count = None if counts is None else counts.get(field)
+    return None if count is None else int(count)
 
 
 def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:
-    """The lowest and the highest offset that a topic table's own file can have, by its metadata."""
+    """Returns the lowest and the highest offset that a topic table's own file can have, by its metadata."""
     field, ends = int(schema.findField(OFFSET).fieldId()), (0, LONG_MAX - 1)
     sides = (file.lowerBounds(), file.upperBounds())
-    found = [_as_long(_bytes_of(jvm, None if side is None else side.get(field))) for side in sides]
-    low, high = (end if bound is None else bound for bound, end in zip(found, ends, strict=True))
+    bounds = [_as_long(_bytes_of(jvm, None if side is None else side.get(field))) for side in sides]
+    low, high = (end if bound is None else bound for bound, end in zip(bounds, ends, strict=True))
     return low, high
 
 
@@ -173,39 +180,40 @@ def _bytes_of(jvm: Any, bound: Any) -> bytes | None:
 
 
 def _as_long(bound: bytes | None) -> int | None:
-    """Of Iceberg's single-value serialization: a long is 8 bytes, the lowest first."""
+    """Returns the number of a bound in Iceberg's single-value serialization: a long is 8 bytes, the lowest first."""
     return None if bound is None else int.from_bytes(bound, "little", signed=True)
 
 
-def _by_file(found: RemovedPositions) -> dict[int, BitMap64]:
-    """An adopted table's file may hold several logs; it has one delete file all the same."""
+def _by_file(removed: RemovedPositions) -> dict[int, BitMap64]:
+    """Returns the positions of each file, of all its logs together: an adopted table's file may hold several, and has
+    one delete file."""
     whole: dict[int, BitMap64] = {}
-    for (_, file), positions in found.items():
+    for (_, file), positions in removed.items():
         whole[file] = whole[file] | positions if file in whole else positions
     return whole
 
 
-def count_by_log(found: RemovedPositions) -> dict[int, int]:
-    """How many records of each log are among the positions."""
+def count_by_log(removed: RemovedPositions) -> dict[int, int]:
+    """Counts the records of each log among the positions."""
     counts: dict[int, int] = {}
-    for (log, _), positions in found.items():
+    for (log, _), positions in removed.items():
         counts[log] = counts.get(log, 0) + len(positions)
     return counts
 
 
-def without(found: RemovedPositions, others: Iterable[RemovedPositions]) -> RemovedPositions:
-    """The positions that are in none of the others."""
-    left = {key: positions.copy() for key, positions in found.items()}
+def without(removed: RemovedPositions, others: Iterable[RemovedPositions]) -> RemovedPositions:
+    """Returns the positions that are in none of the others."""
+    left = {key: positions.copy() for key, positions in removed.items()}
     for other in others:
         for key in left.keys() & other.keys():
             left[key] -= other[key]
     return {key: positions for key, positions in left.items() if positions}
 
 
-def together(found: Iterable[RemovedPositions]) -> RemovedPositions:
-    """The positions that are in any."""
+def union_of(removed: Iterable[RemovedPositions]) -> RemovedPositions:
+    """Returns the positions that are in any."""
     whole: dict[tuple[int, int], BitMap64] = {}
-    for one in found:
-        for key, positions in one.items():
+    for some in removed:
+        for key, positions in some.items():
             whole[key] = whole.get(key, BitMap64()) | positions
     return whole

@@ -1,7 +1,7 @@
 """What a branch did to its base, from the records of both: one row a log.
 
-Base and branch have the same data files, so a record is known by its place. For every 64 places of a file there is
-one row of bits: which records the base has, which the branch has, which are winners, and so on. Every rule is then
+Base and branch have the same data files, so a record is known by its position. For every 64 positions of a file there
+is one row of bits: which records the base has, which the branch has, which are winners, and so on. Every rule is then
 an operation on longs: exact, and the two scans together move a few bytes for 64 records.
 
 Uniqueness is proven for what a round can break. Keys that the dirty part touches must have one survivor, their winner;
@@ -22,9 +22,9 @@ from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALU
 from cleantail.log.partition_state import Horizon
 from cleantail.log.ranking import latest_timestamp_ms, malformed_header_sql
 from cleantail.log.work_units import PartitionWork
-from spark_jobs.engine.transforms.guards import GUARDS
+from spark_jobs.engine.transforms.needed_tombstones import GUARDS
 from spark_jobs.engine.transforms.winners import KEEP, NO_RECORD, by_partition, columns_of, span_condition
-from spark_jobs.iceberg.vectors import FILE, WORD, bit, with_place, word
+from spark_jobs.iceberg.snapshot_files import FILE, WORD, bit, with_position, word
 
 NO_HORIZON_MS = (1 << 63) - 1
 ENTRY = "ledger_end"
@@ -42,10 +42,10 @@ DIRTY_COUNTS = {
 """What is counted of the dirty part: its records, and those that the strategy cannot rank as they are."""
 
 
-def base_words(records: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs, now_ms: int) -> DataFrame:
-    """(partition, ct_file, ct_word, one long of bits a flag, counts of DIRTY_COUNTS).
+def base_bits(records: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs, now_ms: int) -> DataFrame:
+    """Returns (partition, ct_file, ct_word, one long of bits for each flag, counts of DIRTY_COUNTS).
 
-    `records`: the base with place, columns of the strategy, keep_offset and the boolean `is_copy`.
+    `records`: the base with file and position, columns of the strategy, keep_offset and the boolean `is_copy`.
     """
     end = by_partition({w.partition: w.end_offset for w in works})
     start = by_partition({w.partition: w.log_start_offset for w in works})
@@ -81,7 +81,7 @@ def _bits_of(i: int, name: str) -> Column:
 
 
 def _without_version(configs: KafkaConfigs, now_ms: int) -> dict[str, Column]:
-    """Records that the strategy cannot rank as they are, by the measure that counts them."""
+    """Returns the conditions for records that the strategy cannot rank as they are, by the measure that counts them."""
     if configs.compaction_strategy == "header":
         return {"malformed_versions": F.expr(malformed_header_sql(configs))}
     if configs.compaction_strategy == "timestamp":
@@ -89,10 +89,12 @@ def _without_version(configs: KafkaConfigs, now_ms: int) -> dict[str, Column]:
     return {}
 
 
-def together(base: DataFrame, branch: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs) -> DataFrame:
-    """The words of the base with the bits of the records that the branch still has."""
+def with_live_bits(
+    base: DataFrame, branch: DataFrame, works: Sequence[PartitionWork], configs: KafkaConfigs
+) -> DataFrame:
+    """Adds to the bits of the base those of the records that the branch still has."""
     counts = DIRTY_COUNTS[configs.compaction_strategy]
-    live = live_words(branch, works)
+    live = live_bits(branch, works)
     nothing = [F.lit(0).cast("bigint").alias(name) for name in (*FLAGS, *counts)]
     both = base.withColumn(LIVE, F.lit(0).cast("bigint")).unionByName(
         live.select(PARTITION, FILE, WORD, LIVE, *nothing)
@@ -101,36 +103,37 @@ def together(base: DataFrame, branch: DataFrame, works: Sequence[PartitionWork],
     return both.groupBy(PARTITION, FILE, WORD).agg(*(F.bit_or(n).alias(n) for n in (*FLAGS, LIVE)), *sums)
 
 
-def live_words(branch: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
-    """(partition, ct_file, ct_word, live: bits) of the records that the branch has."""
-    placed = with_place(branch.where(F.col(PARTITION).isin([w.partition for w in works])), PARTITION)
+def live_bits(branch: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
+    """Returns (partition, ct_file, ct_word, live: bits) of the records that the branch has."""
+    placed = with_position(branch.where(F.col(PARTITION).isin([w.partition for w in works])), PARTITION)
     return placed.groupBy(PARTITION, FILE, word()).agg(F.bit_or(bit()).alias(LIVE))
 
 
 def tombstones_in(base: DataFrame, spans: Mapping[int, Sequence[tuple[int, int]]], configs: KafkaConfigs) -> DataFrame:
-    """Columns of the strategy and place of the tombstones in the spans. Values are looked at there alone, and only in
-    files that have a null at all."""
-    inside = " OR ".join(span_condition({p: span}) for p, found in spans.items() for span in found) or "false"
+    """Returns the tombstones in the spans: columns of the strategy, file and position. Values are read there alone, and
+    only in files that have a null at all."""
+    inside = " OR ".join(span_condition({p: span}) for p, of_log in spans.items() for span in of_log) or "false"
     return base.where(f"`{VALUE}` IS NULL AND ({inside})").select(*columns_of(configs), "_file", "_pos")
 
 
-def tombstone_words(
+def tombstone_bits(
     tombstones: DataFrame,
     works: Sequence[PartitionWork],
     ledgers: Mapping[int, Sequence[Horizon]],
     due: Mapping[int, Sequence[Horizon]],
     now_ms: int,
 ) -> DataFrame:
-    """(partition, ct_file, ct_word, ledger_end, tombstone, due, guard: bits, guard_from: offset).
+    """Returns (partition, ct_file, ct_word, ledger_end, tombstone, due, guard: bits, guard_from: offset).
 
-    `tombstones`: with the boolean `guards`. `ledger_end` is the entry of `ledgers`, null above the last one. `guard`
-    are those that would be due, but for a record that they beat; the lowest offset of them is `guard_from`.
+    `tombstones`: with the boolean `guards`. `ledger_end` is the end of the tombstone's entry in `ledgers`, null above
+    the last one. `guard` are those that would be due, but for a record that they beat; the lowest offset of them is
+    `guard_from`.
     """
     horizon_ms = ledger_column(due, lambda h: h.horizon_ms, NO_HORIZON_MS)
     entry = ledger_column(ledgers, lambda h: h.end_offset, None)
     past = (_with_hold(horizon_ms, works) <= now_ms) & (F.col(OFFSET) < _ends(works))
     flagged = tombstones.withColumns({ENTRY: entry, DUE: past & ~F.col(GUARDS), GUARD: past & F.col(GUARDS)})
-    placed = with_place(flagged, PARTITION, OFFSET, ENTRY, DUE, GUARD)
+    placed = with_position(flagged, PARTITION, OFFSET, ENTRY, DUE, GUARD)
     nothing = F.lit(0).cast("bigint")
     return placed.groupBy(PARTITION, FILE, word(), ENTRY).agg(
         F.bit_or(bit()).alias(TOMBSTONE),
@@ -144,7 +147,7 @@ def _ends(works: Sequence[PartitionWork]) -> Column:
 
 
 def _with_hold(horizon_ms: Column, works: Sequence[PartitionWork]) -> Column:
-    """The horizon; of a record that the log's slowest reader has not read, with the cap of the hold on top (3.9)."""
+    """Returns the horizon; of a record that the log's slowest reader has not read, plus the cap of the hold (3.9)."""
     holds = {w.partition: w.hold_offset for w in works if w.hold_offset is not None}
     if not holds:
         return horizon_ms
@@ -156,7 +159,8 @@ def _with_hold(horizon_ms: Column, works: Sequence[PartitionWork]) -> Column:
 def ledger_column(
     ledgers: Mapping[int, Sequence[Horizon]], field: Callable[[Horizon], int], none: int | None
 ) -> Column:
-    """A field of the ledger entry of a record's offset: that of the first round whose end is above it (3.3)."""
+    """Returns a field of the ledger entry that a record's offset is in: the entry of the first round whose end is above
+    it (3.3)."""
     column = F.lit(none).cast("bigint")
     for partition, ledger in ledgers.items():
         column = F.when(F.col(PARTITION) == partition, _entry(ledger, field, none)).otherwise(column)
@@ -164,7 +168,7 @@ def ledger_column(
 
 
 def _entry(ledger: Sequence[Horizon], field: Callable[[Horizon], int], none: int | None) -> Column:
-    """By halves: late tombstones may have given a ledger thousands of entries, and one in the other is too deep."""
+    """Builds the column by halves: of thousands of entries, nested one in the other, it would be too deep for Spark."""
     if not ledger:
         return F.lit(none).cast("bigint")
     if len(ledger) == 1:
@@ -176,16 +180,17 @@ def _entry(ledger: Sequence[Horizon], field: Callable[[Horizon], int], none: int
 
 
 def _count(*parts: str) -> Column:
-    """How many bits are set in all of the parts; `~name` is the complement."""
+    """Counts the bits that are set in all of the parts; `~name` stands for the complement."""
     columns = [F.bitwise_not(F.col(p[1:])) if p.startswith("~") else F.col(p) for p in parts]
     return F.sum(F.bit_count(reduce(lambda a, b: a.bitwiseAND(b), columns)))
 
 
-def round_measures(words: DataFrame, configs: KafkaConfigs) -> DataFrame:
-    """One row a log: what came in and out, and the violations of every rule of a round (cleantail.log.rules)."""
+def round_measures(bits: DataFrame, configs: KafkaConfigs) -> DataFrame:
+    """Returns one row for each log: records in and out, and the violations of every rule of a round
+    (cleantail.log.rules)."""
     lost = _count(BASE, "~live", "~head", "~past", "~touched", "~keyless", "~copy")
     spared = _count(LIVE, TOUCHED, "~winner", "~buried", "~past")
-    return words.groupBy(PARTITION).agg(
+    return bits.groupBy(PARTITION).agg(
         *_common(),
         _count(BASE, "~head", "~past").alias("records_read"),
         _count(BASE, LIVE, "~head", "~past").alias("records_kept"),
@@ -209,10 +214,10 @@ def _common() -> list[Column]:
     ]
 
 
-def expiry_measures(words: DataFrame, tombstones: DataFrame) -> DataFrame:
-    """One row a log, as round_measures: an expiry may take due tombstones, and nothing else."""
-    known = tombstones.groupBy(PARTITION, FILE, WORD).agg(*(F.bit_or(n).alias(n) for n in (TOMBSTONE, DUE)))
-    both = words.join(known, [PARTITION, FILE, WORD], "left").fillna(0, [TOMBSTONE, DUE])
+def expiry_measures(bits: DataFrame, tombstones: DataFrame) -> DataFrame:
+    """Returns one row for each log, as round_measures does: an expiry may remove due tombstones, and nothing else."""
+    of_tombstones = tombstones.groupBy(PARTITION, FILE, WORD).agg(*(F.bit_or(n).alias(n) for n in (TOMBSTONE, DUE)))
+    both = bits.join(of_tombstones, [PARTITION, FILE, WORD], "left").fillna(0, [TOMBSTONE, DUE])
     return both.groupBy(PARTITION).agg(
         *_common(),
         _count(BASE, "~live", "~head", "~tombstone").alias("missing_winners"),
@@ -221,13 +226,13 @@ def expiry_measures(words: DataFrame, tombstones: DataFrame) -> DataFrame:
     )
 
 
-def tombstones_by_entry(words: DataFrame, tombstones: DataFrame) -> DataFrame:
-    """(partition, ledger_end, tombstones_in, tombstones_out, guards, guard_from): in the base, and in the branch.
+def tombstones_by_entry(bits: DataFrame, tombstones: DataFrame) -> DataFrame:
+    """Counts tombstones in base and branch: (partition, ledger_end, tombstones_in, tombstones_out, guards, guard_from).
 
-    `words`: with `live`; where nothing lives a word may be missing.
+    `bits`: with `live`; a word in which nothing lives may be missing.
     """
-    places = [PARTITION, FILE, WORD]
-    both = tombstones.join(words.select(*places, LIVE), places, "left").fillna(0, [LIVE])
+    row_key = [PARTITION, FILE, WORD]
+    both = tombstones.join(bits.select(*row_key, LIVE), row_key, "left").fillna(0, [LIVE])
     return both.groupBy(PARTITION, ENTRY).agg(
         _count(TOMBSTONE).alias("tombstones_in"),
         _count(TOMBSTONE, LIVE).alias("tombstones_out"),
@@ -237,7 +242,7 @@ def tombstones_by_entry(words: DataFrame, tombstones: DataFrame) -> DataFrame:
 
 
 def full_proof(records: DataFrame, ends: Mapping[int, int]) -> DataFrame:
-    """(partition, keys, duplicate_keys) over all records below the ends, whatever was proven before."""
+    """Counts anew, whatever was proven before, all keys below the ends: (partition, keys, duplicate_keys)."""
     tail = records.where(F.col(KEY).isNotNull() & F.expr(span_condition({p: (0, end) for p, end in ends.items()})))
     copies = tail.groupBy(PARTITION, KEY).agg(F.count("*").alias("copies"))
     return copies.groupBy(PARTITION).agg(

@@ -6,11 +6,18 @@ import pytest
 
 from cleantail.errors import CleantailError, TableError
 from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.rounds.ingestion_undo import (
+    IngestionChoice,
+    ingestions,
+    lowered,
+    plan_undo,
+    undone_before,
+    without_ingestion,
+)
 from cleantail.rounds.ingestions import SourceFile, Sources
 from cleantail.rounds.rollback import Commit, packed
-from cleantail.rounds.undo_ingestion import Wanted, ingestions, lowered, plan_undo, undone_before, without_ingestion
 
-LAST = Wanted("last")
+LAST = IngestionChoice("last")
 
 
 def commit(snapshot_id, iceberg="append", /, parent=..., **summary):
@@ -37,11 +44,11 @@ def undone(snapshot_id, ingestion, *names):
 
 
 def named(text):
-    return Wanted(text, name=text)
+    return IngestionChoice(text, name=text)
 
 
 def by_id(snapshot_id):
-    return Wanted(str(snapshot_id), snapshot_id=snapshot_id)
+    return IngestionChoice(str(snapshot_id), snapshot_id=snapshot_id)
 
 
 def newest_first(*commits):
@@ -58,7 +65,7 @@ HISTORY = newest_first(ingest(1, "a"), a_round(2), ingest(3, "b"), commit(4), co
         pytest.param(by_id(6), 6, 5, (), 0, id="several files, by the commit"),
         pytest.param(by_id(3), 3, 2, (4, 6), 1, id="appends since stay, a rewrite goes"),
         pytest.param(named("b"), 3, 2, (4, 6), 1, id="a file by its name"),
-        pytest.param(Wanted("x/b", sha256="sha of b", name="b"), 3, 2, (4, 6), 1, id="a file by its content"),
+        pytest.param(IngestionChoice("x/b", sha256="sha of b", name="b"), 3, 2, (4, 6), 1, id="a file by its content"),
     ],
 )
 def test_the_table_goes_back_to_before_it_and_appends_since_stay(wanted, taken, target, appends, rewrites):
@@ -136,7 +143,10 @@ def test_what_something_was_built_on_is_refused_with_its_reason(history, wanted,
             newest_first(ingest(1, "a"), ingest(2, "a")), named("a"), "ingested 2 times: .* one of 2, 1", id="ambiguous"
         ),
         pytest.param(
-            HISTORY, Wanted("b", sha256="?", name="b"), "came with other content, as snapshot 3", id="changed since"
+            HISTORY,
+            IngestionChoice("b", sha256="?", name="b"),
+            "came with other content, as snapshot 3",
+            id="changed since",
         ),
     ],
 )
@@ -147,7 +157,7 @@ def test_what_is_not_one_ingestion_is_refused(history, wanted, message):
 
 def test_what_was_taken_back_before_is_known_by_all_its_names_and_not_when_it_came_again():
     history = newest_first(ingest(1, "a"), undone(2, 99, "b"), ingest(3, "c"))
-    for wanted in (by_id(99), named("b"), Wanted("b", sha256="sha of b", name="b")):
+    for wanted in (by_id(99), named("b"), IngestionChoice("b", sha256="sha of b", name="b")):
         found = undone_before(history, wanted, "orders")
         assert (found.snapshot_id, found.at_ms, found.by, found.ingestion.names) == (2, 2000, "anna", "b")
         assert found.ingestion.snapshot_id == 99

@@ -44,14 +44,14 @@ class Saved:
 
     @property
     def unrecorded(self) -> bool:
-        """Whether more is hidden now than the evidence has counted, as by rounds of a version that did not record it.
-        Both are rounded, file by file and round by round: so little is no difference."""
+        """Returns whether more is hidden now than the evidence has counted, as by rounds of a version that did not
+        record it. Both are rounded, file by file and round by round: so little is no difference."""
         missing = self.hidden_bytes - (self.so_far_bytes or 0)
         return self.so_far_bytes is not None and missing > max(self.hidden_bytes // 100, ROUNDED_BYTES)
 
 
 def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePoint:
-    """The point of one snapshot; counts that its writer left out are 0."""
+    """Returns the point of one snapshot; counts that its writer left out are 0."""
     file_bytes = _number(summary, "total-files-size")
     records, deleted = _number(summary, "total-records"), _number(summary, "total-position-deletes")
     live = file_bytes * max(records - deleted, 0) // records if records else 0
@@ -61,7 +61,7 @@ def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePo
 
 
 def last_round_at_ms(points: Iterable[SizePoint]) -> int | None:
-    """When a round was last published, by the wall clock; None where no kept snapshot is of one."""
+    """Returns when a round was last published, by the wall clock; None where no kept snapshot is of one."""
     return max((p.at_ms for p in points if p.operation in (COMPACT, EXPIRE)), default=None)
 
 
@@ -73,7 +73,7 @@ def _number(summary: Mapping[str, str], name: str) -> int:
 def saved(
     files: Iterable[DataFile], points: Iterable[SizePoint], recorded_bytes: int = 0, so_far_bytes: int | None = None
 ) -> Saved:
-    """What compaction has saved in one table. `recorded_bytes`: reclaimed as the evidence has it, which knows it for
-    good, but not of reclaims by earlier versions; the snapshots may know of those."""
+    """Returns what compaction has saved in one table. `recorded_bytes`: reclaimed as the evidence has it, which knows
+    it for good, but not of reclaims by earlier versions; the snapshots may know of those."""
     kept = sum(p.reclaimed_bytes for p in points)
     return Saved(sum(f.size_bytes - f.live_bytes for f in files), max(kept, recorded_bytes), so_far_bytes)

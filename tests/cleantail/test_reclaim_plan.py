@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from kernel_builders import configs, data_file
 
-from cleantail.lake.runs.reclaiming import ReclaimPlan, resolve_reclaim, rewrite_groups
+from cleantail.lake.runs.reclaim_plan import ReclaimPlan, resolve_reclaim, rewrite_groups
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.partition_state import PartitionState
 

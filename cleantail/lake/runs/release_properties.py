@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger("cleantail.release")
 
 PROPERTY_RELEASED = "cleantail.released."
-"""+ a hash of topic and partition."""
-RELEASES: Codec[Release] = Codec(Release)
+"""So begins the name of a property that keeps a release; a hash of topic and partition follows."""
+RELEASE_JSON: Codec[Release] = Codec(Release)
 
 
 def releases_in(properties: Mapping[str, str]) -> dict[str, dict[int, Release]]:
-    """Topic -> the last release of each of its logs, of every topic of a namespace that has any.
+    """Returns topic -> the last release of each of its logs, of every topic of a namespace that has any.
 
     A text that is no release lifts nothing: what it may have been about stays in quarantine, with a warning.
     """
-    known: dict[str, dict[int, Release]] = {}
+    releases: dict[str, dict[int, Release]] = {}
     for name, text in properties.items():
         if not name.startswith(PROPERTY_RELEASED):
             continue
         try:
-            release = RELEASES.value(text, f"namespace property {name}")
+            release = RELEASE_JSON.value(text, f"namespace property {name}")
         except TableError as e:
             logger.warning("%s; it is passed over, and lifts no quarantine", e)
             continue
         if name == _property_of(release):  # else somebody has copied it
-            known.setdefault(release.topic, {})[release.partition] = release
-    return known
+            releases.setdefault(release.topic, {})[release.partition] = release
+    return releases
 
 
 def releases_of(topic: Topic, properties: Mapping[str, str]) -> Releases:
@@ -57,8 +57,8 @@ def current_releases(catalog: Catalog, topic: Topic) -> Releases:
 
 def write_release(catalog: Catalog, topic: Topic, release: Release, outdated: Iterable[Release]) -> None:
     """Keeps the release in the place of the log's last one; outdated ones of other logs go with the same call."""
-    gone = {_property_of(other) for other in outdated}
-    write_properties(catalog, namespace_of(topic), {_property_of(release): RELEASES.text(release)}, gone)
+    removals = {_property_of(other) for other in outdated}
+    write_properties(catalog, namespace_of(topic), {_property_of(release): RELEASE_JSON.text(release)}, removals)
 
 
 def forget_releases(topic: Topic, platform: Platform, outdated: Iterable[Release]) -> None:
@@ -73,9 +73,9 @@ def forget_releases(topic: Topic, platform: Platform, outdated: Iterable[Release
     try:
         catalog = open_catalog(platform, os.environ)
         now = current_releases(catalog, topic)
-        gone = {_property_of(release) for p, release in old.items() if now.get(p) == release}
-        if gone:
-            write_properties(catalog, namespace_of(topic), {}, gone)
+        removals = {_property_of(release) for p, release in old.items() if now.get(p) == release}
+        if removals:
+            write_properties(catalog, namespace_of(topic), {}, removals)
     except Exception as e:  # whatever the catalog's driver raises
         logger.warning("releases of %s are left for later, and lift nothing: %s", sorted(old), type(e).__name__)
 
