@@ -106,7 +106,7 @@ class ApproveOperator(HITLOperator):
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
         people: Any = [{"id": user["id"], "name": user["name"]} for user in self.assigned_users or ()]
-        question = CreateHITLDetailPayload(
+        payload = CreateHITLDetailPayload(
             ti_id=context["ti"].id,
             options=self.options,
             subject=self.subject,
@@ -116,8 +116,8 @@ class ApproveOperator(HITLOperator):
             assigned_users=people,
         )
         # Airflow answers with the question that it has, which is the first one
-        kept: Any = SUPERVISOR_COMMS.send(msg=question)
-        if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(question.assigned_users or ()):
+        kept: Any = SUPERVISOR_COMMS.send(msg=payload)
+        if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(payload.assigned_users or ()):
             raise AirflowFailException(
                 "this round, or the topic's approvers, changed after the task had asked before, and Airflow would "
                 "still show that question: nobody is asked, and nothing is published. The topic's next run asks anew"
