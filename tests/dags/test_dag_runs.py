@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cleantail.log.work_units import WORK_UNIT_JSON
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, FixedPlan, Site, StubbedJobs, failure, forget_incidents, plan, unit, verdict
 
@@ -140,10 +141,12 @@ def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, 
     assert asset_events(finished) == []
     assert (states(finished)["publish"], xcom(finished, "publish", "return_value")) == ("skipped", published)
     assert rendered(finished, "publish")["reason"] == "nothing was published, so the topic's asset is not updated"
-    assert jobs.argument("compact", "--unit") == json.dumps(unit())
+    handed_on = WORK_UNIT_JSON.value(jobs.argument("compact", "--unit"), "--unit")
+    assert handed_on == WORK_UNIT_JSON.of_plain(unit(), "unit")
     assert json.loads(jobs.argument("check_quality", "--round")) == {"round": "r1", "branches": ["ct_r1_u0"]}
     assert json.loads(jobs.argument("publish", "--round")) == {"round": "r1", "heads": [], "passed": [0]}
-    assert json.loads(jobs.argument("expire_tombstones", "--round")) == plan(sweep=True)["sweep"]
+    sweep = {"now_ms": NOW_MS, "partitions": [0], "fresh_from": {}}
+    assert json.loads(jobs.argument("expire_tombstones", "--round")) == sweep
     for job in ("check_quality", "publish", "expire_tombstones", "reclaim"):
         assert jobs.argument(job, "--now") == str(NOW_MS)
         assert jobs.argument(job, "--topic") == "orders"

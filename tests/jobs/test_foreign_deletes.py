@@ -15,7 +15,7 @@ from cleantail.errors import ConflictError, HeldError
 from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
 from spark_jobs.iceberg.iceberg_reads import added_by
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round import expire as expire_tombstones
+from spark_jobs.round import round_kinds
 from spark_jobs.round import run as rounds
 from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
@@ -113,14 +113,14 @@ def test_an_expiry_takes_no_delete_away_that_is_of_other_files_too(workshop, spa
     topic, name = adopted("wide-expiry", rows)
     append(spark, name, [(0, 2, NOW - HOUR, "b", "2"), (0, 3, NOW - HOUR, "c", "3")])
     workshop.ok("compact", topic, "--now", NOW, "--force")
-    evaluate = expire_tombstones.evaluate_topic
+    evaluate = round_kinds.evaluate_topic
 
     def late(*arguments, **more):
         plan = evaluate(*arguments, **more)
         delete(spark, name, "redpanda.`offset` IN (0, 2)", WIDE)
         return plan
 
-    monkeypatch.setattr(expire_tombstones, "evaluate_topic", late)
+    monkeypatch.setattr(round_kinds, "evaluate_topic", late)
     with pytest.raises(ConflictError, match="came meanwhile, and deletes rows of more than one data file"):
         rounds.expire_round(Run(table_of(topic), workshop.platform()), NOW + 5000, [0])
     assert ([r[1] for r in by_spark(spark, name)], branches(table_of(topic))) == ([1, 3], [])

@@ -55,7 +55,7 @@ def checkpoints(workshop, table_of, topic, monkeypatch):
 
     def watched(*arguments):
         result = publish(*arguments)
-        seen.append((dict(result["ends"]), offsets(workshop.read(topic))))
+        seen.append((dict(result.ends), offsets(workshop.read(topic))))
         return result
 
     monkeypatch.setattr(rounds, "publish_round", watched)

@@ -91,7 +91,7 @@ def test_an_old_round_that_waited_from_before_the_release_is_told_as_what_it_fou
     workshop.ok("ingest", topic, "--file", workshop.file("more.jsonl", lines))
     table, platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
     checked = checked_round(workshop, table, later)
-    assert checked["holds"] and not checked["ok"]
+    assert checked.holds and not checked.ok
     workshop.ok("release", topic, "1")
     publish_approved(table, platform, checked, "ann")
     held = quarantine_of(workshop, topic, 1)

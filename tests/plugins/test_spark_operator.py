@@ -16,7 +16,7 @@ from cleantail_airflow.alerts.red_check import RedCheck
 from cleantail_airflow.installation import ROOT, config_dir, spark_environment
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator
 from cleantail_airflow.tasks.spark_tasks import CompactOperator
-from tests.airflow_site import Recorder, Site, StubbedJobs, failure, unit, verdict
+from tests.airflow_site import Recorder, Site, StubbedJobs, failure, plan, unit, verdict
 
 
 class FakeTask:
@@ -83,20 +83,22 @@ def test_the_connection_names_the_master_and_the_platform_the_rest(
 
 
 @pytest.mark.parametrize(
-    ("plan", "small"), [(None, False), ({"records": 10}, True), ({"records": 10**9}, False)], ids=str
+    ("planned", "small"), [(None, False), ({"records": 10}, True), ({"records": 10**9}, False)], ids=str
 )
 def test_a_run_over_few_records_is_set_up_for_few(
-    operator: Publish, jobs: StubbedJobs, plan: dict[str, Any] | None, small: bool
+    operator: Publish, jobs: StubbedJobs, planned: dict[str, Any] | None, small: bool
 ) -> None:
-    execute(operator, FakeTask(plan))
+    execute(operator, FakeTask(planned and plan() | planned))
     assert ("spark.sql.codegen.wholeStage=false" in jobs.calls[0]["submit"]) is small
 
 
-@pytest.mark.parametrize("plan", [{"now_ms": "@/etc/hostname"}, {"records": "many"}, ["now_ms"]], ids=str)
-def test_a_plan_that_evaluate_did_not_write_starts_no_job(operator: Publish, jobs: StubbedJobs, plan: Any) -> None:
+@pytest.mark.parametrize(
+    "forged", [plan() | {"now_ms": "@/etc/hostname"}, plan() | {"records": "many"}, {}, ["now_ms"]], ids=str
+)
+def test_a_plan_that_evaluate_did_not_write_starts_no_job(operator: Publish, jobs: StubbedJobs, forged: Any) -> None:
     """An argument that begins with @ names a file of more arguments."""
     with pytest.raises(AirflowFailException, match="the XCom plan of evaluate is not what the task wrote"):
-        execute(operator, FakeTask(plan))
+        execute(operator, FakeTask(forged))
     assert jobs.calls == []
 
 
