@@ -67,7 +67,7 @@ def work_of(*logs, readers=(), how=None, **changes):
 def test_while_a_reader_holds_everything_nothing_is_due():
     work = work_of(log(PAST), readers=[Reader("orders", "idx", 0, 0, 7)], cleantail_readers_hold_cap_ms=50)
     assert (work.any_due, work.sweep, work.holds, work.sweep_reason) == (False, (), (IDX,), HELD)
-    assert work_of(log(PAST)).any
+    assert work_of(log(PAST)).any_due
 
 
 @pytest.mark.parametrize("reason", ["check failed: x", "rejected by ann"])
@@ -75,7 +75,7 @@ def test_what_rests_is_not_due_before_its_next_try(reason):
     held = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", reason, 1, NOW_MS + 1))
     dirty = log_state(state=held, horizons=(PAST,))
     resting = work_of(dirty, min_cleanable_dirty_ratio=0.0)
-    assert (resting.any, resting.compact, resting.sweep) == (False, (), ())
+    assert (resting.any_due, resting.compact, resting.sweep) == (False, (), ())
     for how in ({"force": True}, {"retry_quarantined": True}):
         assert work_of(dirty, min_cleanable_dirty_ratio=0.0, how=how).compact == (0,)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from py4j.java_gateway import GatewayClient
 from pyspark.sql import functions as F
 
-from spark_jobs.iceberg.changes import texts
+from spark_jobs.iceberg.iceberg_reads import texts
 
 TEXTS = {"": "", "plain": "text", 'a "quoted"\n\tname': '{"json": [1, "\\\\"]}', "größe": "🙂\u2028", "zero": "\x00"}
 
