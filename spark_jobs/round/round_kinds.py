@@ -1,4 +1,5 @@
-"""The two kinds of round, compaction and expiry, as what the one loop (spark_jobs.round.run) needs to know of them."""
+"""The kinds of round, as what the one loop (spark_jobs.round.run) needs to know of them: compaction and expiry, and the
+compaction that only moves the log start."""
 
 from __future__ import annotations
 
@@ -47,6 +48,19 @@ def compaction(table: TopicTable, platform: Platform, now_ms: int) -> RoundKind:
         # these logs were due when the run began, so the triggers are not asked again
         due = evaluate_topic(table.topic, platform, now_ms=now_ms, force=True).restricted_to(partitions)
         return planned_compaction(table, platform, due)
+
+    return RoundKind(COMPACT, now_ms, plan)
+
+
+def retention(table: TopicTable, platform: Platform, now_ms: int) -> RoundKind:
+    """Returns the kind of round that only moves the log start, also of logs that rest after a failed check. It compacts
+    none of them, however often it is planned: the pauses of the quarantines count."""
+
+    def plan(partitions: Collection[int]) -> PlannedRound:
+        due = evaluate_topic(table.topic, platform, now_ms=now_ms)
+        works = (work for unit in due.units for work in unit.partitions)
+        retained = {w.partition for w in works if w.only_retention and w.partition in partitions}
+        return planned_compaction(table, platform, due.restricted_to(retained))
 
     return RoundKind(COMPACT, now_ms, plan)
 

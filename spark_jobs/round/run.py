@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError
 from cleantail.human import counted
-from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
+from cleantail.lake.runs.evaluate import RunPlan
 from cleantail.log.round_state import COMPACT
 from cleantail.retries import ROUNDS
 from cleantail.rounds.approval import held_message
@@ -38,6 +38,7 @@ from spark_jobs.round.round_kinds import (
     compaction,
     expiry,
     planned_compaction,
+    retention,
     write_back,
 )
 
@@ -165,18 +166,16 @@ def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple
     it."""
     if not (held_back and run.table.topic.deletes):
         return ()
-    plan = evaluate_topic(run.table.topic, run.platform, now_ms=now_ms)
-    due = {w.partition for u in plan.units for w in u.partitions if w.only_retention and w.partition in held_back}
+    kind = retention(run.table, run.platform, now_ms)
     nobody = replace(run, progress=silent, approved_by=None)
     try:
-        planned = planned_compaction(run.table, run.platform, plan.restricted_to(due))
-        result = _until_published(nobody, compaction(run.table, run.platform, now_ms), planned)
+        result = _until_published(nobody, kind, kind.plan(held_back))
     except ConflictError as error:
-        logger.warning("retention of %s is left to the next run: %s", sorted(due), error)
+        logger.warning("retention of %s is left to the next run: %s", sorted(held_back), error)
         return ()
     if result.checked:
         withdraw(run, result.checked, held_message(result.checked.topic, result.checked.holds))
-        logger.warning("retention of %s is left to the next run: it waits for approval", sorted(due))
+        logger.warning("retention of %s is left to the next run: it waits for approval", sorted(held_back))
     return result.published
 
 
