@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
     from spark_jobs.iceberg.tables import TopicTable
 
-LIVE_UPDATE_S = 0.2
-"""Seconds after which Spark's store of stages is up to date: it is behind by at most `spark.ui.liveUpdate.period`, 100
-ms."""
-
 
 @dataclass(frozen=True, slots=True)
 class Costs:

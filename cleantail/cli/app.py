@@ -93,8 +93,11 @@ def _name(param: click.Parameter, error: click.UsageError) -> str:
 
 
 def run_and_exit() -> NoReturn:
-    """The command as a process. Ends it once all is written and closed, without taking the interpreter apart: DuckDB
-    2.0 prints lists of what it calls leaks where its module goes before its last object."""
+    """Runs the command as a process, and ends that once all is written and closed.
+
+    It does so without taking the interpreter apart: DuckDB 2.0 prints lists of what it calls leaks where its module
+    goes before its last object.
+    """
     code = answer_shell(app)
     try:
         code = main() if code is None else code

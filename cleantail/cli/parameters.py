@@ -60,7 +60,7 @@ class Target(click.ParamType[str]):
 
 
 def is_natural(text: str) -> bool:
-    """Whether the text is an integer from 0 to 2^63 - 1 in ASCII digits."""
+    """Returns whether the text is an integer from 0 to 2^63 - 1 in ASCII digits."""
     return text.isascii() and text.isdigit() and int(text) < LONG_END
 
 

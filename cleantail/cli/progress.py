@@ -27,7 +27,7 @@ class Progress(Protocol):
         """Names the step; what was counted before belongs to the step before."""
 
     def about(self, text: str) -> None:
-        """What the whole work is about, as `3 partitions, 1200 records`."""
+        """Says what the whole work is about, as `3 partitions, 1200 records`."""
 
     def counting(self, items: Iterable[Item], noun: str) -> Iterable[Item]:
         """Passes the items on and counts them; of a sequence it also says how many there are."""

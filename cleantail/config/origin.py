@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def shown(self) -> str:
-        """The value as a table shows it, where an empty cell would look like something forgotten."""
+        """Returns the value as a table shows it, where an empty cell would look like something forgotten."""
         return self.value or "none"
 
 
@@ -61,7 +61,7 @@ def settings_in_force(topic: Topic, platform: Platform) -> list[Setting]:
 
 
 def _file_of(topic: str, config_dir: Path) -> Path:
-    """A topic's file is called as the topic (cleantail.config.claims.name_claims)."""
+    """Returns the topic's file, which is called as the topic (cleantail.config.claims.name_claims)."""
     long, short = (config_dir / "topics" / f"{topic}{suffix}" for suffix in (".yaml", ".yml"))
     return short if short.exists() else long
 

@@ -32,7 +32,7 @@ class Release:
     retry_at_ms: int
 
     def lifts(self, quarantine: Quarantine | None, table_uuid: str) -> bool:
-        """Whether the word is for this quarantine of this table."""
+        """Returns whether the release is of this quarantine of this table."""
         if quarantine is None or self.table_uuid != table_uuid:
             return False
         own = (quarantine.since_ms, quarantine.attempts, quarantine.retry_at_ms)

@@ -169,7 +169,8 @@ def _after_expiry(topic: str, result: Mapping[str, Any]) -> Totals:
 
 
 def _became(topic: str, result: RoundResult) -> Totals:
-    """Of a checked round: what was published of it, with the records that it dropped, and what was rejected."""
+    """Returns the counters of a round's end: the logs that were published, with the records dropped of them, and those
+    that were rejected."""
     totals: Totals = Counter()
     for outcome, logs in ((PUBLISHED, result.published), (REJECTED, result.rejected)):
         totals += sum((_rounds(topic, p, result.kind or COMPACT, outcome) for p in logs), Counter())

@@ -106,12 +106,12 @@ def _approve(task_id: str, source: str, trigger_rule: str, topic: Topic, config_
 
 
 def _of_topic(topic: Topic, config_dir: str) -> dict[str, Any]:
-    """The arguments of every operator but those that wait for a person."""
+    """Returns the arguments of every operator but those that wait for a person."""
     return {"topic": topic.topic, "config_dir": config_dir}
 
 
 def _on_spark(topic: Topic, config_dir: str) -> dict[str, Any]:
-    """The arguments of the operators that start Spark: they take a slot of the pool."""
+    """Returns the arguments of the operators that start Spark: they take a slot of the pool."""
     return {**_of_topic(topic, config_dir), "pool": POOL}
 
 

@@ -13,12 +13,12 @@ JACKSON = "com.fasterxml.jackson.databind.ObjectMapper"
 
 
 def as_dict(java_map: Any) -> dict[str, Any]:
-    """A map whose keys are texts."""
+    """Returns a Java map whose keys are texts as a dict, by one call of the JVM."""
     mapping: dict[str, Any] = json.loads(_writer(java_map._gateway_client).writeValueAsString(java_map))
     return mapping
 
 
 @cache
 def _writer(client: Any) -> Any:
-    """One for each JVM that this process talks to."""
+    """Returns the writer of a JVM: there is one for each that this process talks to."""
     return JavaClass(JACKSON, client)()

@@ -95,7 +95,7 @@ class ValidationRenderer:
         self._topic = _topic_of(data_context)
 
     def render(self, validation: Any) -> dict[str, Any]:
-        """What Page shows of an ExpectationSuiteValidationResult."""
+        """Returns what Page shows of an ExpectationSuiteValidationResult."""
         run = validation.meta["run_id"]
         run = run if isinstance(run, Mapping) else run.to_json_dict()
         round_name, checked = str(run["run_name"]), _utc(str(run["run_time"]))
@@ -130,7 +130,7 @@ class IndexRenderer:
         self._site = Path(data_context.root_directory) / SITE["store_backend"]["base_directory"]
 
     def render(self, links: Mapping[str, Any]) -> dict[str, Any]:
-        """What Page shows of GX's list of links."""
+        """Returns what Page shows of GX's list of links."""
         return {
             "topic": self._topic,
             "title": f"{self._topic} · Data Docs",

@@ -30,7 +30,7 @@ class Adopted:
 
     @property
     def refused(self) -> bool:
-        """Whether the table stays as it is because something is wrong with it."""
+        """Returns whether the table stays as it is because something is wrong with it."""
         return bool(self.problems) or self.columns is None
 
     @property

@@ -51,7 +51,7 @@ class TakenBack:
 
 
 def warnings(topic: Topic, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
-    """What a person still has to do: readers that have read what goes, files that would come again."""
+    """Returns what a person still has to do: readers that have read what goes, files that would come again."""
     of_readers = [
         f"reader {r.name} is at offset {r.offset} of partition {log.partition} and may have read what is taken back; "
         f"the log ends at {log.log_end_after}: have it load the state anew (`cleantail latest {topic.topic}`), then "
@@ -70,7 +70,7 @@ def _done(snapshot_id: int) -> str:
 
 
 def _listed(planned: IngestionUndo) -> list[str]:
-    """The other ingestions, newest first, and that nothing was changed."""
+    """Returns lines with the other ingestions, newest first, and one that says that nothing was changed."""
     lines = []
     for other in planned.others:
         count = f"{other.records} record{'' if other.records == 1 else 's'}"

@@ -184,7 +184,7 @@ def _section(compared: Comparison) -> str:
 
 
 def _text(key: str, value: object) -> str:
-    """A setting's value; of a time also in words."""
+    """Returns a setting's value as text; of a time also in words."""
     if key.endswith(".ms") and isinstance(value, int) and value > 0:
         return f"{value} ({interval(value)})"
     return "none" if value is None or value == "" else str(value)

@@ -47,7 +47,7 @@ class Place:
 
     @property
     def data_docs(self) -> str:
-        """The address of the index of the topic's Data Docs."""
+        """Returns the address of the index of the topic's Data Docs."""
         return f"{self.base}/cleantail/topics/{self.dag_id}/docs/index.html"
 
 

@@ -37,7 +37,7 @@ def tell_that_it_waits(
 
     The message has counts and no sample; Airflow shows that where the answer is given, behind its login.
     """
-    waiting = _condition(topic, context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
+    waiting = _condition(context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
     early = EarlyLook(lambda: [waiting], int(time.time() * 1000))
     tries = Retrying(
         sleep=sleep,
@@ -58,12 +58,12 @@ def _last_result(state: RetryCallState) -> list[str]:
 
 def tell_that_it_was_answered(topic: Topic, platform: Platform, context: Context) -> None:
     """Tells that the round does not wait any more: it was answered, or the time to answer is over."""
-    subject = _condition(topic, context, "").subject
+    subject = _condition(context, "").subject
     early = EarlyLook(list, int(time.time() * 1000), lambda condition: condition.subject == subject)
     tell_now(topic, platform, context, early)
 
 
-def _condition(topic: Topic, context: Context, text: str) -> Condition:
+def _condition(context: Context, text: str) -> Condition:
     ti = context["ti"]
     return round_waits(ti.task_id, ti.run_id, text, ti.log_url)
 

@@ -74,7 +74,7 @@ def _send_one(sample: Sample, names_only: bool) -> None:
 
 
 def _names_only() -> bool:
-    """Whether the backend is StatsD without the tags of InfluxDB or Datadog, in Airflow's own order."""
+    """Returns whether the backend is StatsD without the tags of InfluxDB or Datadog, in Airflow's own order."""
     if conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False):
         return False
     plain = conf.getboolean("metrics", "statsd_on", fallback=False)

@@ -44,7 +44,7 @@ class PlannedRun:
 
     @property
     def due(self) -> bool:
-        """Whether the run has anything to do."""
+        """Returns whether the run has anything to do."""
         return bool(self.units or self.sweep or self.reclaim.due)
 
 

@@ -87,7 +87,8 @@ class RunCoverage:
         only_partition: int | None,
         all_tried: bool = True,
     ) -> RunCoverage:
-        """A task that did not fail counts as tried, unless `all_tried` is false."""
+        """Returns the coverage of a run with these tasks. One that did not fail counts as tried, unless `all_tried` is
+        false."""
         states: dict[str, set[str]] = {}
         for task in ended:
             states.setdefault(task.task_id, set()).add(task.state)
@@ -96,7 +97,7 @@ class RunCoverage:
         return cls(succeeded, green, frozenset(log.partition for log in logs or ()), only_partition)
 
     def includes(self, condition: Condition) -> bool:
-        """Whether the run can tell if the condition is over.
+        """Returns whether the run can tell if the condition is over.
 
         A task is well again when it succeeded, or when a whole run had nothing for it to do and was green.
         """

@@ -31,7 +31,7 @@ class Page:
 
     @property
     def app(self) -> Any:
-        """The FastAPI application."""
+        """Returns the FastAPI application; the first request builds it."""
         with self._lock:
             if self._app is None:
                 from cleantail_airflow.page.page_app import build_app

@@ -50,7 +50,7 @@ def readable_topics(dag_ids: Mapping[str, str], user: BaseUser) -> dict[str, str
 
 
 def may_edit(dag_id: str, user: BaseUser) -> bool:
-    """Whether the Release button is shown; the route itself asks again."""
+    """Returns whether the Release button is shown; the route itself asks again."""
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
     manager: Any = get_auth_manager()
     return bool(manager.is_authorized_dag(method="PUT", details=details, user=user))

@@ -55,7 +55,7 @@ class Content:
 
     @property
     def platform(self) -> Platform:
-        """The platform of the configuration. Raises ConfigError where defaults.yaml is broken."""
+        """Returns the platform of the configuration. Raises ConfigError where defaults.yaml is broken."""
         with self._lock:
             self._refresh()
             if self._platform is None:
@@ -64,7 +64,7 @@ class Content:
 
     @property
     def cache(self) -> MetadataCache:
-        """The metadata of the tables. It is made anew when defaults.yaml has changed."""
+        """Returns the cache of the tables' metadata. It is made anew when defaults.yaml has changed."""
         with self._lock:
             platform = self.platform
             if self._cache is None:
@@ -80,7 +80,7 @@ class Content:
 
     @property
     def dag_prefix(self) -> str:
-        """What the ids of the topics' DAGs begin with."""
+        """Returns what the ids of the topics' DAGs begin with."""
         with self._lock:
             self._refresh()
             return self._dag_prefix

@@ -89,7 +89,10 @@ class AlertOperator(BaseOperator):
         return tell(topic, platform, book_store, [failure for task in failed for failure in task.red], context)
 
     def _all_tried(self, context: Context) -> bool:
-        """Whether a task that did not fail is well: not while the run goes on, and a rollback tries none of them."""
+        """Returns whether a task that did not fail is well.
+
+        That is not known while the run goes on, and a rollback tries none of them.
+        """
         return not (self.early or context["params"].get(ROLLBACK_TO))
 
 

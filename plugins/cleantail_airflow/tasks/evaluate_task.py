@@ -105,7 +105,7 @@ def _clock(platform: Platform, param_ms: int | None) -> int:
 
 
 def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
-    """Whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
+    """Returns whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
     from cleantail.watch.alerting.alarms import log_alarms
     from cleantail_airflow.alerts.incident_book import load_book
 
