@@ -54,7 +54,11 @@ class Codec(Generic[T]):
 
     def of_plain(self, plain: Any, where: str) -> T:
         """Parses what `plain` gave, as it comes from JSON. Raises TableError, naming `where`, for another value."""
-        return self.value(json.dumps(plain), where)
+        try:
+            text = json.dumps(plain)
+        except (TypeError, ValueError) as e:  # an XCom may hold what is no JSON, such as a time
+            raise TableError(f"{where} cannot be read: {type(e).__name__}") from None
+        return self.value(text, where)
 
     def packed(self, value: T) -> str:
         """Returns the value as one short text: a summary stays in the table's metadata for as long as its snapshot."""

@@ -30,6 +30,11 @@ def test_what_is_written_is_what_is_parsed():
     assert LOG_JSON.of_plain(LOG_JSON.plain(LOG), "x") == LOG
 
 
+def test_a_plain_value_that_is_no_json_is_a_table_error():
+    with pytest.raises(TableError, match=r"^the XCom cannot be read: TypeError$"):
+        LOG_JSON.of_plain({"partition": object()}, "the XCom")
+
+
 def test_equal_values_are_equal_texts_of_one_line():
     other = Log(3, {"superseded": 2}, {1: None, 0: 7}, ((0, 4), (4, 9)), "a\nb")
     assert LOG_JSON.text(LOG) == LOG_JSON.text(other)

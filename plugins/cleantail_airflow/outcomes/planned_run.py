@@ -55,7 +55,7 @@ def planned_run(plan: Mapping[str, Any]) -> PlannedRun:
     """Parses a plan. Raises AirflowFailException for one that `evaluate` cannot have written."""
     try:
         return _PLANNED_RUN_JSON.of_plain(plan, f"the XCom {PLAN} of {EVALUATE}")
-    except (TableError, TypeError) as error:
+    except TableError as error:
         raise AirflowFailException(
             f"the XCom {PLAN} of {EVALUATE} is not what the task wrote: clear the whole run ({error})"
         ) from None
