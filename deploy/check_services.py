@@ -61,7 +61,7 @@ class Side:
     env: Mapping[str, str]
 
     def run(self, *command: str, code: int = 0) -> str:
-        """A `cleantail` command; its standard output. Raises Failed unless it ends with `code`."""
+        """Runs a `cleantail` command and returns its standard output. Raises Failed unless it ends with `code`."""
         began = time.monotonic()
         argv = [str(BINARIES / "cleantail"), "--config", str(self.config), *command]
         done = subprocess.run(argv, env=dict(self.env), capture_output=True, text=True, check=False)
@@ -114,7 +114,7 @@ def check(work: Path) -> None:
 
 
 def check_rounds(work: Path, embedded: Side, services: Side) -> None:
-    """The command line's whole way on both sides."""
+    """Takes the whole way of the command line on both sides, and compares what they read."""
     file = write_changelog(work / "first.jsonl", 0)
     for side in (embedded, services):
         side.run("ingest", TOPIC, "--file", str(file))
@@ -141,7 +141,7 @@ def check_reclaim(embedded: Side, services: Side, s3: Path) -> None:
 
 
 def _old_file(file: Path) -> Path:
-    """An object that no table knows; the gateway keeps objects as files, and their times."""
+    """Makes an object that no table knows; the gateway keeps objects as files, and their times."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("of no table")
     old = time.time() - ORPHAN_AGE_S
@@ -151,11 +151,11 @@ def _old_file(file: Path) -> Path:
 
 def compare(embedded: Side, services: Side, after: str) -> list[dict[str, Any]]:
     """Raises Failed unless both print the same records; returns them."""
-    expected, found = embedded.run("read", TOPIC), services.run("read", TOPIC)
-    if expected != found or not expected:
-        raise Failed(f"after {after} the embedded platform reads\n{expected[:1000]}\nthe services\n{found[:1000]}")
-    records = [json.loads(line) for line in found.splitlines()]
-    _say("equal", f"after {after}: {len(records)} records, SHA-256 {hashlib.sha256(found.encode()).hexdigest()[:16]}")
+    expected, other = embedded.run("read", TOPIC), services.run("read", TOPIC)
+    if expected != other or not expected:
+        raise Failed(f"after {after} the embedded platform reads\n{expected[:1000]}\nthe services\n{other[:1000]}")
+    records = [json.loads(line) for line in other.splitlines()]
+    _say("equal", f"after {after}: {len(records)} records, SHA-256 {hashlib.sha256(other.encode()).hexdigest()[:16]}")
     return records
 
 
@@ -174,7 +174,7 @@ def check_refusals(services: Side, keys: Secrets) -> None:
 
 
 def check_airflow(work: Path, embedded: Side, services: Side, keys: Secrets, ports: Ports) -> None:
-    """One whole DAG run by Airflow on Postgres, fed by a second file, against the same steps embedded."""
+    """Compares one whole DAG run by Airflow on Postgres, fed by a second file, with the same steps embedded."""
     landing = work / "home" / "landing" / TOPIC
     landing.mkdir(parents=True)
     file = write_changelog(landing / "second.jsonl", RECORDS)
@@ -218,7 +218,8 @@ def check_places(ports: Ports, s3: Path) -> None:
 
 
 def write_changelog(file: Path, first_offset: int) -> Path:
-    """kcat -J lines: keys written again and again, every ninth record a tombstone. The same offsets, the same lines."""
+    """Writes kcat -J lines: keys written again and again, every ninth record a tombstone. The same offsets give the
+    same lines."""
     file.write_text("".join(json.dumps(record) + "\n" for record in _changelog(first_offset)))
     return file
 

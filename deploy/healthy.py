@@ -12,14 +12,14 @@ TIMEOUT_S = 8
 
 
 def main(url: str, expected: str = "") -> int:
-    found = problem(url, expected)
-    if found:
-        print(f"{url}: {found}", file=sys.stderr)
-    return 1 if found else 0
+    wrong = problem(url, expected)
+    if wrong:
+        print(f"{url}: {wrong}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def problem(url: str, expected: str = "") -> str | None:
-    """What is wrong with the page; None if nothing is."""
+    """Returns what is wrong with the page; None if nothing is."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
             text = answer.read().decode(errors="replace")

@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def filled(example: str) -> str:
-    """The example with a value in every `NAME=` line."""
+    """Returns the example with a value in every `NAME=` line."""
     return "".join(_filled_line(line) + "\n" for line in example.splitlines())
 
 
@@ -39,7 +39,8 @@ def _filled_line(line: str) -> str:
 
 
 def _secret(name: str) -> str:
-    """Letters and digits only, for they become parts of addresses; Airflow's Fernet key has a form of its own."""
+    """Returns a random secret. It has letters and digits only, for secrets become parts of addresses; Airflow's Fernet
+    key has a form of its own."""
     if name == "AIRFLOW_FERNET_KEY":
         return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
     return secrets.token_hex(64 if name == "AIRFLOW_JWT_SECRET" else 20)

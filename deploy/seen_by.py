@@ -15,7 +15,7 @@ import time
 
 
 def address_towards(peer: str) -> str:
-    """This host's address on the way to `peer`, HOST:PORT. Raises OSError where there is no such host."""
+    """Returns this host's address on the way to `peer`, HOST:PORT. Raises OSError where there is no such host."""
     host, _, port = peer.rpartition(":")
     family, kind, *_, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as way:
@@ -24,7 +24,7 @@ def address_towards(peer: str) -> str:
 
 
 def waited_for(peer: str, seconds: float) -> str:
-    """The same, of a host whose container may only be starting."""
+    """Returns the same, and waits for a host whose container may only be starting."""
     until = time.monotonic() + seconds
     while True:
         try:

@@ -51,7 +51,7 @@ class Processes:
             print(f"stopped {name}", flush=True)
 
     def start(self, name: str, command: Sequence[str], ready: Ready, env: Mapping[str, str], **how: Any) -> None:
-        """Starts and waits until it is ready. Raises NotStarted with the end of its output."""
+        """Starts a service and waits until it is ready. Raises NotStarted with the end of its output."""
         log = self.directory / f"{name}.log"
         began = time.monotonic()
         with log.open("wb") as output:
@@ -67,7 +67,7 @@ class Processes:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """The group is ours, made by start_new_session; what outlives its leader is ended with it."""
+    """Ends the process group, which start_new_session made for it: what outlives its leader ends with it."""
     _signal_group(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOPPED_WITHIN_S)
@@ -94,7 +94,7 @@ def listens(port: int) -> bool:
 
 
 def start_postgres(processes: Processes, directory: Path, port: int, env: Mapping[str, str]) -> None:
-    """A new cluster, its databases made by the script that the container runs too. `env` holds the passwords."""
+    """Starts a new cluster, whose databases the script makes that the container runs too. `env` holds the passwords."""
     binaries = _postgres_binaries()
     # Postgres refuses to run as root: then it runs as the user that its package made, in a directory of that user
     other = {"user": POSTGRES_USER, "group": POSTGRES_USER, "extra_groups": []}
@@ -116,11 +116,11 @@ def start_postgres(processes: Processes, directory: Path, port: int, env: Mappin
 
 
 def _postgres_binaries() -> Path:
-    for place in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
-        if (place / "initdb").exists():
-            return place
-    if found := shutil.which("initdb"):
-        return Path(found).parent
+    for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
+        if (folder / "initdb").exists():
+            return folder
+    if initdb := shutil.which("initdb"):
+        return Path(initdb).parent
     raise NotStarted("there is no Postgres: apt-get install postgresql")
 
 
@@ -135,7 +135,7 @@ def _private_file(file: Path, text: str, own: Mapping[str, Any]) -> Iterator[Pat
 
 
 def start_s3(processes: Processes, directory: Path, port: int, secrets: Mapping[str, str]) -> None:
-    """versitygw: objects are plain files under `directory`; wrong credentials are refused."""
+    """Starts versitygw: objects are plain files under `directory`; wrong credentials are refused."""
     access_key, secret_key = secrets["CLEANTAIL_S3_ACCESS_KEY_ID"], secrets["CLEANTAIL_S3_SECRET_ACCESS_KEY"]
     env = {"PATH": os.defpath, "ROOT_ACCESS_KEY_ID": access_key, "ROOT_SECRET_ACCESS_KEY": secret_key}
     command = [_versitygw(), "--port", f"{LOOPBACK}:{port}", "--quiet", "posix", str(directory)]
@@ -143,7 +143,7 @@ def start_s3(processes: Processes, directory: Path, port: int, secrets: Mapping[
 
 
 def _versitygw() -> str:
-    """From PATH or VERSITYGW; else built by Go, once (about a minute)."""
+    """Returns the gateway of VERSITYGW or PATH; else Go builds it, once (about a minute)."""
     place = Path.home() / ".cache" / "cleantail" / "bin"
     found = os.environ.get("VERSITYGW") or shutil.which("versitygw") or shutil.which("versitygw", path=str(place))
     if found:
@@ -156,7 +156,7 @@ def _versitygw() -> str:
 
 
 def start_spark(processes: Processes, directory: Path, port: int, master_ui: int, env: Mapping[str, str]) -> None:
-    """A master and two workers, with the commands, options and health checks of docker-compose.yaml."""
+    """Starts a master and two workers, with the commands, options and health checks of docker-compose.yaml."""
     spark = str(Path(sys.executable).parent / "spark-class")
     env = {**env, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
     master = [spark, "org.apache.spark.deploy.master.Master", "--host", LOOPBACK, "--port", str(port)]

@@ -25,19 +25,20 @@ Ports = Mapping[str, int]
 
 
 def new_secrets() -> dict[str, str]:
-    """What .env would hold."""
+    """Returns what .env would hold."""
     lines = make_env.filled((ROOT / ".env.example").read_text()).splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
 
 def jars(work: Path) -> Path:
-    """Those of the image."""
+    """Fetches the jars that the image has, and returns their folder."""
     subprocess.run([str(ROOT / "bin/fetch-jars"), str(work / "jars"), "with-s3"], check=True)
     return work / "jars"
 
 
 def packages(work: Path) -> str:
-    """The packages of deploy/requirements.txt: in a directory of their own where the environment lacks them."""
+    """Returns where the packages of deploy/requirements.txt are: in a directory of their own where the environment
+    lacks them, else empty."""
     if importlib.util.find_spec("asyncpg") and importlib.util.find_spec("psycopg2"):
         return ""
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", str(work / "packages")]
@@ -46,7 +47,7 @@ def packages(work: Path) -> str:
 
 
 def environment(work: Path, jars: Path, packages: str) -> dict[str, str]:
-    """Nothing of the caller's settings but where Java and Python are."""
+    """Returns an environment that has nothing of the caller's settings but where Java and Python are."""
     kept = {name: os.environ[name] for name in ("JAVA_HOME", "LANG") if name in os.environ}
     path = f"{BINARIES}:{os.environ.get('PATH', os.defpath)}"
     own = {"PATH": path, "HOME": str(work), "CLEANTAIL_JARS": str(jars), "PYTHONPATH": f"{ROOT}:{packages}"}
@@ -61,7 +62,7 @@ def embedded_config(work: Path, topic: Mapping[str, Any]) -> Path:
 
 
 def services_config(work: Path, ports: Ports, topic: Mapping[str, Any]) -> Path:
-    """deploy/config on this machine's addresses, with one more topic."""
+    """Writes deploy/config with this machine's addresses, with one more topic."""
     config = work / "config-services"
     shutil.copytree(ROOT / "deploy/config", config)
     _write_topic(config, topic)
@@ -81,28 +82,28 @@ def _write_topic(config: Path, topic: Mapping[str, Any]) -> None:
 
 
 def services_environment(env: Mapping[str, str], keys: Secrets, home: Path) -> dict[str, str]:
-    """For the command line, and for what Airflow starts."""
+    """Returns the environment for the command line, and for what Airflow starts."""
     named = {name: value for name, value in keys.items() if name.startswith("CLEANTAIL_")}
     own = {"CLEANTAIL_HOME": str(home), "CLEANTAIL_CATALOG_USER": "cleantail", "SPARK_LOCAL_IP": LOOPBACK}
     return {**env, **named, **own}
 
 
 def daemon_environment(keys: Secrets) -> dict[str, str]:
-    """For the Spark master and its workers."""
+    """Returns the environment for the Spark master and its workers."""
     return _filled(_compose()["services"]["spark-worker"]["environment"], keys)
 
 
 def airflow_environment(work: Path, config: Path, keys: Secrets, ports: Ports) -> dict[str, str]:
-    """What docker-compose.yaml gives to Airflow, on this machine's places, addresses and secrets."""
-    found = _filled(_compose()["x-airflow-environment"], keys)
-    places = {"/opt/cleantail": str(ROOT), "/var/lib/airflow": str(work / "airflow")}
-    places |= {"postgres:5432": f"{LOOPBACK}:{ports['postgres']}"}
-    places |= {"spark-master:7077": f"{LOOPBACK}:{ports['spark']}"}
-    for old, new in places.items():
-        found = {name: value.replace(old, new) for name, value in found.items()}
+    """Returns what docker-compose.yaml gives to Airflow, on this machine's places, addresses and secrets."""
+    settings = _filled(_compose()["x-airflow-environment"], keys)
+    here = {"/opt/cleantail": str(ROOT), "/var/lib/airflow": str(work / "airflow")}
+    here |= {"postgres:5432": f"{LOOPBACK}:{ports['postgres']}"}
+    here |= {"spark-master:7077": f"{LOOPBACK}:{ports['spark']}"}
+    for old, new in here.items():
+        settings = {name: value.replace(old, new) for name, value in settings.items()}
     passwords = {name: value for name, value in keys.items() if name.startswith("AIRFLOW_PASSWORD_")}
     own = {"AIRFLOW_HOME": str(work / "airflow"), "CLEANTAIL_CONFIG": str(config), "AIRFLOW__API__HOST": LOOPBACK}
-    return found | passwords | own
+    return settings | passwords | own
 
 
 def _compose() -> dict[str, Any]:
@@ -111,9 +112,9 @@ def _compose() -> dict[str, Any]:
 
 
 def _filled(texts: Mapping[str, str], keys: Secrets) -> dict[str, str]:
-    """${NAME:?…} and ${NAME:-default} as compose fills them in."""
+    """Returns the texts with ${NAME:?…} and ${NAME:-default} filled in as compose does."""
 
-    def value(found: re.Match[str]) -> str:
-        return keys[found[1]] if found[2] == "?" else found[3]
+    def value(match: re.Match[str]) -> str:
+        return keys[match[1]] if match[2] == "?" else match[3]
 
     return {name: re.sub(r"\$\{(\w+):([?-])([^}]*)\}", value, text) for name, text in texts.items()}

@@ -35,8 +35,8 @@ class Release:
         """Returns whether the release is of this quarantine of this table."""
         if quarantine is None or self.table_uuid != table_uuid:
             return False
-        own = (quarantine.since_ms, quarantine.attempts, quarantine.retry_at_ms)
-        return own == (self.since_ms, self.attempts, self.retry_at_ms)
+        identity = (quarantine.since_ms, quarantine.attempts, quarantine.retry_at_ms)
+        return identity == (self.since_ms, self.attempts, self.retry_at_ms)
 
 
 Releases = Mapping[int, Release]

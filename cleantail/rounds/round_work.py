@@ -13,7 +13,7 @@ from cleantail.rounds.task_runs import TaskRun, task_run_of
 
 COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
 CLOCKS_AGREE_MS = 600_000
-"""A run asks the clock once, and its last station may come minutes later: a difference below this says nothing."""
+"""A run asks the clock once, and its last task may come minutes later: a difference below this says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
