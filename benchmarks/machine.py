@@ -24,7 +24,7 @@ def cores() -> int:
 
 
 def machine() -> dict[str, str]:
-    """Cores, processor, memory and operating system."""
+    """Returns cores, processor, memory and operating system, in words."""
     memory_kib = int(_field("/proc/meminfo", "MemTotal").split()[0] or 0)
     return {
         "cores": str(cores()),

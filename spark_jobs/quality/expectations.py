@@ -238,8 +238,8 @@ class Auditor:
         _WRITING[self._root].start()
 
     def _write_data_docs(self) -> None:
-        """Not a reason for a round to fail: the results are in the evidence table too. What a full disk stops goes
-        again at the next round; any other failure would come back with the same stores."""
+        """Writes the Data Docs. A failure of it fails no round: the results are in the evidence table too. What a full
+        disk stops goes again at the next round; any other failure would come back with the same stores."""
         try:
             build(self._context, Path(self.data_docs), self._results)
         except OSError as e:

@@ -15,7 +15,7 @@ class DriverHook(SparkSubmitHook):
 
     @classmethod
     def of(cls, hook: SparkSubmitHook) -> DriverHook:
-        """Makes one that is set up as the operator has set up Airflow's hook."""
+        """Makes a hook that is set up as the operator has set up Airflow's."""
         driver_hook = cls.__new__(cls)
         driver_hook.__dict__.update(hook.__dict__)
         return driver_hook
