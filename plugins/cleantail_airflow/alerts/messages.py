@@ -80,7 +80,7 @@ class Message:
 
     @property
     def body(self) -> str:
-        """Returns everything but the subject; a pager that reads texts finds its incident in the line above the links."""
+        """Returns all but the subject; a pager that reads texts finds its incident in the line above the links."""
         about = f"incident {self.incident}: {self.state}"
         return "\n".join([self.reason, *map(str, self.failures), about, *dict.fromkeys([self.link, self.page])])
 
