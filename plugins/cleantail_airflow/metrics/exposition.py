@@ -24,7 +24,7 @@ from cleantail.watch.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, by_metric
 from cleantail_airflow.metrics.scrape_samples import samples_of
 from cleantail_airflow.page.dag_states import dag_states
 from cleantail_airflow.page.page_content import Content
-from cleantail_airflow.tasks.pending_approvals import approval_tasks
+from cleantail_airflow.page.pending_approvals import approval_tasks
 
 COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}

@@ -55,7 +55,7 @@ from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_records import records_of_round, round_named
 from cleantail_airflow.page.page_templates import TEMPLATES
 from cleantail_airflow.page.page_values import by_name
-from cleantail_airflow.tasks.pending_approvals import approval_tasks
+from cleantail_airflow.page.pending_approvals import approval_tasks
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
