@@ -3,10 +3,10 @@
     .venv/bin/python deploy/check_services.py            # ten minutes on 2 cores; --keep leaves all files
 
 Needs: Postgres (apt-get install postgresql), Java 17, and versitygw or Go. Starts Postgres, an S3 gateway, a Spark
-master and two workers on loopback, with deploy/config (its addresses and places replaced) and random secrets. Then
-the same small changelog goes through both platforms: ingest, compact twice (the second time past the delete horizon),
-reclaim; `cleantail read` must print the same. Last, Airflow on Postgres runs one whole DAG, made ready by the script
-that its container runs. Everything that was started is stopped, also after a failure.
+master and two workers on loopback, with deploy/config (its addresses replaced) and random secrets. The same small
+changelog goes through both platforms: ingest, compact twice (the second time past the delete horizon), reclaim;
+`cleantail read` must print the same. Last, Airflow on Postgres runs one whole DAG, made ready by the script that its
+container runs. Everything that was started is stopped, also after a failure.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from service_processes import LOOPBACK, ROOT, NotStarted, Processes, free_port, 
 from service_settings import BINARIES, Ports, Secrets
 
 TOPIC = "services-check"
-START_MS = 1_750_000_000_000
 RECORDS, PARTITIONS, KEYS = 3000, 3, 400
-DAY_MS = 86_400_000
+START_MS, DAY_MS = 1_750_000_000_000, 86_400_000
 FIRST_NOW_MS = START_MS + DAY_MS
 SECOND_NOW_MS = FIRST_NOW_MS + 2 * DAY_MS
 THIRD_NOW_MS = SECOND_NOW_MS + 10 * DAY_MS
@@ -218,8 +217,7 @@ def check_places(ports: Ports, s3: Path) -> None:
 
 
 def write_changelog(file: Path, first_offset: int) -> Path:
-    """Writes kcat -J lines: keys written again and again, every ninth record a tombstone. The same offsets give the
-    same lines."""
+    """Writes kcat -J lines: keys again and again, every ninth a tombstone; the same offsets give the same lines."""
     file.write_text("".join(json.dumps(record) + "\n" for record in _changelog(first_offset)))
     return file
 
