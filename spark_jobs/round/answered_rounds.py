@@ -23,7 +23,7 @@ def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
     person approved exactly as they saw it, what nobody was asked about also after it had to be made anew."""
     checked = answered.checked
     if isinstance(answered.answer, Rejection):
-        return set_aside(run.table, run.platform, checked, answered.answer)
+        return replace(set_aside(run.table, run.platform, checked, answered.answer), red_before=tuple(checked.red))
     if published_as(run.table, checked) is None:
         require_open(checked, answered.evidence)
     if answered.answer is None:

@@ -3,7 +3,7 @@ compaction that only moves the log start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,7 +11,7 @@ from cleantail.config.platform import Platform
 from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION
 from cleantail.log.round_state import COMPACT, EXPIRE
-from cleantail.log.work_units import WorkUnit
+from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.staged_units import StagedUnit
 from spark_jobs.iceberg.tables import TopicTable
@@ -26,9 +26,27 @@ class PlannedRound:
     """A round whose logs are chosen; `units` is empty where nothing is due. `stage` writes what a unit removes onto a
     branch of its own."""
 
-    name: str
+    round: str
     units: tuple[WorkUnit, ...]
     stage: Callable[[WorkUnit], StagedUnit]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLogs:
+    """The logs for which a round is planned. `retained`: those of which only the log start is to move, such as one that
+    rests after a failed check."""
+
+    cleaned: frozenset[int]
+    retained: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, works: Iterable[PartitionWork]) -> RoundLogs:
+        """Returns the logs of these works."""
+        retained = {work.partition: work.only_retention for work in works}
+        return cls(
+            frozenset(p for p, only in retained.items() if not only),
+            frozenset(p for p, only in retained.items() if only),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +56,34 @@ class RoundKind:
 
     kind: str
     now_ms: int
-    plan: Callable[[Collection[int]], PlannedRound]
+    plan: Callable[[RoundLogs], PlannedRound]
 
 
 def compaction(table: TopicTable, platform: Platform, now_ms: int) -> RoundKind:
-    """Returns the kind of round that removes superseded records, and what is past retention."""
+    """Returns the kind of round that removes superseded records, and what is past retention.
 
-    def plan(partitions: Collection[int]) -> PlannedRound:
-        # these logs were due when the run began, so the triggers are not asked again
-        due = evaluate_topic(table.topic, platform, now_ms=now_ms, force=True).restricted_to(partitions)
-        return planned_compaction(table, platform, due)
+    1. The logs to clean were due when the run began, so the triggers are not asked again.
+    2. Those of which only retention is due are never compacted, however often the round is planned: the pauses of their
+       quarantines count.
+    """
+
+    def plan(logs: RoundLogs) -> PlannedRound:
+        evaluated, works = list[RunPlan](), list[PartitionWork]()
+        if logs.cleaned:
+            evaluated.append(evaluate_topic(table.topic, platform, now_ms=now_ms, force=True))
+            works += [work for work in _works(evaluated[-1]) if work.partition in logs.cleaned]
+        if logs.retained:
+            evaluated.append(evaluate_topic(table.topic, platform, now_ms=now_ms))
+            resting = (work for work in _works(evaluated[-1]) if work.partition in logs.retained)
+            works += [work for work in resting if work.only_retention]
+        basis = next((due for due in evaluated if due.units), evaluated[0])  # the older snapshot, where both have work
+        return planned_compaction(table, platform, basis.with_works(works))
 
     return RoundKind(COMPACT, now_ms, plan)
 
 
-def retention(table: TopicTable, platform: Platform, now_ms: int) -> RoundKind:
-    """Returns the kind of round that only moves the log start, also of logs that rest after a failed check. It compacts
-    none of them, however often it is planned: the pauses of the quarantines count."""
-
-    def plan(partitions: Collection[int]) -> PlannedRound:
-        due = evaluate_topic(table.topic, platform, now_ms=now_ms)
-        works = (work for unit in due.units for work in unit.partitions)
-        retained = {w.partition for w in works if w.only_retention and w.partition in partitions}
-        return planned_compaction(table, platform, due.restricted_to(retained))
-
-    return RoundKind(COMPACT, now_ms, plan)
+def _works(plan: RunPlan) -> list[PartitionWork]:
+    return [work for unit in plan.units for work in unit.partitions]
 
 
 def planned_compaction(table: TopicTable, platform: Platform, plan: RunPlan) -> PlannedRound:
@@ -83,7 +104,8 @@ def expiry(
     also writes back checkpoints that lay outside their log.
     """
 
-    def plan(partitions: Collection[int]) -> PlannedRound:
+    def plan(logs: RoundLogs) -> PlannedRound:
+        partitions = logs.cleaned | logs.retained
         due = evaluate_topic(table.topic, platform, now_ms=now_ms, retry_quarantined=retry_quarantined)
         write_back(table, due)
         base = int(table.load().currentSnapshot().snapshotId()) if due.sweep else 0

@@ -35,10 +35,10 @@ from spark_jobs.round.round_kinds import (
     NONE_FRESH,
     PlannedRound,
     RoundKind,
+    RoundLogs,
     compaction,
     expiry,
     planned_compaction,
-    retention,
     write_back,
 )
 
@@ -89,7 +89,7 @@ def compact_round(run: Run, plan: RunPlan) -> RoundResult:
         unfinished = {p for p, end in latest.ends.items() if end < ends[p]}
         if not unfinished:
             break
-        planned = kind.plan(unfinished)
+        planned = kind.plan(RoundLogs(frozenset(unfinished)))
     return result
 
 
@@ -104,7 +104,7 @@ def expire_round(
     if not partitions:
         return RoundResult()
     kind = expiry(run.table, run.platform, now_ms, fresh_from, retry_quarantined)
-    return run_round(run, kind, kind.plan(partitions))
+    return run_round(run, kind, kind.plan(RoundLogs(frozenset(partitions))))
 
 
 def run_round(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> RoundResult:
@@ -120,12 +120,16 @@ def run_round(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> 
 
 
 def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> RoundResult:
-    """Steps 2 to 5, and from step 1 again as often as the policy for rounds says."""
-    withdrawn: CheckedRound | None = None
+    """Steps 2 to 5, and from step 1 again, for the same logs, as often as the policy for rounds says."""
+    units = start.units
+    logs = RoundLogs.of(work for unit in units for work in unit.partitions)
+    name, tries = start.round, 0
 
     def attempt() -> RoundResult:
-        nonlocal withdrawn
-        latest = kind.plan({v.partition for v in withdrawn.verdicts}) if withdrawn else start
+        nonlocal name, tries
+        tries += 1
+        latest = start if tries == 1 else kind.plan(logs)
+        name = latest.round
         checked = _made_and_checked(run, kind, latest) if isinstance(latest, PlannedRound) else latest
         if checked is None:
             return RoundResult()
@@ -135,12 +139,10 @@ def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRou
         try:
             return publish_round(run.table, run.platform, checked, run.approved_by)
         except ConflictError as error:
-            withdrawn = checked
             withdraw(run, checked, str(error))
             raise
 
     def note(failed: int, error: BaseException) -> None:
-        name = withdrawn.round if withdrawn else ""
         logger.warning("round %s starts over (%d of %d): %s", name, failed, ROUNDS.tries, error)
 
     return ROUNDS.run(attempt, note)
@@ -157,7 +159,7 @@ def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> Check
         run.progress(f"{doing} {counted(len(unit.partitions), 'partition')} ({of_all})")
         staged.append(planned.stage(unit))
     run.progress("checking" if kind.kind == COMPACT else "checking the expiry")
-    return check_round(run.table, run.platform, planned.name, staged, kind.kind)
+    return check_round(run.table, run.platform, planned.round, staged, kind.kind)
 
 
 def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple[int, ...]:
@@ -166,10 +168,10 @@ def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple
     it."""
     if not (held_back and run.table.topic.deletes):
         return ()
-    kind = retention(run.table, run.platform, now_ms)
+    kind = compaction(run.table, run.platform, now_ms)
     nobody = replace(run, progress=silent, approved_by=None)
     try:
-        result = _until_published(nobody, kind, kind.plan(held_back))
+        result = _until_published(nobody, kind, kind.plan(RoundLogs(frozenset(), frozenset(held_back))))
     except ConflictError as error:
         logger.warning("retention of %s is left to the next run: %s", sorted(held_back), error)
         return ()

@@ -71,7 +71,10 @@ class RunPlan:
 
     def restricted_to(self, partitions: Collection[int]) -> RunPlan:
         """Returns the same plan with the work of these partitions only."""
-        works = [w for u in self.units for w in u.partitions if w.partition in partitions]
+        return self.with_works([w for u in self.units for w in u.partitions if w.partition in partitions])
+
+    def with_works(self, works: Collection[PartitionWork]) -> RunPlan:
+        """Returns the same plan with these works packed into units."""
         base = self.units[0].base_snapshot_id if self.units else 0
         unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # what was one unit stays one
         return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))

@@ -5,6 +5,7 @@ An XCom can be written by everybody who may edit the DAG. It says which round is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,7 @@ class JobReport(CheckReport):
         return self if self.published is None else self.checked
 
 
+logger = logging.getLogger(__name__)
 _JOB_REPORT_JSON: Codec[JobReport] = Codec(JobReport)
 
 
@@ -87,6 +89,16 @@ def report_from(context: Context, source: str) -> JobReport | None:
     """Parses the XCom of a task of this run; None where it has none."""
     result: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=source)
     return report_of(result, source) if result else None
+
+
+def readable_report_from(context: Context, source: str) -> JobReport | None:
+    """Parses the XCom of a task as report_from does, for who has to go on whatever it holds: None also where it cannot
+    be read."""
+    try:
+        return report_from(context, source)
+    except AirflowFailException as error:
+        logger.warning("%s", error)
+        return None
 
 
 def checked_by(context: Context, source: str) -> CheckReport | None:

@@ -24,7 +24,7 @@ from cleantail.watch.alerting.incidents import Condition, Look, observed
 from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, tell
 from cleantail_airflow.alerts.incident_book import BookStore, locked_book
 from cleantail_airflow.alerts.waiting_round import waiting_subjects
-from cleantail_airflow.outcomes.job_reports import checked_by, report_from
+from cleantail_airflow.outcomes.job_reports import readable_report_from
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.outcomes.task_states import FailedTask, RunCoverage, ended_tasks, failed_tasks
 from cleantail_airflow.task_ids import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
@@ -49,7 +49,8 @@ class AlertOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         topic, platform = topic_and_platform(self.topic, self.config_dir)
-        checked = checked_by(context, CHECK_QUALITY)
+        report = readable_report_from(context, CHECK_QUALITY)
+        checked = report.waiting if report else None
         waits = checked is not None and bool(checked.holds)
         if self.early and not (waits and topic.alerts):
             self.log.info("nothing to tell before the end of the run")
@@ -142,7 +143,7 @@ def _behind(context: Context, logs: Sequence[LogState] | None, readers: Iterable
 
     An expiry that waited for a person is published by a task of its own, and only that one knows whom it left.
     """
-    reports = (report_from(context, task) for task in (EXPIRE_TOMBSTONES, PUBLISH_EXPIRY))
+    reports = (readable_report_from(context, task) for task in (EXPIRE_TOMBSTONES, PUBLISH_EXPIRY))
     overrun = [reader for report in reports if report for reader in report.left_behind]
     conditions = [
         left_behind(r.name, r.partition, r.offset, r.offset if r.gone_to is None else r.gone_to) for r in overrun
