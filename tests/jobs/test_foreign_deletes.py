@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cleantail.errors import ConflictError, HeldError
+from cleantail.errors import ConflictError, HeldError, TableError
 from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
 from spark_jobs.iceberg.iceberg_reads import added_by
 from spark_jobs.iceberg.tables import TopicTable
