@@ -99,11 +99,6 @@ class Spark(Model):
     """Says how Spark applications start."""
 
     master: str = Field(default="local[*]", description="Spark master, as in spark-submit --master.")
-    columnar: Literal["auto", "always", "never"] = Field(
-        default="auto",
-        description="Whether tasks match keys by columns, with DuckDB, for which workers need this Python and its "
-        "packages. auto: where the master is local.",
-    )
     conf: dict[SparkKey, Setting] = Field(
         default={},
         description="More Spark settings.",

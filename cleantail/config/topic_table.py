@@ -11,6 +11,8 @@ TIMESTAMP_TYPE = "timestamp_type"
 KEY = "key"
 VALUE = "value"
 HEADERS = "headers"
+TOMBSTONE = "tombstone"
+"""Whether the record's value is null: written beside it, so that tombstones are counted without reading a value."""
 
 COLUMNS = {
     PARTITION: "int",

@@ -92,11 +92,6 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
-        # joins and groupings by (partition, key) of records that a task has whole (session.grouped_by_log)
-        "spark.sql.sources.v2.bucketing.enabled": "true",
-        "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
-        "spark.sql.requireAllClusterKeysForCoPartition": "false",
-        "spark.sql.requireAllClusterKeysForDistribution": "false",
         "spark.driver.memory": "4g",
         "spark.driver.defaultJavaOptions": _default_options(platform, env),
         "spark.driver.extraJavaOptions": JVM_OPTIONS,

@@ -6,19 +6,21 @@ A side table of (partition, key) with the rank of the tombstone that has gone. W
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, VALUE
-from cleantail.log.ranking import strategy_text
+from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
+from cleantail.log.ranking import latest_timestamp_ms, rank_sql, strategy_text
 from cleantail.log.work_units import WorkUnit
-from spark_jobs.engine.transforms.winners import below_end, columns_of, rank
-from spark_jobs.iceberg.snapshot_files import FILE, POS, with_position
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.engine.log_task import Remembered
+from spark_jobs.engine.transforms.spans import below_end
+from spark_jobs.iceberg.file_columns import layout_of
+from spark_jobs.iceberg.snapshot_files import FILE, POS, SnapshotFiles, with_position
+from spark_jobs.iceberg.tables import TopicTable, iceberg_table
 
 COLUMNS = {
     PARTITION: "int",
@@ -30,26 +32,24 @@ COLUMNS = {
     "forget_at_ms": "bigint",
 }
 
+VERSION_COLUMN = {"offset": (), "timestamp": (TIMESTAMP,), "header": (HEADERS,)}
+
 
 def ledger_table(table: TopicTable) -> str:
     return f"{table.name[:-1]}{LEDGER_SUFFIX}`"
 
 
-def remembered(table: TopicTable, now_ms: int) -> DataFrame | None:
-    """Returns (partition, key, deleted: a rank) of the deletions that are remembered at `now_ms`; None where there are
-    none."""
-    configs = table.topic.config
-    if not configs.cleantail_tombstone_lateness_ms or not table.spark.catalog.tableExists(ledger_table(table)):
-        return None
-    rows = table.spark.table(ledger_table(table)).where(
-        (F.col("forget_at_ms") > now_ms) & (F.col("strategy") == strategy_text(configs))
-    )
-    return rows.groupBy(PARTITION, KEY).agg(F.max(_rank(configs)).alias("deleted"))
-
-
-def _rank(configs: KafkaConfigs) -> Column:
-    """Returns the same struct by which records are compared."""
-    return F.struct(OFFSET) if configs.compaction_strategy == "offset" else F.struct("has_version", "version", OFFSET)
+def remembered_files(table: TopicTable, logs: Collection[int]) -> Remembered:
+    """Returns the side table's files of these logs. A task knows by each row whether it is still in force."""
+    name = ledger_table(table)
+    if not table.topic.config.cleantail_tombstone_lateness_ms or not table.spark.catalog.tableExists(name):
+        return Remembered()
+    iceberg = iceberg_table(table.spark, name)
+    snapshot = iceberg.currentSnapshot()
+    if snapshot is None:
+        return Remembered()
+    files = SnapshotFiles(table.jvm, iceberg, int(snapshot.snapshotId()))
+    return Remembered(tuple(files.log_files(logs)), layout_of(iceberg, {name: name for name in COLUMNS}))
 
 
 def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> None:
@@ -74,12 +74,13 @@ def _expired(table: TopicTable, unit: WorkUnit, green: set[int]) -> DataFrame:
     works = [w for w in unit.partitions if w.partition in green]
     before = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(VALUE).isNull())
     after = with_position(table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])))
-    placed = with_position(before, *columns_of(table.topic.config))
+    placed = with_position(before, PARTITION, OFFSET, KEY, *VERSION_COLUMN[table.topic.config.compaction_strategy])
     return placed.join(after, [FILE, POS], "left_anti").where(F.col(KEY).isNotNull())
 
 
 def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_ms: int, forget_at_ms: int) -> None:
-    ranked = tombstones.withColumn("rank", rank(configs, now_ms))
+    rank = rank_sql(configs, f"{latest_timestamp_ms(configs, now_ms):d}L")
+    ranked = tombstones.withColumn("rank", F.expr(rank))
     versioned = configs.compaction_strategy != "offset"
     ranked.select(
         PARTITION,

@@ -23,7 +23,7 @@ from cleantail.log.round_state import late_spans
 from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.transforms.contradictions import COLUMNS, PART, contradicting, first_by_log, spans_twice
-from spark_jobs.engine.transforms.winners import span_condition
+from spark_jobs.engine.transforms.spans import span_condition
 from spark_jobs.iceberg.tables import DELETED, TopicTable
 
 Spans = Mapping[int, Sequence[tuple[int, int]]]

@@ -1,47 +1,118 @@
-"""What one task of the engine takes, a log of a work unit, and what it gives back. All of it can be pickled."""
+"""What one task of the engine takes, the files of one log or of some logs that share files, and what it gives back.
+
+All of it can be pickled, and holds nothing of a record but positions and counts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
+
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.winner.versions import Longs
 from cleantail.log.work_units import PartitionWork
-from spark_jobs.iceberg.log_files import KeyColumns, LogFile
+from spark_jobs.iceberg.file_columns import Layout
+from spark_jobs.iceberg.log_files import LogFile
+
+NOTHING = -1
+"""Below every offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The files of the side table of deleted versions that are of a task's logs."""
+
+    files: tuple[LogFile, ...] = ()
+    layout: Layout = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """One log for one task. `files`: its data files at the base snapshot; `retained`: whether `cleanup.policy` has
-    `delete`, so that records below the log start go; `threads`: of the task's database; `location`: any path in the
-    store that has the files, by which its file IO is chosen."""
+    """One task. `works` are ordered by partition; a record's log is named by its place among them.
 
-    work: PartitionWork
+    files         the data files at the base snapshot that can have records of these logs
+    layout        where the files have the columns of a topic table
+    now_ms        clock of the round
+    threads       of the task's database
+    memory_bytes  what the task's database takes at most before it goes to disk
+    location      any path in the store that has the files, by which its file IO is chosen
+    max_keys      a round ends where so many keys are in its map; None for no limit
+    """
+
+    works: tuple[PartitionWork, ...]
     files: tuple[LogFile, ...]
-    columns: KeyColumns
-    retained: bool
+    layout: Layout
+    configs: KafkaConfigs
+    now_ms: int
     threads: int
+    memory_bytes: int
     location: str
+    remembered: Remembered = Remembered()
+    max_keys: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of a task's logs as arrays, by a log's place: first dirty offset, end and log start. `retained`: what
+    is below goes by retention."""
+
+    first: Longs
+    end: Longs
+    start: Longs
+    retained: Longs
+
+    @classmethod
+    def of(cls, task: LogTask) -> Bounds:
+        start = _longs(work.log_start_offset for work in task.works)
+        retained = start if task.configs.deletes else np.full_like(start, NOTHING)
+        return cls(
+            _longs(w.first_dirty_offset for w in task.works), _longs(w.end_offset for w in task.works), start, retained
+        )
+
+
+def _longs(numbers: object) -> Longs:
+    return np.fromiter(numbers, np.int64)  # type: ignore[call-overload, no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
 class LogRemovals:
-    """The records that a round removes from a log. `positions`: reason -> hash of the file's name -> the positions in
-    the file, as a serialized BitMap64."""
+    """What a round removes from the logs of a task.
 
-    partition: int
-    positions: Mapping[str, Mapping[int, bytes]]
+    `positions`: reason -> (partition, hash of the file's name) -> the positions, as a serialized BitMap64. `keyless`:
+    partition -> records without a key below the planned end, and the offset of the first. `ends`: partition -> the end
+    of its round, where the map was full before the planned one. `last`: partition -> the highest offset that an expiry
+    removes.
+    """
+
+    positions: Mapping[str, Mapping[tuple[int, int], bytes]]
+    keyless: Mapping[int, tuple[int, int]]
+    ends: Mapping[int, int]
+    last: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCounts:
+    """Tombstones of one entry of the ledger (its end; None above the last): in base and branch, and due ones that guard
+    a key, the first of them at `guard_from`."""
+
+    before: int = 0
+    after: int = 0
+    guards: int = 0
+    guard_from: int | None = None
+
+    @property
+    def first_guard(self) -> int:
+        """Returns the offset of the first guard that the branch still has; LONG_MAX without one."""
+        return LONG_MAX if self.guard_from is None or not self.guards else self.guard_from
 
 
 @dataclass(frozen=True, slots=True)
 class LogCounts:
-    """What a round has done to a log, as counts by the names of LogMeasure's fields."""
+    """What a round has done to a log, as counts by the names of LogMeasure's fields, and its tombstones by entry."""
 
     partition: int
     counts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a task cannot do its log, so that Spark's own plan has to."""
-
-    reason: str
+    tombstones: Mapping[int | None, EntryCounts]

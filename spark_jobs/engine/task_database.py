@@ -10,23 +10,21 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-MEMORY = "1GB"
-"""Of one task's map; DuckDB goes to disk beyond it."""
-
-
 CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
 """Set to false, in this order, as nothing of it can be changed after the last. The database reads what it is handed,
 and opens no file and no address but what it spills into its own folder."""
 
 
 @contextmanager
-def task_database(threads: int) -> Iterator[Any]:
+def task_database(threads: int, memory_bytes: int) -> Iterator[Any]:
+    """Opens a database that takes `memory_bytes` at most, and goes to disk beyond it."""
     with tempfile.TemporaryDirectory(prefix="cleantail-") as folder:
-        settings: dict[str, Any] = {"threads": threads, "memory_limit": MEMORY, "temp_directory": folder}
+        memory = f"{memory_bytes >> 10}KiB"
+        settings: dict[str, Any] = {"threads": threads, "memory_limit": memory, "temp_directory": folder}
         with duckdb.connect(config=settings) as database:
-            # a stream's length is not known: the map is the small side, whatever is guessed
             for name in CLOSED:
                 database.execute(f"SET {name} = false")
+            # a stream's length is not known: the map is the small side, whatever is guessed
             database.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
             database.execute("SET preserve_insertion_order = false")
             yield database
@@ -52,3 +50,5 @@ def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.Re
         if failed:
             raise failed[0] from None
         raise
+    finally:
+        database.unregister(name)

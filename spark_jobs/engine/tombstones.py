@@ -10,12 +10,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import OFFSET, PARTITION, VALUE
@@ -31,66 +30,62 @@ from cleantail.log.tombstones import as_due, spans_of, swept
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.late_contradictions import LateFiles
-from spark_jobs.engine.transforms.needed_tombstones import GUARDS, with_guards
-from spark_jobs.engine.transforms.record_bits import ENTRY, tombstone_bits, tombstones_in
-from spark_jobs.iceberg.snapshot_files import SnapshotFiles
+from spark_jobs.engine.log_task import EntryCounts
+from spark_jobs.engine.tombstone_entries import TombstoneLedger
 from spark_jobs.iceberg.tables import TopicTable
 
 LATE_LIMIT = 2_000
 """So many late tombstones get a horizon of their own; beyond it all of the log's are set anew, never too early."""
 
 
-def tombstones_of(
-    table: TopicTable,
+def ledgers_of(
     unit: WorkUnit,
-    files: SnapshotFiles,
-    states: dict[int, PartitionState],
-    ledgers: dict[int, tuple[Horizon, ...]],
+    states: Mapping[int, PartitionState],
+    next_ledgers: Mapping[int, tuple[Horizon, ...]],
     expiring: bool,
-) -> DataFrame | None:
-    """Returns the tombstones where live ones can be: in entries of the ledger that had some, and in what no round has
-    read. None where the metadata show that there is not one."""
-    logs = {w.partition for w in unit.partitions}
-    if not (expiring or files.may_have_null(VALUE, logs)):
-        return None
-    due = {w.partition: as_due(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
-    spans = {}
+) -> dict[int, TombstoneLedger]:
+    """Returns what tasks know of the tombstones of each log. They look where live ones can be: in entries of the ledger
+    that had some, and in what no round has read."""
+    ledgers = {}
     for work in unit.partitions:
         horizons = states[work.partition].horizons
         counted = spans_with_tombstones(horizons, work.first_dirty_offset)
-        swept = spans_of(work, horizons, unit.now_ms) if expiring else []
-        spans[work.partition] = [*counted, *swept, (work.first_dirty_offset, LONG_MAX)]
-    base, configs = table.at_snapshot(unit.base_snapshot_id), table.topic.config
-    tombstones = tombstones_in(base, spans, configs)
-    if expiring:
-        tombstones = with_guards(tombstones, base, unit.partitions, configs, unit.now_ms)
-    else:
-        tombstones = tombstones.withColumn(GUARDS, F.lit(False))
-    return tombstone_bits(tombstones, unit.partitions, ledgers, due, unit.now_ms)
+        swept_spans = spans_of(work, horizons, unit.now_ms) if expiring else []
+        ledgers[work.partition] = TombstoneLedger(
+            spans=(*counted, *swept_spans, (work.first_dirty_offset, LONG_MAX)),
+            entries=next_ledgers[work.partition],
+            due=as_due(work, horizons, unit.now_ms),
+            clean_to=work.end_offset,
+            hold_offset=work.hold_offset,
+            hold_cap_ms=work.hold_cap_ms,
+        )
+    return ledgers
 
 
-def with_tombstones(measure: LogMeasure, ledger: tuple[Horizon, ...], by_entry: Sequence[Row]) -> LogMeasure:
+def with_tombstones(
+    measure: LogMeasure, ledger: tuple[Horizon, ...], by_entry: Mapping[int | None, EntryCounts]
+) -> LogMeasure:
     """Returns the measures of a log with those of its tombstones: `by_entry` are counted for each entry of the ledger.
 
     An entry is swept no further than to its first guard, a due tombstone that a record below it still needs.
     """
-    rows = [row for row in by_entry if row[PARTITION] == measure.partition]
-    alive = {row[ENTRY]: row["tombstones_out"] for row in rows}
-    guards = {row[ENTRY]: row["guard_from"] for row in rows if row["guards"]}
+    none = EntryCounts()
     return replace(
         measure,
-        tombstones_in=sum(row["tombstones_in"] for row in rows),
-        tombstones_out=sum(alive.values()),
-        guards=sum(row["guards"] for row in rows),
+        tombstones_in=sum(counts.before for counts in by_entry.values()),
+        tombstones_out=sum(counts.after for counts in by_entry.values()),
+        guards=sum(counts.guards for counts in by_entry.values()),
         horizons=tuple(
             replace(
                 horizon,
-                tombstones=alive.get(horizon.end_offset, 0),
-                swept_to=min(horizon.swept_to, guards.get(horizon.end_offset, LONG_MAX)),
+                tombstones=(counts := by_entry.get(horizon.end_offset, none)).after,
+                swept_to=min(
+                    horizon.swept_to, LONG_MAX if counts.guard_from is None or not counts.guards else counts.guard_from
+                ),
             )
             for horizon in ledger
         ),
-        head_tombstones=alive.get(None, 0),
+        head_tombstones=by_entry.get(None, none).after,
     )
 
 

@@ -18,11 +18,10 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from cleantail.adopt.adoption import VECTORS_VERSION
-from cleantail.errors import TableError
-from cleantail.lake.delete_entries import REWRITE
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file
 from spark_jobs.iceberg.deletion_vectors import positions_of, vector_blob
-from spark_jobs.iceberg.log_files import FIELD_ID, DeletionVector
+from spark_jobs.iceberg.file_columns import FIELD_ID
+from spark_jobs.iceberg.log_files import DeletedPositions
 
 POS_ID = 2_147_483_545
 """With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""
@@ -51,17 +50,17 @@ def read_deletes(table: Any, delete_file: Any, data_file: Any) -> BitMap64:
         location = str(delete_file.location())
         content = _content(table, location, 0, int(delete_file.fileSizeInBytes()))
         return positions_in(content, str(data_file.location()), location)
-    vector = deletion_vector_of(delete_file)
+    vector = deleted_positions_of(delete_file)
+    assert vector.start is not None, "a deletion vector lies inside of a file"
     return positions_of(_content(table, vector.path, vector.start, vector.length), vector.path)
 
 
-def deletion_vector_of(delete_file: Any) -> DeletionVector:
-    """Returns where the deletion vector lies. Raises TableError where the delete file is none."""
-    path = str(delete_file.location())
+def deleted_positions_of(delete_file: Any) -> DeletedPositions:
+    """Returns where the deleted positions are written."""
+    path, count = str(delete_file.location()), int(delete_file.recordCount())
     if delete_file.contentOffset() is None:
-        raise TableError(f"{path} is no deletion vector. {REWRITE}")
-    start, length = int(delete_file.contentOffset()), int(delete_file.contentSizeInBytes())
-    return DeletionVector(path, start, length, int(delete_file.recordCount()))
+        return DeletedPositions(path, None, int(delete_file.fileSizeInBytes()), count)
+    return DeletedPositions(path, int(delete_file.contentOffset()), int(delete_file.contentSizeInBytes()), count)
 
 
 def format_version(table: Any) -> int:

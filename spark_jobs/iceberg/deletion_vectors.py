@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import zlib
 
-import numpy as np
-import numpy.typing as npt
 import xxhash
 from pyroaring import BitMap64
 
@@ -16,8 +14,6 @@ from cleantail.errors import TableError
 
 MAGIC = bytes.fromhex("d1d33964")
 SPARK_SEED = 42
-WORD = 64
-"""Positions travel from Spark as words of so many bits: `bits` bit i of word w is the position 64 w + i."""
 
 
 def vector_blob(positions: BitMap64) -> bytes:
@@ -37,37 +33,3 @@ def positions_of(blob: bytes, where: str) -> BitMap64:
 def file_hash(path: str) -> int:
     """Returns what Spark's xxhash64 makes of a file's name, a signed 64-bit number."""
     return int.from_bytes(xxhash.xxh64_digest(path.encode(), seed=SPARK_SEED), "big", signed=True)
-
-
-def positions_by_log(
-    logs: npt.NDArray[np.int32],
-    files: npt.NDArray[np.int64],
-    word_numbers: npt.NDArray[np.int64],
-    bits: npt.NDArray[np.int64],
-) -> dict[tuple[int, int], BitMap64]:
-    """Returns the positions of each (log, file), from rows (log, file, word, bits) in any order."""
-    order = np.argsort(logs, kind="stable")
-    names, starts = np.unique(logs[order], return_index=True)
-    positions_of_files: dict[tuple[int, int], BitMap64] = {}
-    for log, at in zip(names, np.split(order, starts[1:]), strict=False):  # without rows there is one empty part
-        by_file = positions_by_file(files[at], word_numbers[at], bits[at])
-        positions_of_files |= {(int(log), file): positions for file, positions in by_file.items()}
-    return positions_of_files
-
-
-def positions_by_file(
-    files: npt.NDArray[np.int64], word_numbers: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]
-) -> dict[int, BitMap64]:
-    """Returns the positions of each file, from rows (file, word, bits) in any order; a file's rows have different
-    words."""
-    order = np.argsort(files, kind="stable")
-    names, starts = np.unique(files[order], return_index=True)
-    ends = [*starts[1:], len(order)]
-    rows = [order[start:end] for start, end in zip(starts, ends, strict=bool(len(starts)))]
-    return {int(name): _positions(word_numbers[at], bits[at]) for name, at in zip(names, rows, strict=True)}
-
-
-def _positions(word_numbers: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> BitMap64:
-    octets = bits.astype("<i8").view(np.uint8).reshape(-1, 8)
-    row, bit = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
-    return BitMap64((word_numbers[row] * WORD + bit).astype(np.uint64))

@@ -1,8 +1,8 @@
-"""The data files of one log and what is deleted of them, as a task reads them: keys and offsets, never values."""
+"""The data files of logs and what is deleted of them, as tasks know them: by metadata, and as a few columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,48 +14,56 @@ from pyroaring import BitMap64
 
 from cleantail.errors import TableError
 from cleantail.human import counted
+from cleantail.lake.position_deletes import positions_of_file
 from spark_jobs.iceberg.deletion_vectors import positions_of
+from spark_jobs.iceberg.file_columns import Layout, as_topic_column, column_of, paths_in
 
 BATCH_RECORDS = 1 << 17
-FIELD_ID = b"PARQUET:field_id"
-"""Where pyarrow keeps a column's Iceberg id."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeletionVector:
-    """Where the deletion vector of a file lies, and how many positions its metadata say that it has."""
+class DeletedPositions:
+    """Where the deleted positions of a data file are written: a deletion vector inside of a Puffin file (format version
+    3), or a Parquet file of position deletes, whose `start` is None. `count`: how many its metadata say it has."""
 
     path: str
-    start: int
+    start: int | None
     length: int
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A Parquet file of one log, with the bounds that Iceberg's metadata have of it.
+    """A Parquet file with records of one log, or of several (`log` is None), and what Iceberg's metadata say of it.
 
     Bounds of offsets are inclusive. Bounds of keys are cut short: the lower one is at most the lowest key, the upper
-    one at least the highest; None where the metadata have none. `before` and `after` are the delete files in base and
-    branch. `lost` is true where the branch no longer has the file.
+    one at least the highest; None where the metadata have none. `arrived` is its data sequence number, `first_row_id`
+    the row id of its first record, where it has one. `before` and `after` are the delete files in base and branch.
+    `marked`: every record says whether it is a tombstone.
+    `lost` is true where the branch no longer has the file.
     """
 
     hash: int
     path: str
     records: int
+    log: int | None
     lower_offset: int | None
     upper_offset: int | None
     low_key: bytes | None
     high_key: bytes | None
     null_keys: int | None
-    before: DeletionVector | None
-    after: DeletionVector | None = None
+    null_values: int | None
+    marked: bool
+    before: tuple[DeletedPositions, ...]
+    after: tuple[DeletedPositions, ...] = ()
     lost: bool = False
+    arrived: int = 0
+    first_row_id: int | None = None
 
     def may_hold(self, low: int, end: int) -> bool:
         """Returns whether the file can have an offset in [low, end)."""
         inside = self.lower_offset is None or self.lower_offset < end
-        return inside and (self.upper_offset is None or self.upper_offset >= low)
+        return low < end and inside and (self.upper_offset is None or self.upper_offset >= low)
 
     def lies_in(self, low: int, end: int) -> bool:
         """Returns whether the file's offsets are all in [low, end), by its bounds; false where it has none."""
@@ -73,48 +81,40 @@ class LogFile:
         return (self.low_key is None or self.low_key <= high) and (self.high_key is None or self.high_key >= low)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyColumns:
-    """Iceberg's field ids of the two columns that are read."""
-
-    offset: int
-    key: int
-
-
-class UnknownLayoutError(Exception):
-    """A file that only Iceberg's own reader knows how to read: its columns carry no field ids."""
-
-
-def in_offset_order(files: Iterable[LogFile]) -> list[LogFile]:
-    return sorted(files, key=lambda f: (f.lower_offset or 0, f.path))
-
-
-FilesByLog = Mapping[int, Sequence[LogFile]]
-
-
-def with_branch(base: FilesByLog, branch: FilesByLog) -> FilesByLog:
+def with_branch(base: Iterable[LogFile], branch: Iterable[LogFile]) -> list[LogFile]:
     """Returns the files of the base, each with what is deleted of it on the branch."""
-    after = {file.path: file.before for files in branch.values() for file in files}
-    return {
-        log: [replace(file, after=after.get(file.path), lost=file.path not in after) for file in files]
-        for log, files in base.items()
-    }
+    after = {file.path: file.before for file in branch}
+    return [replace(file, after=after.get(file.path, ()), lost=file.path not in after) for file in base]
 
 
-def read_deletes(io: FileIO, deletes: DeletionVector | None, records: int) -> BitMap64:
-    """Returns the deleted positions of a file of `records` records; none where `deletes` is None. Raises TableError
-    when they are not as many as its metadata say, or behind the file's end."""
-    if deletes is None:
-        return BitMap64()
-    with io.new_input(deletes.path).open() as stream:
-        stream.seek(deletes.start)
-        positions = positions_of(stream.read(deletes.length), deletes.path)
-    if len(positions) != deletes.count or (positions and positions.max() >= records):
-        raise TableError(
-            f"the deletion vector in {deletes.path} at {deletes.start} has {len(positions)} positions, "
-            f"its metadata say {deletes.count} of a file of {counted(records, 'record')}"
-        )
+def read_deletes(io: FileIO, deletes: Sequence[DeletedPositions], file: LogFile) -> BitMap64:
+    """Returns the deleted positions of a file. Raises TableError when they are not as many as the metadata say, or
+    behind the file's end."""
+    positions = BitMap64()
+    for each in deletes:
+        found = _positions(io, each, file.path)
+        # position deletes may name a record twice
+        miscounted = len(found) > each.count if each.start is None else len(found) != each.count
+        if miscounted or (found and found.max() >= file.records):
+            where = f"position deletes in {each.path}" if each.start is None else _vector_name(each)
+            raise TableError(
+                f"the {where} has {len(found)} positions, "
+                f"its metadata say {each.count} of a file of {counted(file.records, 'record')}"
+            )
+        positions |= found
     return positions
+
+
+def _vector_name(deletes: DeletedPositions) -> str:
+    return f"deletion vector in {deletes.path} at {deletes.start}"
+
+
+def _positions(io: FileIO, deletes: DeletedPositions, data_file: str) -> BitMap64:
+    with io.new_input(deletes.path).open() as stream:
+        if deletes.start is None:
+            return BitMap64(positions_of_file(stream, data_file, deletes.path).astype(np.uint64))
+        stream.seek(deletes.start)
+        return positions_of(stream.read(deletes.length), deletes.path)
 
 
 def all_of(records: int) -> BitMap64:
@@ -129,35 +129,23 @@ def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def record_batches(
-    io: FileIO, file: LogFile, columns: KeyColumns, keep: npt.NDArray[np.bool_], more: Mapping[str, pa.Array]
-) -> Iterator[pa.RecordBatch]:
-    """Yields (offset, key, pos, …more) of the records that `keep` has; `more` are columns of the whole file.
+def column_batches(
+    io: FileIO, file: LogFile, layout: Layout, wanted: Sequence[str]
+) -> Iterator[tuple[int, dict[str, pa.Array]]]:
+    """Yields (position of the first record, column -> its array in a topic table's type), batch by batch, of all
+    records of the file, deleted ones included. A column that the file has not is not in the mapping.
 
-    Raises UnknownLayoutError, and TableError when the file has not as many records as its metadata say.
+    Raises TableError when the file has not as many records as its metadata say.
     """
     at = 0
     with io.new_input(file.path).open() as stream:
         parquet = pq.ParquetFile(stream)
-        if parquet.metadata.num_rows != len(keep):
+        if parquet.metadata.num_rows != file.records:
             raise TableError(
-                f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {len(keep)}"
+                f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
             )
-        names = _names(parquet.schema_arrow, columns)
-        for batch in parquet.iter_batches(BATCH_RECORDS, columns=names, use_threads=False):
-            end = at + batch.num_rows
-            read = [batch.column(name) for name in names]
-            added = [
-                pa.array(np.arange(at, end, dtype=np.int64)),
-                *(each.slice(at, end - at) for each in more.values()),
-            ]
-            rows = pa.RecordBatch.from_arrays([*read, *added], names=["offset", "key", "pos", *more])
-            yield rows if keep[at:end].all() else rows.filter(pa.array(keep[at:end]))
-            at = end
-
-
-def _names(schema: pa.Schema, columns: KeyColumns) -> list[str]:
-    ids = {int((field.metadata or {}).get(FIELD_ID, -1)): field.name for field in schema}
-    if columns.offset not in ids or columns.key not in ids:
-        raise UnknownLayoutError
-    return [ids[columns.offset], ids[columns.key]]
+        paths = paths_in(parquet.schema_arrow, layout, wanted)
+        for batch in parquet.iter_batches(BATCH_RECORDS, columns=list(paths.values()), use_threads=False):
+            arrays = {name: as_topic_column(name, column_of(batch, path), file.path) for name, path in paths.items()}
+            yield at, arrays
+            at += batch.num_rows

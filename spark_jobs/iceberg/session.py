@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
@@ -75,14 +73,3 @@ def _kept(view: Any, name: str) -> Any:
     if name not in vars(view):
         setattr(view, name, getattr(view, name))
     return vars(view)[name]
-
-
-@contextmanager
-def grouped_by_log(spark: SparkSession, grouped: bool) -> Iterator[None]:
-    """Makes plans inside read all files of a log in one task, where `grouped`: then its keys meet without a shuffle."""
-    setting = "spark.sql.iceberg.planning.preserve-data-grouping"
-    spark.conf.set(setting, str(grouped).lower())
-    try:
-        yield
-    finally:
-        spark.conf.unset(setting)

@@ -8,27 +8,31 @@ its name, and 64 records are one long.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pyroaring import BitMap64
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.columns import Columns
 from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.config.topic_table import KEY, OFFSET, PARTITION
+from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE
 from cleantail.errors import TableError
-from spark_jobs.iceberg.delete_files import deletion_vector_of, read_deletes, write_deletes
-from spark_jobs.iceberg.deletion_vectors import file_hash, positions_by_file, positions_by_log
-from spark_jobs.iceberg.iceberg_reads import each, files_with_deletes, partition_of, require_own_deletes
-from spark_jobs.iceberg.log_files import KeyColumns, LogFile
+from spark_jobs.iceberg.delete_files import deleted_positions_of, read_deletes, write_deletes
+from spark_jobs.iceberg.deletion_vectors import file_hash
+from spark_jobs.iceberg.file_columns import Layout, layout_of
+from spark_jobs.iceberg.iceberg_reads import files_with_deletes, partition_of, require_own_deletes
+from spark_jobs.iceberg.log_files import LogFile
 
 FILE = "ct_file"
 POS = "_pos"
-WORD = "ct_word"
 BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
 """By its whole name a class is found at once; name by name the JVM looks for each package in every jar first."""
+AS_PARQUET = (
+    "Iceberg writes the files anew as Parquet: set the table property write.format.default to parquet, and CALL "
+    "system.rewrite_data_files(table => …, options => map('rewrite-all', 'true'))"
+)
 RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
 
@@ -37,15 +41,6 @@ def with_position(records: DataFrame, *columns: str) -> DataFrame:
     """Returns the columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its position in the
     file)."""
     return records.select(*columns, F.xxhash64("_file").alias(FILE), POS)
-
-
-def word() -> Column:
-    return F.shiftright("_pos", 6).alias(WORD)
-
-
-def bit() -> Column:
-    """Returns the record's bit in its word."""
-    return F.expr("shiftleft(1L, cast(_pos & 63 AS int))")
 
 
 class SnapshotFiles:
@@ -62,72 +57,54 @@ class SnapshotFiles:
         if len(self._files) < len(files):
             raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
 
-    def positions_in(self, records: DataFrame) -> RemovedPositions:
-        """Runs the plan, and returns the positions of its records. `records`: with partition, ct_file and _pos."""
-        if self.columns is not None:
-            return positions_by_log(*_position_bits(records, PARTITION, FILE))
-        by_file = positions_by_file(*_position_bits(records, FILE))
-        return {(partition_of(self._files[file][0]), file): positions for file, positions in by_file.items()}
+    def layout(self) -> Layout:
+        """Returns where the files have the columns of a topic table."""
+        paths = {name: name for name in (*COLUMNS, TOMBSTONE)} if self.columns is None else self.columns.paths
+        return layout_of(self._table, paths)
 
-    def may_have_null(self, column: str, logs: Collection[int]) -> bool:
-        """Returns whether a record of the logs can be without the column, by the files' metadata; true where that is
-        silent."""
-        path = column if self.columns is None else self.columns.paths.get(column)
-        field = None if path is None else self._table.schema().findField(path)
-        return field is None or any(_nulls(file, field.fieldId()) != 0 for file in self._holding(logs))
+    def log_files(self, logs: Collection[int]) -> list[LogFile]:
+        """Returns the files that can have records of the logs, for tasks that read them by themselves. Raises
+        TableError for a file that is not Parquet."""
+        ids = {column: path.ids[-1] for column, path in self.layout().items()}
+        files = [self._log_file(key, file, deletes, ids) for key, (file, deletes) in self._files.items()]
+        return [file for file in files if file.log is None or file.log in logs]
 
-    def record_count(self, logs: Collection[int]) -> int:
-        """Counts the records in the files of the logs, deleted ones included."""
-        return sum(int(file.recordCount()) for file in self._holding(logs))
-
-    def _holding(self, logs: Collection[int]) -> list[Any]:
-        """Returns the files that can have records of the logs: of an adopted table all of them."""
-        files = [file for file, _ in self._files.values()]
-        return files if self.columns is not None else [file for file in files if partition_of(file) in logs]
-
-    def all_parquet(self) -> bool:
-        return all(str(file.format()) == "PARQUET" for file, _ in self._files.values())
-
-    def key_columns(self) -> KeyColumns:
-        schema = self._table.schema()
-        return KeyColumns(schema.findField(OFFSET).fieldId(), schema.findField(KEY).fieldId())
-
-    def of_logs(self, logs: Collection[int]) -> dict[int, list[LogFile]]:
-        """Returns the files of the logs, for tasks that read them by themselves."""
-        columns, by_log = self.key_columns(), dict[int, list[LogFile]]()
-        for key, (file, deletes) in self._files.items():
-            log = partition_of(file)
-            if log in logs:
-                by_log.setdefault(log, []).append(self._log_file(key, file, deletes, columns))
-        return by_log
-
-    def _log_file(self, file_hash: int, file: Any, deletes: Sequence[Any], columns: KeyColumns) -> LogFile:
+    def _log_file(self, file_hash: int, file: Any, deletes: Sequence[Any], ids: Mapping[str, int]) -> LogFile:
+        if str(file.format()) != "PARQUET":
+            raise TableError(f"{file.location()} is {file.format()}, and only Parquet can be read. {AS_PARQUET}")
         lowest, highest = file.lowerBounds(), file.upperBounds()
+        row_id = file.firstRowId()
         return LogFile(
             hash=file_hash,
             path=str(file.location()),
             records=int(file.recordCount()),
-            lower_offset=_as_long(self._bound(lowest, columns.offset)),
-            upper_offset=_as_long(self._bound(highest, columns.offset)),
-            low_key=self._bound(lowest, columns.key),
-            high_key=self._bound(highest, columns.key),
-            null_keys=_nulls(file, columns.key),
-            before=deletion_vector_of(deletes[0]) if deletes else None,
+            log=self._log_of(file, lowest, highest, ids),
+            lower_offset=_as_long(self._bound(lowest, ids[OFFSET])),
+            upper_offset=_as_long(self._bound(highest, ids[OFFSET])),
+            low_key=self._bound(lowest, ids[KEY]) if self._keys_are_bytes() else None,
+            high_key=self._bound(highest, ids[KEY]) if self._keys_are_bytes() else None,
+            null_keys=_nulls(file, ids[KEY]),
+            null_values=_nulls(file, ids[VALUE]) if VALUE in ids else 0,
+            marked=TOMBSTONE in ids and _nulls(file, ids[TOMBSTONE]) == 0,
+            before=tuple(deleted_positions_of(delete) for delete in deletes),
+            arrived=int(file.dataSequenceNumber()),
+            first_row_id=None if row_id is None else int(row_id),
         )
+
+    def _log_of(self, file: Any, lowest: Any, highest: Any, ids: Mapping[str, int]) -> int | None:
+        """Returns the one log that a file has records of; None where an adopted table's file may have several."""
+        if self.columns is None:
+            return partition_of(file)
+        low, high = (_as_long(self._bound(side, ids[PARTITION])) for side in (lowest, highest))
+        return low if low is not None and low == high and not _nulls(file, ids[PARTITION]) else None
+
+    def _keys_are_bytes(self) -> bool:
+        """Returns whether a key's bounds are the bytes that keys are compared by."""
+        path = KEY if self.columns is None else self.columns.key
+        return str(self._table.schema().findType(path)) in ("binary", "string")
 
     def _bound(self, bounds: Any, field: int) -> bytes | None:
         return _bytes_of(self._jvm, None if bounds is None else bounds.get(field))
-
-    def share_with_keys(self, low: bytes, high: bytes) -> float:
-        """Returns which share of the bytes of all files is in those that can hold a key in [low, high], by their
-        bounds."""
-        expressions, wrap = self._jvm.org.apache.iceberg.expressions.Expressions, self._jvm.java.nio.ByteBuffer.wrap
-        scan = self._table.newScan().useSnapshot(self.snapshot_id)
-        scan = scan.filter(expressions.greaterThanOrEqual(KEY, wrap(low)))
-        tasks = scan.filter(expressions.lessThanOrEqual(KEY, wrap(high))).planFiles()
-        inside = sum(int(task.file().fileSizeInBytes()) for task in each(tasks))
-        tasks.close()
-        return inside / max(sum(int(file.fileSizeInBytes()) for file, _ in self._files.values()), 1)
 
     def bytes_by_log(self, positions_by_reason: Iterable[RemovedPositions]) -> dict[int, int]:
         """Returns how many bytes of each log the positions take: of a file's bytes their share of its records (3.1)."""
@@ -151,12 +128,6 @@ class SnapshotFiles:
             lost.append((file, BitMap64.union(positions, *before)))
             replaced += deletes
         return (write_deletes(self._jvm, self._table, lost) if lost else []), replaced
-
-
-def _position_bits(records: DataFrame, *by: str) -> Iterator[Any]:
-    """Runs the plan, and returns the columns `by`, word and bits as arrays."""
-    bits = records.groupBy(*by, word()).agg(F.bit_or(bit()).alias("bits")).toArrow()
-    return (bits.column(name).to_numpy() for name in (*by, WORD, "bits"))
 
 
 def _nulls(file: Any, field: int) -> int | None:
@@ -199,15 +170,6 @@ def count_by_log(removed: RemovedPositions) -> dict[int, int]:
     for (log, _), positions in removed.items():
         counts[log] = counts.get(log, 0) + len(positions)
     return counts
-
-
-def without(removed: RemovedPositions, others: Iterable[RemovedPositions]) -> RemovedPositions:
-    """Returns the positions that are in none of the others."""
-    left = {key: positions.copy() for key, positions in removed.items()}
-    for other in others:
-        for key in left.keys() & other.keys():
-            left[key] -= other[key]
-    return {key: positions for key, positions in left.items() if positions}
 
 
 def union_of(removed: Iterable[RemovedPositions]) -> RemovedPositions:

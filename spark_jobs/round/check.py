@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,19 +22,19 @@ from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.contradictions import MEASURE, Contradiction
 from cleantail.log.keyless import KEYLESS_RULE, held_reason
 from cleantail.log.log_measure import LogMeasure
+from cleantail.log.log_state import LogState
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.log.rules import RULES
-from cleantail.log.work_units import PartitionWork
+from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.approval import holds_of
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
 from cleantail.rounds.checked.proof import Proof, ProvenLog
 from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyless_logs
 from spark_jobs.engine.late_contradictions import of_topic
-from spark_jobs.engine.measures import measure_unit, rows_by_log
-from spark_jobs.engine.transforms.record_bits import full_proof
-from spark_jobs.engine.transforms.winners import below_end, span_condition
-from spark_jobs.iceberg.session import grouped_by_log
+from spark_jobs.engine.measures import measure_unit, prove_keys
+from spark_jobs.engine.proof import KeyCounts
+from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.expectations import Auditor
 from spark_jobs.quality.time_limit import TimeLimit
@@ -43,6 +43,7 @@ from spark_jobs.round.evidence import append_evidence
 
 COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
 EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected")]
+NO_KEYS = KeyCounts(0, 0)
 STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"]}
 
 
@@ -127,21 +128,21 @@ def prove_topic(table: TopicTable, platform: Platform) -> Proof:
     facts = read_facts(table.topic, platform)
     states = log_states(table.topic, facts, now_ms=0)
     logs = [log for log in states if log.checkpoint is not None]
-    spans = {log.partition: (log.log_start_offset, log.first_dirty_offset) for log in logs}
-    ends = {p: end for p, (_, end) in spans.items()}
-    keys: dict[int, dict[str, int]] = {}
+    works = tuple(_whole_tail(log) for log in logs)
+    keys: dict[int, KeyCounts] = {}
     contradictions: list[Contradiction] = []
     if facts is not None and facts.snapshot_id is not None:
-        inside = table.at_snapshot(facts.snapshot_id).where(span_condition(spans))
-        with grouped_by_log(table.spark, True):
-            keys = rows_by_log(full_proof(inside, ends)) if ends else {}
-            starts = {log.partition: log.log_start_offset for log in states}
-            contradictions = of_topic(table, facts.snapshot_id, starts)
-    proven = (
-        ProvenLog(p, end, keys.get(p, {}).get("keys", 0), keys.get(p, {}).get("duplicate_keys", 0))
-        for p, end in ends.items()
-    )
+        unit = WorkUnit("", 0, 0, facts.snapshot_id, "", works)
+        keys = prove_keys(table, platform, unit, table.files_at(facts.snapshot_id)) if works else {}
+        starts = {log.partition: log.log_start_offset for log in states}
+        contradictions = of_topic(table, facts.snapshot_id, starts)
+    proven = (ProvenLog(w.partition, w.end_offset, *astuple(keys.get(w.partition, NO_KEYS))) for w in works)
     return Proof(tuple(proven), tuple(contradictions))
+
+
+def _whole_tail(log: LogState) -> PartitionWork:
+    """Returns the work of a proof: all of a log below its clean point."""
+    return PartitionWork(log.partition, log.first_dirty_offset, log.first_dirty_offset, log.log_start_offset, 0)
 
 
 def _verdict(partition: int, results: Sequence[CheckResult]) -> Verdict:

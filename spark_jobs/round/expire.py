@@ -8,20 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
+from functools import partial
 
-from pyspark.sql import functions as F
-
-from cleantail.config.topic_table import OFFSET, PARTITION, VALUE
+from cleantail.config.platform import Platform
 from cleantail.lake.runs.evaluate import RunPlan
 from cleantail.log.reader_positions import hold_offset, left_behind
 from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.staged_units import EXPIRED, LeftBehind, StagedUnit, UnitCounts
-from spark_jobs.engine.transforms.needed_tombstones import GUARDS, with_guards
-from spark_jobs.engine.transforms.winners import columns_of, span_condition
+from spark_jobs.engine.expiry import find_expired
+from spark_jobs.engine.tasks import log_tasks, run_tasks
+from spark_jobs.engine.tombstone_entries import TombstoneLedger
 from spark_jobs.iceberg.branches import branch_name
-from spark_jobs.iceberg.snapshot_files import count_by_log, with_position
+from spark_jobs.iceberg.snapshot_files import count_by_log
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.make import removed_positions
 
 
 def expiry_unit(
@@ -49,36 +50,26 @@ def expiry_unit(
     return WorkUnit(plan.round, 0, plan.now_ms, base_snapshot_id, branch_name(f"ct_{plan.round}_x0"), due)
 
 
-def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> StagedUnit:
+def expire_unit(table: TopicTable, platform: Platform, plan: RunPlan, unit: WorkUnit) -> StagedUnit:
     """Deletes due tombstones on the unit's branch; returns the unit with its counts, as compact does, and with the
     readers whose hold was overrun."""
     began_ms = int(time.time() * 1000)
     horizons = {log.partition: log.horizons for log in plan.logs}
     spans = {w.partition: spans_of(w, horizons[w.partition], unit.now_ms) for w in unit.partitions}
-    due = " OR ".join(span_condition({p: span}) for p, of_log in spans.items() for span in of_log)
     files = table.files_at(unit.base_snapshot_id)
-    tombstones = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({due})")
-    configs, base = table.topic.config, table.at_snapshot(unit.base_snapshot_id)
-    columns = [*columns_of(configs), "_file", "_pos"]
-    flagged = with_guards(tombstones.select(*columns), base, unit.partitions, configs, unit.now_ms)
-    removed = files.positions_in(with_position(flagged.where(f"NOT {GUARDS}"), PARTITION))
+    ledgers = {w.partition: TombstoneLedger(tuple(spans[w.partition]), clean_to=w.end_offset) for w in unit.partitions}
+    work = partial(find_expired, ledgers=ledgers)
+    expired = run_tasks(table, platform, work, log_tasks(table, platform, unit, files), "find what an expiry removes")
+    removed = removed_positions(expired, {}).get(EXPIRED, {})
     table.delete_positions(unit.branch, files, removed)
     counts = UnitCounts({EXPIRED: count_by_log(removed)}, saved_bytes=files.bytes_by_log([removed]))
-    return StagedUnit.of(unit, counts, began_ms=began_ms, left_behind=_left_behind(table, plan, unit, spans))
+    last = {log: offset for each in expired for log, offset in each.last.items()}
+    return StagedUnit.of(unit, counts, began_ms=began_ms, left_behind=_left_behind(plan, last))
 
 
-def _left_behind(
-    table: TopicTable, plan: RunPlan, unit: WorkUnit, spans: dict[int, list[tuple[int, int]]]
-) -> tuple[LeftBehind, ...]:
-    """Readers past whose position tombstones go, since the cap of their hold was reached; `gone_to` is the last."""
-    holds = {w.partition: w.hold_offset for w in unit.partitions if w.hold_offset is not None}
-    overrun = {p: [s for s in spans[p] if s[1] > hold] for p, hold in holds.items()}
-    condition = " OR ".join(span_condition({p: span}) for p, of_log in overrun.items() for span in of_log)
-    if not condition:
-        return ()
-    tombstones = table.at_snapshot(unit.base_snapshot_id).where(f"`{VALUE}` IS NULL AND ({condition})")
-    rows = tombstones.groupBy(PARTITION).agg(F.max(OFFSET).alias("last")).collect()
-    last = {row[PARTITION]: row["last"] for row in rows}
+def _left_behind(plan: RunPlan, last: Mapping[int, int]) -> tuple[LeftBehind, ...]:
+    """Returns the readers past whose position tombstones go, since the cap of their hold was reached. `last`: the
+    offset of the last tombstone of each log that goes."""
     return tuple(
         LeftBehind(**asdict(reader), gone_to=last[reader.partition]) for reader in left_behind(plan.readers, last)
     )

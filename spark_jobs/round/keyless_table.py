@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
-from functools import partial
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import KEY, KEYLESS_SUFFIX, OFFSET, PARTITION
-from cleantail.log.work_units import PartitionWork, WorkUnit
-from spark_jobs.engine.transforms.winners import ROW_ID, below_end, copies_of
+from cleantail.log.work_units import WorkUnit
+from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.adopted_columns import METADATA
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -31,22 +29,17 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection
             name = side_table(table)
             _create_like(table, name)
             held = table.spark.table(name).select(PARTITION, OFFSET)
-            once = _without_copies(table, records, works, unit.base_snapshot_id)
+            once = _without_copies(table, records, unit.base_snapshot_id)
             fresh = once.join(held, [PARTITION, OFFSET], "left_anti")
             fresh.select(*table.spark.table(name).columns).writeTo(name).append()
 
 
-def _without_copies(
-    table: TopicTable, records: DataFrame, works: Sequence[PartitionWork], base_snapshot_id: int
-) -> DataFrame:
+def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int) -> DataFrame:
     """Returns the records without the later copies of an offset: one row for each."""
-    whole = [replace(w, first_dirty_offset=w.log_start_offset) for w in works]
-    placed = records.select(PARTITION, OFFSET, ROW_ID, "_file")
-    copies = copies_of(placed, whole, partial(table.arrivals_at, base_snapshot_id))
-    if copies is None:
-        return records
-    with_row_id = records if ROW_ID in records.columns else records.select("*", ROW_ID)
-    return with_row_id.join(copies.select(ROW_ID), ROW_ID, "left_anti").drop(ROW_ID)
+    came = Window.partitionBy(PARTITION, OFFSET).orderBy("arrived", "_file", "_pos")
+    placed = records.select("*", "_file", "_pos") if "_file" not in records.columns else records
+    ordered = placed.join(F.broadcast(table.arrivals_at(base_snapshot_id)), "_file")
+    return ordered.withColumn("nth", F.row_number().over(came)).where("nth = 1")
 
 
 def _create_like(table: TopicTable, name: str) -> None:

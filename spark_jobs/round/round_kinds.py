@@ -110,7 +110,7 @@ def expiry(
         write_back(table, due)
         base = int(table.load().currentSnapshot().snapshotId()) if due.sweep else 0
         unit = expiry_unit(due, partitions, base, table.topic.config.cleantail_readers_hold_cap_ms, fresh_from)
-        return PlannedRound(due.round, (unit,) if unit.partitions else (), partial(expire_unit, table, due))
+        return PlannedRound(due.round, (unit,) if unit.partitions else (), partial(expire_unit, table, platform, due))
 
     return RoundKind(EXPIRE, now_ms, plan)
 

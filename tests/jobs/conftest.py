@@ -55,11 +55,6 @@ class Workshop:
         (folder / f"{name}.yaml").write_text(json.dumps({"topic": name, "config": settings, **more}))
         return name
 
-    def by_columns(self, choice: str) -> None:
-        """Whether tasks match keys by columns, from here on; without it they do."""
-        settings = {"platform": {"spark": {"columnar": choice}}}
-        (self.config / "defaults.yaml").write_text(json.dumps(settings))
-
     def file(self, name: str, records: Iterable[dict[str, Any]]) -> Path:
         path = self.config / name
         path.write_text("".join(json.dumps(r) + "\n" for r in records))

@@ -151,12 +151,10 @@ def appended(workshop, spark, topic, records):
     parsed_records(spark, [file], "text").writeTo(f"cleantail.{workshop.find(topic).table}").append()
 
 
-@pytest.mark.parametrize("columnar", ["auto", "never"], ids=["by columns", "by Spark's joins"])
 def test_a_round_that_meets_two_records_at_one_offset_is_held_back_and_other_logs_are_published(
-    workshop, ingest, spark, columnar
+    workshop, ingest, spark
 ):
-    topic = workshop.topic(f"held-{columnar}")
-    workshop.by_columns(columnar)
+    topic = workshop.topic("held-twice")
     others = [record(i, "k", f"v{i}", 1) for i in range(3)]
     assert ingest(topic, [*OLD, *others])[0] == 0
     appended(workshop, spark, topic, ANEW)
@@ -189,10 +187,8 @@ def test_check_finds_them_in_a_topic_that_no_round_has_touched(workshop, ingest,
     assert [(c["partition"], c["offsets"]) for c in json.loads(out)["contradictions"]] == [(0, 1)]
 
 
-@pytest.mark.parametrize("columnar", ["auto", "never"], ids=["by columns", "by Spark's joins"])
-def test_a_late_record_is_compared_with_what_earlier_rounds_have_hidden(workshop, ingest, spark, columnar):
-    topic = workshop.topic(f"hidden-{columnar}")
-    workshop.by_columns(columnar)
+def test_a_late_record_is_compared_with_what_earlier_rounds_have_hidden(workshop, ingest, spark):
+    topic = workshop.topic("hidden-late")
     assert ingest(topic, OLD)[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
     appended(workshop, spark, topic, OLD[:1])

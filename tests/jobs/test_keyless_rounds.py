@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.partition_state import states_of_properties
 from spark_jobs.round import run as rounds
@@ -23,10 +21,8 @@ def _three_logs():
     return [record(i, None if (p, i) == (1, 1) else "k", "v", partition=p) for p in (0, 1, 2) for i in (0, 1, 2)]
 
 
-@pytest.mark.parametrize("columnar", ["always", "never"])
-def test_a_record_without_a_key_holds_its_partition_back_alone(workshop, table_of, columnar):
-    workshop.by_columns(columnar)
-    topic = workshop.topic(f"one-keyless-{columnar}")
+def test_a_record_without_a_key_holds_its_partition_back_alone(workshop, table_of):
+    topic = workshop.topic("one-keyless")
     _ingest(workshop, topic, *_three_logs())
     code, _, err = workshop.run("compact", topic, "--now", NOW)
     assert code == 1

@@ -35,13 +35,9 @@ def last(workshop, topic):
     return read_facts(workshop.find(topic), workshop.platform()).last_compaction
 
 
-@pytest.mark.parametrize("columnar", ["never", "auto"])
-def test_a_hundred_dirty_records_of_two_keys_take_two_places(workshop, columnar):
-    topic = workshop.topic(f"two-keys-{columnar}", {"cleantail.keyless.policy": "drop"})
+def test_a_hundred_dirty_records_of_two_keys_take_two_places(workshop):
+    topic = workshop.topic("two-keys", {"cleantail.keyless.policy": "drop"})
     cleaner(workshop, "spill")
-    settings = json.loads((workshop.config / "defaults.yaml").read_text())
-    settings["platform"]["spark"] = {"columnar": columnar}
-    (workshop.config / "defaults.yaml").write_text(json.dumps(settings))
     ingest(workshop, topic, record(0, "old"), record(1, "a"))
     workshop.ok("compact", topic, "--now", NOW)
     ingest(workshop, topic, *(record(i, "ab"[i % 2]) for i in range(2, 102)), record(102, None))

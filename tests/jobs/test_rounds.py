@@ -12,14 +12,12 @@ from cleantail.errors import ConflictError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
-from cleantail.log.policy.join_plans import BROADCAST, HASH, MERGE, JoinPlan
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON, reference_of
 from cleantail.rounds.failed_branches import kept_branch, kept_until_ms
 from demo.sabotage import delete_where
 from spark_jobs import publish as publish_job
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round import evidence
-from spark_jobs.round import make as compact
 from spark_jobs.round import run as rounds
 from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
@@ -258,22 +256,6 @@ def test_a_duplicate_that_an_earlier_round_left_is_found_by_a_full_proof(worksho
     found, _, err = workshop.run("compact", topic, "--now", NOW, "--force")
     assert (found, "duplicate_keys" in err) == (code, bool(code))
     assert workshop.run("check", topic)[0] == 1  # on demand, whatever was proven
-
-
-def test_every_join_finds_the_same_records(workshop, table_of, monkeypatch):
-    topic = workshop.topic("joins")
-    lines = [record(i, f"k{i * i % 7}", "x", partition=p) for p in range(3) for i in range(40)]
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
-    table, platform = table_of(topic), workshop.platform()
-    plan = evaluate_topic(table.topic, platform, now_ms=NOW)
-    found = []
-    plans = [JoinPlan(hint, grouped, hint) for hint, grouped in ((HASH, True), (MERGE, True), (BROADCAST, False))]
-    for each in (*plans, JoinPlan(MERGE, False, MERGE), JoinPlan(HASH, True, "by columns", columnar=True)):
-        monkeypatch.setattr(compact, "resolve_join", lambda *_, p=each: p)
-        done = compact.compact_unit(table, platform, plan.units[0])
-        found.append(table.at_branch(done.branch).select("partition", "offset").sort("partition", "offset").collect())
-        assert done.counts.deleted["superseded"] == {0: 36, 1: 36, 2: 36}
-    assert found[1:] == found[:-1]
 
 
 @pytest.mark.parametrize("loss", ["dropped", "changed"])

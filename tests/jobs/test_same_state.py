@@ -21,14 +21,11 @@ from tests.jobs.test_histories import DEEP, EXAMPLES, SEED
 STRATEGIES = ["offset", "timestamp", "header"]
 PLAYED = [s if s != "timestamp" else pytest.param(s, marks=pytest.mark.deep) for s in STRATEGIES]
 """By timestamp and by header is one code but for where the version is read; a quick run plays the second."""
-BY_COLUMNS = {"offset": "auto", "timestamp": "never", "header": "never"}
 NUMBERS = itertools.count()
 
 
 @pytest.mark.parametrize("strategy", PLAYED)
 def test_the_latest_state_is_the_same_before_and_after_any_round(workshop, spark, strategy):
-    workshop.by_columns(BY_COLUMNS[strategy])
-
     @seed(SEED * 1000 + STRATEGIES.index(strategy))
     @profile(
         max_examples=EXAMPLES,

@@ -87,7 +87,7 @@ def plan(
     With --set or --diff: what another policy would have done.
     """
     from cleantail.cli.reports.rounds import Plan
-    from cleantail.log.policy.join_plans import resolve_join
+    from cleantail.log.policy.shares import task_plan
 
     what_if.require_one_kind(topic, settings, base_dir, partition is not None or force)
     if base_dir is not None:
@@ -96,9 +96,8 @@ def plan(
     if settings:
         return what_if.compare_topic(call, configured, settings, clock(now))
     planned = evaluated(configured, call.platform, now, force, partition)
-    adopted = configured.columns is not None
-    joins = [resolve_join(unit, call.platform, configured.config, adopted).reason for unit in planned.units]
-    call.output.show(Plan(planned, joins))
+    plans = [task_plan(unit, call.platform, configured.config).reason for unit in planned.units]
+    call.output.show(Plan(planned, plans))
     return 0
 
 

@@ -54,9 +54,18 @@ class CleanerConfigs(Configs):
     cleantail_over_budget: OverBudget = config(
         "cleantail.over.budget",
         "spill",
-        "What a log does whose dirty keys exceed the budget: one round with a join that spills to disk, or "
-        "several rounds as in Kafka, each of which ends where the map is full. The result is the same.",
+        "What a log does whose dirty keys exceed the budget: one round that spills to disk, or several rounds as in "
+        "Kafka, each of which ends where the map is full. The result is the same.",
         CLEANTAIL,
+    )
+    cleantail_task_memory_bytes: int = config(
+        "cleantail.task.memory.bytes",
+        1 << 30,
+        "Memory that one Spark task takes outside of the JVM for the keys of its share of a log; beyond it the disk. "
+        "Spark is told of it for every core of an executor (spark.executor.memoryOverhead).",
+        CLEANTAIL,
+        low=64 << 20,
+        high=LONG_MAX,
     )
     log_cleaner_backoff_ms: int = config(
         "log.cleaner.backoff.ms",

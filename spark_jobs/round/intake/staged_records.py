@@ -21,7 +21,7 @@ from cleantail.errors import ContradictionError
 from cleantail.log.contradictions import refusal
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
-from spark_jobs.engine.transforms.winners import span_condition
+from spark_jobs.engine.transforms.spans import span_condition
 from spark_jobs.iceberg.iceberg_reads import added_data_files, each, partition_of
 from spark_jobs.iceberg.snapshot_files import offset_bounds
 from spark_jobs.iceberg.tables import TopicTable

@@ -32,7 +32,7 @@ from cleantail.lake.neighbours import (
 from cleantail.lake.runs.clocks import expiry_ms
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.reclaim_plan import resolve_reclaim
-from cleantail.log.policy.join_plans import parallelism
+from cleantail.log.policy.shares import parallelism
 from cleantail.log.segments import DataFile
 from cleantail.rounds.reclaim_results import ReclaimResult, RewrittenGroup
 from spark_jobs.iceberg.branches import branch_name
