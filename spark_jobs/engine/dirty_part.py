@@ -35,6 +35,11 @@ class DirtyPart:
     copies: Copies
     records: Mapping[int, int]
 
+    def may_touch(self, file: LogFile) -> bool:
+        """Returns whether the file can have a touched key, by its bounds. Where several logs have one task their keys
+        begin with the log, and bounds say nothing of them."""
+        return len(self.task.works) > 1 or file.may_hold_keys(self.touched.low, self.touched.high)
+
 
 def read_dirty_part(task: LogTask, io: FileIO, database: Any) -> DirtyPart:
     """Reads the dirty part, [first dirty offset, end) of each log, and numbers its keys."""
@@ -60,7 +65,7 @@ def dirty_records(task: LogTask, io: FileIO) -> Iterator[tuple[LogFile, Records]
     """Yields the records of the dirty part that the base has, batch by batch."""
     bounds = Bounds.of(task)
     low, end = int(bounds.first.min()), int(bounds.end.max())
-    for file in task.files:
+    for _, file in task.numbered_files():
         if file.may_hold(low, end):
             keep = alive(file.records, read_deletes(io, file.before, file))
             for records in records_of(io, task, file, keep):

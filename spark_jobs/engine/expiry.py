@@ -43,7 +43,7 @@ def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
 
 def tombstones_of(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[tuple[int, Records]]:
     """Yields the tombstones of the base that lie in the ledgers' spans."""
-    for number, file in enumerate(task.files):
+    for number, file in task.numbered_files():
         if not _may_have(file, task, ledgers):
             continue
         keep = alive(file.records, read_deletes(io, file.before, file))
@@ -99,7 +99,7 @@ def _lowest_above(task: LogTask, io: FileIO, database: Any, count: int) -> Ranks
     bounds = Bounds.of(task)
 
     def above() -> Iterator[pa.RecordBatch]:
-        for number, file in enumerate(task.files):
+        for number, file in task.numbered_files():
             if file.upper_offset is None or file.upper_offset >= int(bounds.end.min()):
                 keep = alive(file.records, read_deletes(io, file.before, file))
                 for records in records_of(io, task, file, keep, versions=True):
@@ -130,7 +130,7 @@ def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
     tally, bounds = Tally(task, ledgers), Bounds.of(task)
     with task_database(task.threads, task.memory_bytes) as database:
         guards = guarding(task, io, database, ledgers)
-    for number, file in enumerate(task.files):
+    for number, file in task.numbered_files():
         before = alive(file.records, read_deletes(io, file.before, file))
         after = alive(file.records, all_of(file.records) if file.lost else read_deletes(io, file.after, file))
         for records in records_of(io, task, file, before | after, keys=False, tombstones=True):

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
 from cleantail.log.winner.versions import Booleans
+from cleantail.log.winner.winners import Ranks
 from spark_jobs.engine.dirty_part import DirtyPart, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask
 from spark_jobs.engine.records import Records, records_of
@@ -26,11 +27,12 @@ from spark_jobs.engine.removals import COPIES
 from spark_jobs.engine.task_database import task_database
 from spark_jobs.engine.tombstone_entries import EntryTally, Ledgers
 from spark_jobs.engine.touched_records import (
-    COMPETES,
+    DIRTY,
     LIVE,
     PAST,
     TouchedRecords,
     batch_of,
+    flags_of,
     remembered_ranks,
     touched_records,
     verdict_of,
@@ -71,6 +73,11 @@ class Tally:
             for number, count in enumerate(np.bincount(log[named], minlength=len(self.logs)).tolist()):
                 self.logs[number].counts[name] += sign * count
 
+    def count_dirty(self, records_by_log: Mapping[int, int]) -> None:
+        """Counts the records of the dirty part."""
+        for log, records in records_by_log.items():
+            self.logs[log].counts["map_records"] += records
+
     def add_tombstones(self, records: Records, live: Booleans, guards: Booleans | None = None) -> None:
         """Counts the tombstones among the records, where the ledgers say that there can be any."""
         if records.tombstone is None or not records.tombstone.any():
@@ -99,18 +106,37 @@ def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> lis
     with task_database(task.threads, task.memory_bytes) as database:
         dirty = read_dirty_part(task, io, database)
         tally = Tally(task, ledgers)
-        for log, records in dirty.records.items():
-            tally.logs[log].counts["map_records"] += records
+        tally.count_dirty(dirty.records)
         touched = touched_records(task, database, looked_at(dirty, io, tally))
         ranks = remembered_ranks(task, io, database, dirty.touched.count)
         judge_touched(tally, touched, dirty.touched.count, ranks)
         return tally.result()
 
 
+def read_share(
+    dirty: DirtyPart, io: FileIO, ledgers: Ledgers
+) -> tuple[Iterator[pa.RecordBatch], Callable[[], list[LogCounts]]]:
+    """Returns what a share finds: records whose key decides, and, once they are read, the counts of all others. The
+    dirty records are counted by the first share alone."""
+    tally = Tally(dirty.task, ledgers)
+    if dirty.task.is_first_share:
+        tally.count_dirty(dirty.records)
+    return looked_at(dirty, io, tally), tally.result
+
+
+def decide_bucket(
+    task: LogTask, records: TouchedRecords, count: int, remembered: Ranks | None, ledgers: Ledgers
+) -> list[LogCounts]:
+    """Returns the counts that depend on which record of a bucket's keys wins."""
+    tally = Tally(task, ledgers)
+    judge_touched(tally, records, count, remembered)
+    return tally.result()
+
+
 def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordBatch]:
     """Yields the records with a key that are below the end, and counts all that does not depend on keys."""
     task, bounds = dirty.task, Bounds.of(dirty.task)
-    for number, file in enumerate(task.files):
+    for number, file in task.numbered_files():
         before = read_deletes(io, file.before, file)
         if _as_it_was(file, dirty):
             _count_unread(io, tally, file, alive(file.records, before))
@@ -131,10 +157,9 @@ def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordB
                 tally.add(records, {UNUSABLE[task.configs.compaction_strategy]: unusable})
             rest = (records.offset < bounds.end[records.log]) & ~copy & ~records.keyless
             past = records.offset < bounds.start[records.log]
-            competes = np.where(past, 0, COMPETES) if versioned(task) else np.full(len(records), COMPETES)
-            yield batch_of(
-                task, number, records.where(rest), (competes + np.where(live, LIVE, 0) + np.where(past, PAST, 0))[rest]
-            )
+            flags = flags_of(task, past) + np.where(live, LIVE, 0) + np.where(past, PAST, 0)
+            flags += np.where(in_dirty, DIRTY, 0)
+            yield batch_of(task, number, records.where(rest), flags[rest])
 
 
 def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Booleans, copy: Booleans) -> None:
@@ -159,7 +184,7 @@ def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Boolean
     )
 
 
-def judge_touched(tally: Tally, records: TouchedRecords, count: int, remembered: Any) -> None:
+def judge_touched(tally: Tally, records: TouchedRecords, count: int, remembered: Ranks | None) -> None:
     """Counts what depends on which record of a key wins."""
     verdict = verdict_of(records, count, remembered)
     live, past = records.has(LIVE), records.has(PAST)
@@ -213,6 +238,4 @@ def _as_it_was(file: LogFile, dirty: DirtyPart) -> bool:
     if file.log is None or file.before != file.after or file.lost or file.null_keys != 0 or dirty.copies:
         return False
     [work] = [work for work in dirty.task.works if work.partition == file.log]
-    several = len(dirty.task.works) > 1
-    touched = several or file.may_hold_keys(dirty.touched.low, dirty.touched.high)
-    return file.lies_in(work.log_start_offset, work.first_dirty_offset) and not touched
+    return file.lies_in(work.log_start_offset, work.first_dirty_offset) and not dirty.may_touch(file)

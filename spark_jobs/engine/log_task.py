@@ -5,10 +5,12 @@ All of it can be pickled, and holds nothing of a record but positions and counts
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from pyroaring import BitMap64
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
@@ -40,6 +42,8 @@ class LogTask:
     memory_bytes  what the task's database takes at most before it goes to disk
     location      any path in the store that has the files, by which its file IO is chosen
     max_keys      a round ends where so many keys are in its map; None for no limit
+    shares        how many tasks go through the files
+    share         the numbers of the files that this one of them reads; None for all
     """
 
     works: tuple[PartitionWork, ...]
@@ -52,6 +56,23 @@ class LogTask:
     location: str
     remembered: Remembered = Remembered()
     max_keys: int | None = None
+    shares: int = 1
+    share: tuple[int, ...] | None = None
+
+    def numbered_files(self) -> Iterator[tuple[int, LogFile]]:
+        """Yields the files that this task reads, each with its number among all."""
+        for number in range(len(self.files)) if self.share is None else self.share:
+            yield number, self.files[number]
+
+    @property
+    def is_first_share(self) -> bool:
+        """Returns whether this task does what is to be done once for all shares."""
+        return self.share is None or 0 in self.share
+
+    @property
+    def dirty_records(self) -> int:
+        """Returns at most how many records the dirty part has."""
+        return sum(work.dirty_records for work in self.works)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +94,8 @@ class Bounds:
         )
 
 
-def _longs(numbers: object) -> Longs:
-    return np.fromiter(numbers, np.int64)  # type: ignore[call-overload, no-any-return]
+def _longs(numbers: Iterable[int]) -> Longs:
+    return np.fromiter(numbers, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +124,15 @@ class EntryCounts:
     guards: int = 0
     guard_from: int | None = None
 
+    def __add__(self, other: EntryCounts) -> EntryCounts:
+        first = [at for at in (self.guard_from, other.guard_from) if at is not None]
+        return EntryCounts(
+            self.before + other.before,
+            self.after + other.after,
+            self.guards + other.guards,
+            min(first, default=None),
+        )
+
     @property
     def first_guard(self) -> int:
         """Returns the offset of the first guard that the branch still has; LONG_MAX without one."""
@@ -116,3 +146,35 @@ class LogCounts:
     partition: int
     counts: Mapping[str, int]
     tombstones: Mapping[int | None, EntryCounts]
+
+
+def merged_removals(parts: Iterable[LogRemovals]) -> LogRemovals:
+    """Returns what several tasks have found together, each of them a part of the same logs."""
+    positions: dict[str, dict[tuple[int, int], bytes]] = {}
+    keyless: dict[int, tuple[int, int]] = {}
+    ends: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for part in parts:
+        for reason, by_file in part.positions.items():
+            of_reason = positions.setdefault(reason, {})
+            for name, bitmap in by_file.items():
+                both = [BitMap64.deserialize(each) for each in (of_reason.get(name), bitmap) if each is not None]
+                of_reason[name] = BitMap64.union(*both).serialize()
+        for log, (count, first) in part.keyless.items():
+            before = keyless.get(log, (0, first))
+            keyless[log] = (before[0] + count, min(before[1], first))
+        ends |= part.ends
+        last |= {log: max(offset, last.get(log, NOTHING)) for log, offset in part.last.items()}
+    return LogRemovals(positions, keyless, ends, last)
+
+
+def merged_counts(parts: Iterable[LogCounts]) -> list[LogCounts]:
+    """Returns one entry for each log: the sums of what several tasks have counted of it."""
+    counts: dict[int, Counter[str]] = {}
+    tombstones: dict[int, dict[int | None, EntryCounts]] = {}
+    for part in parts:
+        counts.setdefault(part.partition, Counter()).update(part.counts)
+        entries = tombstones.setdefault(part.partition, {})
+        for end, added in part.tombstones.items():
+            entries[end] = entries.get(end, EntryCounts()) + added
+    return [LogCounts(log, dict(sums), tombstones[log]) for log, sums in counts.items()]

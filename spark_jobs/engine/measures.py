@@ -19,12 +19,13 @@ from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.staged_units import StagedUnit
 from cleantail.rounds.last_compaction import COUNTS
 from spark_jobs.engine.expiry import judge_expiry
-from spark_jobs.engine.judgement import judge
+from spark_jobs.engine.judgement import decide_bucket, judge, read_share
 from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round
-from spark_jobs.engine.log_task import LogCounts, LogTask
+from spark_jobs.engine.log_task import LogCounts, LogTask, merged_counts
 from spark_jobs.engine.proof import KeyCounts, count_keys
 from spark_jobs.engine.removals import COPIES
-from spark_jobs.engine.tasks import log_tasks, run_tasks
+from spark_jobs.engine.tasks import Work, log_tasks, run_tasks, run_work
+from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
 from spark_jobs.iceberg.iceberg_reads import BranchChange, texts
 from spark_jobs.iceberg.log_files import LogFile, with_branch
@@ -46,9 +47,12 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
         w.partition: next_ledger(table, unit, w, states[w.partition], late_by_log, expiring) for w in unit.partitions
     }
     ledgers = ledgers_of(unit, states, next_ledgers, expiring)
-    work = partial(judge_expiry if expiring else judge, ledgers=ledgers)
     tasks = [replace(task, files=_with_branch(task, branch)) for task in log_tasks(table, platform, unit, base)]
-    counted = run_tasks(table, platform, work, tasks, "count what a round has done")
+    if expiring:
+        work_of_task = partial(judge_expiry, ledgers=ledgers)
+        counted = run_tasks(table, platform, work_of_task, tasks, "count what an expiry has done")
+    else:
+        counted = run_work(table, platform, judging(ledgers), tasks)
     by_log = {log.partition: log for logs in counted for log in logs}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, states)
     proven = _proven(table, platform, unit, branch, proofs)
@@ -65,6 +69,17 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
         measure = _with_contradiction(measure, contradictions.get(p))
         measures.append(with_tombstones(measure, next_ledgers[p], log.tombstones))
     return measures
+
+
+def judging(ledgers: Ledgers) -> Work[list[LogCounts]]:
+    """Returns the work of a check: it counts what a round has done."""
+    return Work(
+        "count what a round has done",
+        partial(judge, ledgers=ledgers),
+        partial(read_share, ledgers=ledgers),
+        partial(decide_bucket, ledgers=ledgers),
+        lambda parts: merged_counts(log for part in parts for log in part),
+    )
 
 
 def _files(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:

@@ -45,7 +45,7 @@ def count_keys(properties: Mapping[str, str], task: LogTask) -> dict[int, KeyCou
 def keyed_records(task: LogTask, io: FileIO) -> Iterator[Records]:
     """Yields the live records with a key in [log start, end)."""
     bounds = Bounds.of(task)
-    for file in task.files:
+    for _, file in task.numbered_files():
         if file.may_hold(0, int(bounds.end.max())):
             keep = alive(file.records, read_deletes(io, file.before, file))
             for records in records_of(io, task, file, keep):

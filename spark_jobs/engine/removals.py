@@ -12,8 +12,7 @@ A file is read only where its metadata say that it can hold such a record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +20,16 @@ from pyiceberg.io import FileIO, load_file_io
 from pyroaring import BitMap64
 
 from cleantail.log.winner.versions import Booleans
+from cleantail.log.winner.winners import Ranks
 from spark_jobs.engine.dirty_part import DirtyPart, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogRemovals, LogTask
 from spark_jobs.engine.records import Records, records_of
 from spark_jobs.engine.task_database import task_database
 from spark_jobs.engine.touched_records import (
-    COMPETES,
+    DIRTY,
     TouchedRecords,
     batch_of,
+    flags_of,
     positions_by_place,
     remembered_ranks,
     touched_records,
@@ -100,7 +101,20 @@ def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:
         return removed.result(dirty.task, task)
 
 
-def add_superseded(removed: Removed, records: TouchedRecords, count: int, remembered: Any) -> None:
+def read_share(dirty: DirtyPart, io: FileIO) -> tuple[Iterator[pa.RecordBatch], Callable[[], LogRemovals]]:
+    """Returns what a share finds: records whose key decides, and, once they are read, what goes for another reason."""
+    removed = Removed()
+    return competing(dirty, dirty.task, io, removed), lambda: removed.result(dirty.task, dirty.task)
+
+
+def decide_bucket(task: LogTask, records: TouchedRecords, count: int, remembered: Ranks | None) -> LogRemovals:
+    """Returns which records of a bucket are superseded."""
+    removed = Removed()
+    add_superseded(removed, records, count, remembered)
+    return removed.result(task, task)
+
+
+def add_superseded(removed: Removed, records: TouchedRecords, count: int, remembered: Ranks | None) -> None:
     """Adds the touched records that do not win."""
     verdict = verdict_of(records, count, remembered)
     loses = verdict.known & ~verdict.winner
@@ -110,7 +124,7 @@ def add_superseded(removed: Removed, records: TouchedRecords, count: int, rememb
 def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) -> Iterator[pa.RecordBatch]:
     """Yields the records with a key that are below the end, and adds to `removed` what goes for another reason."""
     task, bounds, ends = dirty.task, Bounds.of(dirty.task), Bounds.of(planned).end
-    for number, file in enumerate(task.files):
+    for number, file in task.numbered_files():
         if not _may_lose(file, dirty, bounds):
             continue
         copies = dirty.copies.of(file)
@@ -119,20 +133,19 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
             keyless = records.keyless
             below, past = records.offset < bounds.end[records.log], records.offset < bounds.start[records.log]
             retained = records.offset < bounds.retained[records.log]
-            copy = copies.among(records, is_dirty(records, bounds)) & ~retained
+            in_dirty = is_dirty(records, bounds)
+            copy = copies.among(records, in_dirty) & ~retained
             removed.count_keyless(records, keyless & ~past & (records.offset < ends[records.log]))
             removed.add_records(RETENTION, task, number, records, retained)
             removed.add_records(COPIES, task, number, records, copy)
             removed.add_records(INVALID, task, number, records, keyless & below & ~retained & ~copy)
             rest = below & ~retained & ~copy & ~keyless
-            flags = np.where(past, 0, COMPETES) if versioned(task) else np.full(len(records), COMPETES)
+            flags = flags_of(task, past) + np.where(in_dirty, DIRTY, 0)
             yield batch_of(task, number, records.where(rest), flags[rest])
 
 
 def _may_lose(file: LogFile, dirty: DirtyPart, bounds: Bounds) -> bool:
     """Returns whether the file can hold a record that goes, by its metadata."""
-    several = len(dirty.task.works) > 1
-    touched = several or file.may_hold_keys(dirty.touched.low, dirty.touched.high)
     return file.may_hold(0, int(bounds.retained.max())) or (
-        file.may_hold(0, int(bounds.end.max())) and (touched or file.null_keys != 0 or bool(dirty.copies))
+        file.may_hold(0, int(bounds.end.max())) and (dirty.may_touch(file) or file.null_keys != 0 or bool(dirty.copies))
     )

@@ -88,19 +88,11 @@ class EntryTally:
                 int(np.count_nonzero(inside & live & guards)),
                 int(of_guards.min()) if len(of_guards) else None,
             )
-            self.counts[end] = merged_counts(self.counts.get(end, EntryCounts()), added)
+            self.counts[end] = self.counts.get(end, EntryCounts()) + added
 
     def by_entry(self) -> dict[int | None, EntryCounts]:
         """Returns the counts by the entry's end, None above the last entry."""
         return {None if end == LONG_MAX else end: counts for end, counts in self.counts.items()}
-
-
-def merged_counts(one: EntryCounts, other: EntryCounts) -> EntryCounts:
-    """Returns the sum of what two tasks have counted of one entry."""
-    first = [at for at in (one.guard_from, other.guard_from) if at is not None]
-    return EntryCounts(
-        one.before + other.before, one.after + other.after, one.guards + other.guards, min(first, default=None)
-    )
 
 
 Ledgers = Mapping[int, TombstoneLedger]

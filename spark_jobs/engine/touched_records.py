@@ -31,6 +31,7 @@ FIELDS = [
     ("flags", pa.uint8()),
 ]
 VERSION_FIELDS = [("has", pa.bool_()), ("version", pa.int64())]
+REMEMBERED = pa.schema([FIELDS[0], FIELDS[1], *VERSION_FIELDS])
 
 
 def schema_of(task: LogTask) -> pa.Schema:
@@ -50,6 +51,12 @@ def batch_of(task: LogTask, file_number: int, records: Records, flags: Numbers) 
         versions = records.versions(task)
         arrays += [versions.has, versions.version]
     return pa.RecordBatch.from_arrays([pa.array(a) for a in arrays], schema=schema_of(task))
+
+
+def flags_of(task: LogTask, past: Booleans) -> Numbers:
+    """Returns which records compete for their key. By offset all do, as what is dirty is above all else; by a version
+    those below the log start do not."""
+    return np.where(past & versioned(task), 0, COMPETES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +111,34 @@ class Verdict:
 def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None) -> Verdict:
     """Says which of the records win (cleantail.log.winner). `count`: of keys; `remembered`: rank by key, where some
     are."""
-    competes = records.has(COMPETES)
+    competes, touched = records.has(COMPETES), np.zeros(count, np.bool_)
+    touched[records.number[records.has(DIRTY)]] = True
     best = best_ranks(records.number[competes], records.versions.where(competes), records.offset[competes], count)
-    known = best.known[records.number]
+    decided = best.known & touched
+    known = decided[records.number]
     winner = known & (records.offset == best.offset[records.number])
     none = np.zeros(len(records.offset), np.bool_)
     buried = none if remembered is None else known & beaten(best, remembered)[records.number]
-    return Verdict(known, winner & ~buried, buried, int(np.count_nonzero(best.known)))
+    return Verdict(known, winner & ~buried, buried, int(np.count_nonzero(decided)))
 
 
 def remembered_ranks(task: LogTask, io: FileIO, database: Any, count: int) -> Ranks | None:
     """Returns the highest remembered rank of each touched key; None where nothing is remembered of these logs."""
     if not task.remembered.files or not count:
         return None
-    schema = pa.schema([FIELDS[0], FIELDS[1], *VERSION_FIELDS])
-    parts = list(with_key_number(database, schema, _remembered(task, io)))
-    if not parts:
-        return None
-    number, offset, has, version = (
-        np.concatenate([p[n] for p in parts]) for n in ("number", "offset", "has", "version")
-    )
+    parts = list(with_key_number(database, REMEMBERED, remembered_batches(task, io)))
+    return ranks_of_parts(parts, count) if parts else None
+
+
+def ranks_of_parts(parts: Sequence[Mapping[str, np.ndarray[Any, Any]]], count: int) -> Ranks:
+    """Returns the highest rank of each key among `parts`: columns number, offset, has and version."""
+    names = ("number", "offset", "has", "version")
+    number, offset, has, version = (np.concatenate([part[name] for part in parts]) for name in names)
     return best_ranks(number, Versions(has.astype(np.bool_), version, np.zeros(len(has), np.bool_)), offset, count)
 
 
-def _remembered(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
+def remembered_batches(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
+    """Yields the remembered ranks of the task's logs that are in force (key, offset, has, version)."""
     columns = (PARTITION, KEY, "strategy", "has_version", "version", OFFSET, "forget_at_ms")
     known = {work.partition: place for place, work in enumerate(task.works)}
     for file in task.remembered.files:
@@ -144,7 +155,7 @@ def _remembered(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
             if len(task.works) > 1:
                 key = with_log(np.full(len(rows), known[file.log], np.int32), key)
             ranks = [key, rows[OFFSET], rows["has_version"], rows["version"]]
-            yield from pa.table(ranks, schema=pa.schema([FIELDS[0], FIELDS[1], *VERSION_FIELDS])).to_batches()
+            yield from pa.table(ranks, schema=REMEMBERED).to_batches()
 
 
 def positions_by_place(place: Numbers, pos: Longs) -> dict[int, BitMap64]:

@@ -18,12 +18,14 @@ from cleantail.log.policy.offset_map import map_slots
 from cleantail.log.policy.shares import task_plan
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
-from spark_jobs.engine.log_task import LogRemovals
-from spark_jobs.engine.removals import INVALID, SUPERSEDED, find_removals
-from spark_jobs.engine.tasks import log_tasks, run_tasks
+from spark_jobs.engine.log_task import LogRemovals, merged_removals
+from spark_jobs.engine.removals import INVALID, SUPERSEDED, decide_bucket, find_removals, read_share
+from spark_jobs.engine.tasks import Work, log_tasks, run_work
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, count_by_log, union_of
 from spark_jobs.iceberg.tables import TopicTable
+
+FIND_REMOVALS = Work("find what a round removes", find_removals, read_share, decide_bucket, merged_removals)
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> StagedUnit:
@@ -34,7 +36,7 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
     unit = replace(unit, branch=branch_name(unit.branch))
     plan = task_plan(unit, platform, table.topic.config)
     tasks = log_tasks(table, platform, unit, files, by_rounds=plan.by_rounds)
-    removals = run_tasks(table, platform, find_removals, tasks, "find what a round removes")
+    removals = run_work(table, platform, FIND_REMOVALS, tasks)
     # up to the end that was planned: nothing is begun that must fail later
     keyless = {log: found for each in removals for log, found in each.keyless.items()}
     held = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}

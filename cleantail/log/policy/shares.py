@@ -24,6 +24,23 @@ DEFAULT_CORES = 2
 """Cores of an executor where no setting says how many it has."""
 
 
+SHARE_RECORDS = 1_000_000
+"""Records below which a log is never more than one task."""
+RECORD_BYTES = 96
+"""What a task holds of a record whose key is touched: the key, as text of some 40 bytes, its offset, rank and
+position. A longer key spills earlier."""
+
+
+def share_records(records: int, cores: int, memory_bytes: int) -> int:
+    """Returns how many records one task goes through at most, where a unit has `records` in all."""
+    return max(SHARE_RECORDS, min(-(-records // cores), memory_bytes // RECORD_BYTES))
+
+
+def share_count(records: int, share: int) -> int:
+    """Returns how many tasks go through a log of so many records."""
+    return max(-(-records // share), 1)
+
+
 def parallelism(master: str, conf: Mapping[str, object]) -> int:
     """Returns how many tasks run at a time, as far as the settings tell."""
     if "spark.default.parallelism" in conf:
