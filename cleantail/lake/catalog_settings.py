@@ -15,6 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.spark_network import authentication, network_problem
 from cleantail.errors import CleantailError
 from cleantail.lake.jar_list import on_class_path
+from cleantail.log.policy.shares import DEFAULT_CORES
 
 CATALOG_USER = "CLEANTAIL_CATALOG_USER"
 CATALOG_PASSWORD = "CLEANTAIL_CATALOG_PASSWORD"
@@ -48,6 +49,8 @@ SMALL_RUN = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
 }
+OWN_OVERHEAD_MIB = 512
+"""What an executor takes outside of its heap without our tasks: the JVM's own, and Python's modules."""
 
 
 def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
@@ -97,11 +100,22 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.driver.bindAddress": "127.0.0.1" if platform.spark.master.startswith("local") else "0.0.0.0",
         **({"spark.driver.host": "127.0.0.1"} if platform.spark.master.startswith("local") else {}),
+        **_worker_settings(platform),
         **authentication(platform.spark.master),
         **(SMALL_RUN if records is not None and records <= SMALL_RECORDS else {}),
         **platform.spark.conf,
         "spark.sql.runSQLOnFiles": "false",  # no SQL reads a file by its path, whoever wrote it: always
     }
+
+
+def _worker_settings(platform: Platform) -> dict[str, str]:
+    """Returns what Spark is told of Python's workers. Local ones are forked from a daemon that has made the imports;
+    an executor elsewhere gets the memory that its tasks take outside of the JVM, on top of Spark's own share."""
+    if platform.spark.master.startswith("local"):
+        return {"spark.python.daemon.module": "spark_jobs.engine.worker_daemon"}
+    cores = int(platform.spark.conf.get("spark.executor.cores", DEFAULT_CORES))
+    tasks_mib = cores * platform.cleaner.cleantail_task_memory_bytes >> 20
+    return {"spark.executor.memoryOverhead": f"{tasks_mib + OWN_OVERHEAD_MIB}m"}
 
 
 def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:

@@ -21,14 +21,18 @@ from cleantail.log.winner.winners import Ranks
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.deleted_versions import remembered_files
 from spark_jobs.engine.dirty_part import DirtyPart
+from spark_jobs.engine.file_footers import FooterTask, read_footers
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.shared_log import merged, of_bucket, read_dirty_share, to_buckets
 from spark_jobs.engine.touched_records import TouchedRecords
+from spark_jobs.engine.worker_environment import require_workers
+from spark_jobs.iceberg.file_columns import Layout
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def log_tasks(
@@ -39,8 +43,8 @@ def log_tasks(
     `by_rounds`: whether a round ends where its map is full; then every log is a task.
     """
     logs = {work.partition for work in unit.partitions}
-    log_files = files.log_files(logs)
     configs, layout = table.topic.config, files.layout()
+    log_files = with_footers(table, platform, files.log_files(logs), layout, logs)
     remembered = remembered_files(table, logs)
     groups = [(w,) for w in unit.partitions] if by_rounds else log_groups(unit.partitions, log_files)
     by_group = [(works, files_of(works, log_files)) for works in groups]
@@ -63,6 +67,33 @@ def log_tasks(
         )
         for works, of_group in by_group
     ]
+
+
+def with_footers(
+    table: TopicTable, platform: Platform, files: Sequence[LogFile], layout: Layout, logs: set[int]
+) -> list[LogFile]:
+    """Returns the files of the logs; of those of an adopted table whose metadata have no bounds, with what their
+    footers say. Spark tasks read these, once for a file: it never changes."""
+    silent = [f for f in files if f.lower_offset is None or f.upper_offset is None]
+    unread = [f for f in silent if f.path not in _footers]
+    if unread:
+        tasks = max(min(parallelism(platform.spark.master, platform.spark.conf), len(unread)), 1)
+        shares = [FooterTask(tuple(unread[n::tasks]), layout, platform.warehouse) for n in range(tasks)]
+        if len(_footers) > REMEMBERED_FOOTERS:
+            _footers.clear()
+        for read in run_tasks(table, platform, read_footers, shares, "read the footers of files"):
+            _footers.update((file.path, file) for file in read)
+    known = [_with_footer(file) if file in silent else file for file in files]
+    return [file for file in known if file.log is None or file.log in logs]
+
+
+REMEMBERED_FOOTERS = 100_000
+_footers: dict[str, LogFile] = {}
+
+
+def _with_footer(file: LogFile) -> LogFile:
+    """Returns the file with the bounds of its footer, and with the delete files that it has now."""
+    return replace(_footers[file.path], before=file.before, after=file.after, lost=file.lost)
 
 
 def files_of(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[LogFile, ...]:
@@ -144,8 +175,8 @@ def _may_be_dirty(task: LogTask, file: LogFile) -> bool:
 def run_tasks(
     table: TopicTable,
     platform: Platform,
-    work: Callable[[Mapping[str, str], LogTask], R],
-    tasks: Sequence[LogTask],
+    work: Callable[[Mapping[str, str], T], R],
+    tasks: Sequence[T],
     what: str,
 ) -> list[R]:
     """Runs the tasks on Spark's executors, and returns what each of them returns, in their order. `what` names the
@@ -155,6 +186,7 @@ def run_tasks(
     # in the function, not in the data: what is handed to tasks as data may lie in a file on the way
     with_store = partial(work, file_io_properties(table.topic, platform, os.environ))
     context = table.spark.sparkContext
+    require_workers(context, platform, parallelism(platform.spark.master, platform.spark.conf))
     with _described(context, f"{what} of {table.topic.topic}"):
         return context.parallelize(list(tasks), len(tasks)).map(with_store).collect()
 

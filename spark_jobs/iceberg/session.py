@@ -41,7 +41,8 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
         raise CleantailError(
             f"no Spark jars in {jars_directory(platform, os.environ)}: run `make setup`, or name them in CLEANTAIL_JARS"
         )
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # by the environment alone PySpark knows which Python its workers have
+    os.environ.setdefault("PYSPARK_PYTHON", platform.spark.conf.get("spark.pyspark.python", sys.executable))
     if platform.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
     logging.getLogger("py4j").setLevel(logging.WARNING)

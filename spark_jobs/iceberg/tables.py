@@ -10,10 +10,19 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, PROPERTY_SIDE_OF, table_properties
+from cleantail.config.topic_table import (
+    COLUMNS,
+    OFFSET,
+    PARTITION,
+    PROPERTY_SIDE_OF,
+    TOMBSTONE,
+    VALUE,
+    table_properties,
+)
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.rounds.approval import can_be_held
@@ -67,7 +76,10 @@ class TopicTable:
         """Creates the table where there is none. Raises TableError when there is one that is not the topic's."""
         if not self.exists():
             self._create()
-        if self.load().sortOrder().isUnsorted():  # a killed run may have created the table and no more
+        table = self.load()
+        if table.schema().findField(TOMBSTONE) is None:  # an earlier version has created it
+            self.spark.sql(f"ALTER TABLE {self.name} ADD COLUMN `{TOMBSTONE}` boolean")
+        if table.sortOrder().isUnsorted():  # a killed run may have created the table and no more
             self.spark.sql(f"ALTER TABLE {self.name} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `{OFFSET}`")
 
     def drop(self) -> None:
@@ -86,7 +98,7 @@ class TopicTable:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
     def _create(self) -> None:
-        columns = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+        columns = ", ".join(f"`{name}` {kind}" for name, kind in (COLUMNS | {TOMBSTONE: "boolean"}).items())
         properties = ", ".join(f"'{k}'='{v}'" for k, v in table_properties(self.topic.topic, self.topic.config).items())
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}")
         self.spark.sql(
@@ -189,7 +201,10 @@ class TopicTable:
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
         """Appends data files to the branch, one log to a file, in offset order (the table's write order). `as_it_is`:
-        the frame's tasks have one log each, in that order already."""
+        the frame's tasks have one log each, in that order already. A topic's own table is told of each record whether
+        it is a tombstone."""
+        if self.topic.columns is None and self.load().schema().findField(TOMBSTONE) is not None:
+            frame = frame.withColumn(TOMBSTONE, F.col(VALUE).isNull())
         writer = frame.writeTo(f"{self.name}.`branch_{branch}`")
         if as_it_is:
             writer = writer.option("use-table-distribution-and-ordering", "false")
