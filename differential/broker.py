@@ -81,18 +81,22 @@ def kafka_jars(env: Mapping[str, str]) -> Path:
 
 @contextlib.contextmanager
 def running_broker(
-    directory: Path, jars: Path, jvm: Sequence[str] = JVM, extra_properties: Mapping[str, object] | None = None
+    directory: Path,
+    jars: Path,
+    jvm: Sequence[str] = JVM,
+    extra_properties: Mapping[str, object] | None = None,
+    cluster_id: str | None = None,
 ) -> Iterator[Broker]:
     """Formats and starts a broker, waits until it answers, and stops it whatever happens. Raises BrokerError.
 
-    `extra_properties` are added to those of a broker for tests, or replace them.
+    `extra_properties` are added to those of a broker for tests, or replace them. `cluster_id` is random where None.
     """
     java = _java(jars, jvm)
     port, controller_port = free_port(), free_port()
     settings, output = directory / "server.properties", directory / "broker.log"
     properties = _properties(directory / "logs", port, controller_port) | dict(extra_properties or {})
     settings.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    _format(java, settings)
+    _format(java, settings, cluster_id or random_cluster_id())
     with output.open("wb") as log:
         # a session of its own: Ctrl-C reaches us only, and we stop the broker in order
         process = subprocess.Popen(
@@ -143,9 +147,15 @@ def _properties(logs: Path, port: int, controller_port: int) -> dict[str, object
     }
 
 
-def _format(java: list[str], settings: Path) -> None:
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
+def random_cluster_id() -> str:
+    """Returns an id as Kafka's own tool makes one: 16 random bytes in base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _format(java: list[str], settings: Path, cluster_id: str) -> None:
+    """Formats the broker's directory. One id of 64 begins with a dash, so it is joined to its option: by itself it
+    would be taken for another one."""
+    command = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(settings)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BrokerError(f"the broker's directory could not be formatted:\n{done.stderr[-2000:]}")

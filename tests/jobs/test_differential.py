@@ -8,7 +8,7 @@ from dataclasses import replace
 from cleantail.cli import main
 from cleantail.config.loading import load_topic
 from differential.archive import Archive
-from differential.broker import kafka_jars, running_broker
+from differential.broker import kafka_jars, random_cluster_id, running_broker
 from differential.broker_rounds import observe
 from differential.families import FAMILIES, random_plans
 from differential.kafka_client import KafkaClient
@@ -23,7 +23,8 @@ def test_after_every_round_a_topic_is_what_kafkas_own_cleaner_leaves(workshop, t
     """Eight histories: tombstones are kept by the first round and gone after the second."""
     [family] = [f for f in FAMILIES if f.name == "past-horizon"]
     [plan] = random_plans(8, SEED, [replace(family, configs=family.configs[:2])])
-    with running_broker(tmp_path, JARS) as broker:
+    # one random id of 64 begins with a dash
+    with running_broker(tmp_path, JARS, cluster_id=f"-{random_cluster_id()[1:]}") as broker:
         observed = observe(broker, KafkaClient(broker.address), plan)
         imported = imported_from(broker, tmp_path / "imported")
     first, second = (tombstones(seen.left) for seen in observed)

@@ -24,6 +24,8 @@ from cleantail.log.ranking import VERSION_BYTES, latest_timestamp_ms
 Booleans = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
 MICROS_PER_MILLI = 1000
+HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""The type of a record's headers."""
 
 
 @dataclass(frozen=True, slots=True)
