@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cleantail.config.loading import load_platform, load_topic
+from cleantail.config.loading import load_topic
 from cleantail.config.origin import settings_in_force
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.reader_registration import set_position
@@ -464,10 +464,9 @@ def test_the_dags_docs_and_the_page_draw_the_same_table_of_settings(
     site.topic("orders", owner="sales", checks=[check], config=config)
     (site.config / "defaults.yaml").write_text("topic: {approvers: [anna], config: {segment.bytes: 5000}}\n")
     topic = load_topic(site.config / "topics" / "orders.yaml", site.config)
-    platform = load_platform(site.config)
-    rows = {(s.name, s.shown, s.readable, s.origin.value) for s in settings_in_force(topic, platform)}
+    rows = {(s.name, s.shown, s.readable, s.origin.value) for s in settings_in_force(topic)}
     assert len(rows) > 30
-    assert rows_of_docs(settings_section(topic, platform)) == rows
+    assert rows_of_docs(settings_section(topic)) == rows
     assert rows_of_page(shown_of(browser, orders)) == rows
 
 
