@@ -69,10 +69,6 @@ class RunPlan:
             if log.repaired and log.partition not in chosen
         }
 
-    def restricted_to(self, partitions: Collection[int]) -> RunPlan:
-        """Returns the same plan with the work of these partitions only."""
-        return self.with_works([w for u in self.units for w in u.partitions if w.partition in partitions])
-
     def with_works(self, works: Collection[PartitionWork]) -> RunPlan:
         """Returns the same plan with these works packed into units."""
         base = self.units[0].base_snapshot_id if self.units else 0
