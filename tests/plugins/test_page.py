@@ -25,9 +25,9 @@ from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.rollback import packed
 from cleantail_airflow.installation import ROOT
-from cleantail_airflow.page import mount as page
 from cleantail_airflow.page.data_docs import site_of
 from cleantail_airflow.tasks.dag_docs import settings_section
+from cleantail_airflow.web import mount as page
 from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site
 from tests.cleantail.lake import OrdersTable
@@ -764,7 +764,7 @@ def test_the_plugin_imports_no_engine_and_builds_no_page() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "plugins"
     )
     modules = set(done.stdout.split())
-    assert not {"pyiceberg", "pandas", "pyarrow", "pyspark", "cleantail_airflow.page.page_app"} & modules
+    assert not {"pyiceberg", "pandas", "pyarrow", "pyspark", "cleantail_airflow.web.application"} & modules
 
 
 # ---- records
