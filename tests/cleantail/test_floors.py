@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FLOORS = (
     ("cleantail.errors", "cleantail.human"),
-    ("cleantail.codec", "cleantail.retries", "cleantail.home", "cleantail.config"),
+    ("cleantail.codec", "cleantail.retries"),
+    ("cleantail.home", "cleantail.config"),
     ("cleantail.sources", "cleantail.log"),
     ("cleantail.rounds",),
     ("cleantail.lake",),
