@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     """Loads the pages. The exit code is 1 where a topic is missing on the page of all topics."""
     # 1. the plugin's pages, without a server
     sys.path.insert(0, str(ROOT / "plugins"))
-    app = import_module("cleantail_airflow.page.page_app")
+    app = import_module("cleantail_airflow.web.application")
     content = app.Content(Path(os.environ["CLEANTAIL_CONFIG"]), os.environ)
     names = sorted(content.topics())
 

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -70,6 +70,19 @@ def until(condition: Callable[[], bool], every_s: float, within_s: float) -> boo
         wait=wait_fixed(every_s),
         retry_error_callback=lambda _: False,
     )(condition)
+
+
+def repeated(action: Callable[[], list[T]], pauses_s: Sequence[float]) -> list[T]:
+    """Does an action again, after each of the pauses, while it leaves something undone; returns what the last try has
+    left."""
+    from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_chain, wait_fixed
+
+    return Retrying(
+        retry=retry_if_result(bool),
+        stop=stop_after_attempt(1 + len(pauses_s)),
+        wait=wait_chain(*map(wait_fixed, pauses_s)),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
+    )(action)
 
 
 def _error_of(state: RetryCallState) -> BaseException:

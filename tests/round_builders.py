@@ -9,6 +9,7 @@ from cleantail.log.work_units import PartitionWork
 from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
+from cleantail.rounds.checked.recorded_checks import RoundReference
 from cleantail.rounds.checked.staged_units import StagedUnit, UnitCounts
 
 
@@ -56,3 +57,8 @@ def checked_round(**changes):
         holds=(Hold(0, "publish: approve"),),
     )
     return replace(checked, **changes)
+
+
+def reference_of(checked):
+    """What a task hands on of a round that it has checked."""
+    return RoundReference(checked.round, tuple(checked.heads), tuple(checked.green))

@@ -6,12 +6,12 @@ and property differ, nothing is done until the table is adopted again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
 
+from cleantail.codec import Codec
 from cleantail.config.settings.config_model import Model
 
 PROPERTY_COLUMNS = "cleantail.columns"
@@ -45,14 +45,19 @@ class Columns(Model):
         return {str(name): str(path) for name, path in self.model_dump(exclude_none=True).items()}
 
     def as_property(self) -> str:
-        """Returns the mapping as one line of JSON with sorted keys, so that equal mappings are equal texts."""
-        return json.dumps(self.paths, sort_keys=True, separators=(",", ":"))
+        """Returns the mapping as one line of JSON, in which equal mappings are equal texts."""
+        return _PATHS_JSON.text(self.paths)
+
+
+_PATHS_JSON: Codec[dict[str, str]] = Codec(dict[str, str])
+_COLUMNS_JSON: Codec[Columns] = Codec(Columns)
 
 
 def columns_of_properties(properties: Mapping[str, str]) -> Columns | None:
-    """Returns the mapping of an adopted table; None for one that Cleantail made."""
+    """Returns the mapping of an adopted table; None for one that Cleantail made. Raises TableError where the property
+    cannot be read."""
     text = properties.get(PROPERTY_COLUMNS)
-    return Columns.model_validate_json(text) if text else None
+    return _COLUMNS_JSON.value(text, f"table property {PROPERTY_COLUMNS}") if text else None
 
 
 def quoted(path: str) -> str:

@@ -28,7 +28,7 @@ from cleantail.config.claims.platform_limits import platform_problems
 from cleantail.config.platform import DefaultsFile, Platform
 from cleantail.config.problems import nearest, validate
 from cleantail.config.settings.input_limits import YAML_BYTES, limit_text
-from cleantail.config.topic import Topic, default_table
+from cleantail.config.topic import Layers, Topic, default_table
 from cleantail.config.yaml_file import key_lines, line_of, merged, read_yaml, without_nulls
 from cleantail.errors import ConfigError, Problem, not_allowed
 
@@ -217,7 +217,8 @@ def _topic_or_error(file: Path, defaults: _Defaults) -> Topic | ConfigError:
 def _topic(file: Path, defaults: _Defaults) -> Topic:
     platform = defaults.file.platform
     max_bytes = platform.limits.yaml_max_bytes
-    data = merged(defaults.written, without_nulls(read_yaml(file, max_bytes, limit_text(YAML_BYTES))))
+    topic_yaml = without_nulls(read_yaml(file, max_bytes, limit_text(YAML_BYTES)))
+    data = merged(defaults.written, topic_yaml)
     # any name makes a default table, so that a missing topic is one problem, and not a wrong table as well
     name = str(data.get("topic") or "none")
     data.setdefault("table", default_table(platform.catalog.namespace, name))
@@ -225,4 +226,4 @@ def _topic(file: Path, defaults: _Defaults) -> Topic:
     if problems := list(platform_problems(topic, platform, defaults.home)):
         lines = key_lines(file)
         raise ConfigError(file, [replace(problem, line=line_of(key_path, lines)) for key_path, problem in problems])
-    return topic
+    return topic.with_layers(Layers(topic_yaml, defaults.written))

@@ -13,17 +13,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.checks.topic_check import Check
 from cleantail.config.events import Event
-from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import schedule_text
 from cleantail.config.settings.config_model import LONG_MAX, Model
-from cleantail.config.topic import Topic
-from cleantail.config.yaml_file import read_yaml
+from cleantail.config.topic import Layers, Topic
 from cleantail.human import duration, size
 
 
@@ -52,60 +49,33 @@ class Setting:
         return self.value or "none"
 
 
-def settings_in_force(topic: Topic, platform: Platform) -> list[Setting]:
-    """Reads the topic's file and defaults.yaml again and returns the rows of the topic's table of settings.
-
-    Raises ConfigError where a file cannot be read any more.
-    """
-    return settings(topic, *written(_file_of(topic.topic, platform.config_dir), platform))
+def settings_in_force(topic: Topic) -> list[Setting]:
+    """Returns everything that a topic's YAML can say but its name and description, the Kafka configs last."""
+    return [*_topic_settings(topic), *_of_mapping("config", topic.config, topic.layers, prefix="")]
 
 
-def _file_of(topic: str, config_dir: Path) -> Path:
-    """Returns the topic's file, which is called as the topic (cleantail.config.claims.name_claims)."""
-    long, short = (config_dir / "topics" / f"{topic}{suffix}" for suffix in (".yaml", ".yml"))
-    return short if short.exists() else long
-
-
-def settings(topic: Topic, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]) -> list[Setting]:
-    """Returns everything that a topic's YAML can say but its name and description, the Kafka configs last.
-
-    `topic_yaml` is what the topic's file has written, `defaults_topic` the `topic:` of defaults.yaml.
-    """
-    return [
-        *_topic_settings(topic, topic_yaml, defaults_topic),
-        *_of_mapping("config", topic.config, topic_yaml, defaults_topic, prefix=""),
-    ]
-
-
-def _topic_settings(
-    topic: Topic, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]
-) -> Iterator[Setting]:
+def _topic_settings(topic: Topic) -> Iterator[Setting]:
     for name, text_of in _KEYS.items():
         meaning = Topic.model_fields[name].description or ""
-        yield Setting(name, text_of(getattr(topic, name)), "", _origin(name, topic_yaml, defaults_topic), meaning)
+        yield Setting(name, text_of(getattr(topic, name)), "", _origin(name, topic.layers), meaning)
     for name in ("source", "columns"):
         inner = getattr(topic, name)
         if inner is not None:  # columns: only of an adopted table
-            yield from _of_mapping(name, inner, topic_yaml, defaults_topic, prefix=f"{name}.")
+            yield from _of_mapping(name, inner, topic.layers, prefix=f"{name}.")
 
 
-def _of_mapping(
-    key: str, inner: Model, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any], prefix: str
-) -> list[Setting]:
+def _of_mapping(key: str, inner: Model, layers: Layers, prefix: str) -> list[Setting]:
     """Returns the settings of a mapping. Mappings merge key by key, so each key has an origin of its own."""
-    of_topic, of_defaults = topic_yaml.get(key) or {}, defaults_topic.get(key) or {}
+    of_mapping = Layers(layers.topic_yaml.get(key, {}), layers.defaults_topic.get(key, {}))
     fields = {field.alias or name: (getattr(inner, name), field) for name, field in type(inner).model_fields.items()}
     return [
-        _setting(prefix, name, value, field.description or "", of_topic, of_defaults)
-        for name, (value, field) in fields.items()
+        _setting(prefix, name, value, field.description or "", of_mapping) for name, (value, field) in fields.items()
     ]
 
 
-def _setting(
-    prefix: str, name: str, value: Any, meaning: str, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]
-) -> Setting:
+def _setting(prefix: str, name: str, value: Any, meaning: str, layers: Layers) -> Setting:
     text = ",".join(sorted(value)) if isinstance(value, frozenset) else "" if value is None else str(value)
-    return Setting(prefix + name, text, _readable(name, value), _origin(name, topic_yaml, defaults_topic), meaning)
+    return Setting(prefix + name, text, _readable(name, value), _origin(name, layers), meaning)
 
 
 def _check(check: Check) -> str:
@@ -139,20 +109,8 @@ def _readable(name: str, value: Any) -> str:
     return duration(value) if name.endswith(".ms") else size(value) if name.endswith(".bytes") else ""
 
 
-def _origin(name: str, topic_yaml: Mapping[str, Any], defaults_topic: Mapping[str, Any]) -> Origin:
-    """Returns the layer of a value. Null in YAML means the layer below, as for the loader; only a schedule can be
-    switched off."""
-    if _says(topic_yaml, name):
+def _origin(name: str, layers: Layers) -> Origin:
+    """Returns the highest layer that has the key: it is the one whose value the loader takes."""
+    if name in layers.topic_yaml:
         return Origin.TOPIC
-    return Origin.DEFAULTS if _says(defaults_topic, name) else Origin.BUILT_IN
-
-
-def _says(written: Mapping[str, Any], name: str) -> bool:
-    return name in written and (written[name] is not None or name == "schedule")
-
-
-def written(topic_file: Path, platform: Platform) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns a topic's file, and the `topic:` of defaults.yaml, as they are written. Raises ConfigError."""
-    defaults = platform.config_dir / "defaults.yaml"
-    defaults_topic = (read_yaml(defaults) if defaults.exists() else {}).get("topic") or {}
-    return read_yaml(topic_file, platform.limits.yaml_max_bytes), defaults_topic
+    return Origin.DEFAULTS if name in layers.defaults_topic else Origin.BUILT_IN

@@ -7,10 +7,11 @@ of fields are what docs/topics.md and the JSON Schema say to users. cleantail.co
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from cleantail.config.alert_channels import Alert
 from cleantail.config.checks.check_arguments import column_problems
@@ -113,6 +114,13 @@ class TopicDefaults(Model):
     )
 
 
+class Layers(NamedTuple):
+    """Holds what people have written, without nulls: a topic's own YAML, and below it the `topic:` of defaults.yaml."""
+
+    topic_yaml: Mapping[str, Any]
+    defaults_topic: Mapping[str, Any]
+
+
 class Topic(TopicDefaults):
     """Holds one topic, complete: what its YAML says over what the defaults say."""
 
@@ -126,6 +134,7 @@ class Topic(TopicDefaults):
     columns: Columns | None = Field(
         default=None, description="Of an adopted table: which of its columns hold what (`cleantail adopt`)."
     )
+    _layers: Layers = PrivateAttr(default=Layers({}, {}))
 
     @model_validator(mode="after")
     def _refuse_asset_of_itself(self) -> Topic:
@@ -148,6 +157,17 @@ class Topic(TopicDefaults):
         if problems:
             raise problems_error(problems)
         return self
+
+    @property
+    def layers(self) -> Layers:
+        """Returns what the topic was read from; both layers are empty for one that was made without a file."""
+        return self._layers
+
+    def with_layers(self, layers: Layers) -> Self:
+        """Returns the topic with what it was read from."""
+        topic = self.model_copy()
+        topic._layers = layers
+        return topic
 
     @property
     def line_topic(self) -> str | None:

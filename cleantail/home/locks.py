@@ -14,6 +14,7 @@ from typing import IO
 
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import make_folder
+from cleantail.retries import until
 
 _PAUSE_S = 0.1
 
@@ -37,12 +38,14 @@ def exclusive(home: Path, name: str, within_s: float | None = None) -> Iterator[
 def _wait(file: IO[str], name: str, within_s: float | None) -> None:
     if within_s is None:
         fcntl.flock(file, fcntl.LOCK_EX)
-        return
-    from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+    elif not until(lambda: _is_taken(file), every_s=_PAUSE_S, within_s=within_s):
+        raise CleantailError(f"another process holds the lock {name} for over {within_s:g} s")
 
-    held = retry_if_exception_type(BlockingIOError)
-    tries = Retrying(retry=held, wait=wait_fixed(_PAUSE_S), stop=stop_after_delay(within_s))
+
+def _is_taken(file: IO[str]) -> bool:
+    """Takes the lock if nobody holds it, and returns whether it is ours now."""
     try:
-        tries(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except RetryError:
-        raise CleantailError(f"another process holds the lock {name} for over {within_s:g} s") from None
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

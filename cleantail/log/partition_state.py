@@ -154,11 +154,6 @@ def _partition_of(name: str, table: str) -> int:
     return int(number)
 
 
-def horizon_of(horizons: tuple[Horizon, ...], offset: int) -> Horizon | None:
-    """Returns the ledger's entry for `offset`: the first round whose end offset is above it (semantics.md 3.3)."""
-    return next((h for h in horizons if offset < h.end_offset), None)
-
-
 def spans_with_tombstones(horizons: tuple[Horizon, ...], below_offset: int) -> list[tuple[int, int]]:
     """Returns the offset spans (end exclusive) of the entries with live tombstones, as far as they lie below
     `below_offset`."""

@@ -11,11 +11,16 @@ PyArrow gives and takes such rows as dictionaries. Modules `cleantail.lake.evide
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, TypedDict
+
+from cleantail.codec import Codec
 
 CHECKED_ROUND: Final = "checked_round"
 """The column with the log's part of the round (cleantail.rounds.checked.recorded_checks.RoundPart) as JSON; null in
 rows that no check wrote, and in those of earlier versions."""
+DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
+"""The column `deleted`: reason -> how many records a round removed for it."""
 
 
 class EvidenceRow(TypedDict, total=False):
@@ -53,3 +58,8 @@ class EvidenceRow(TypedDict, total=False):
     saved_bytes: int | None
     checked_round: str | None
     sample: str | None
+
+
+def deleted_of(row: EvidenceRow) -> Mapping[str, int]:
+    """Parses how many records went, by reason. Raises TableError where the column cannot be read."""
+    return DELETED_JSON.value(row["deleted"], "column deleted of the evidence")

@@ -10,14 +10,13 @@ Pure: cleantail.lake.evidence_table fetches the rows.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.sample import NOT_SAMPLED, SampledLog, sampled_log
-from cleantail.rounds.evidence_row import EvidenceRow
+from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
 from cleantail.rounds.rollback import ROLLBACK
 from cleantail.rounds.round_work import Work, together, work_of
 
@@ -239,7 +238,7 @@ def _log_round(row: EvidenceRow) -> LogRound:
         end_offset=row["end_offset"],
         records_in=row["records_in"],
         records_out=row["records_out"],
-        deleted=json.loads(row["deleted"]),
+        deleted=deleted_of(row),
         passed=row["passed"],
         checks=checks_of(row),
         outcome=outcome_of(row),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
 from cleantail.rounds.checked.staged_units import StagedUnit
-from cleantail.rounds.evidence_row import EvidenceRow
+from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
 from cleantail.rounds.rollback import ROLLBACK
@@ -107,7 +106,7 @@ def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
         totals += _saved(topic, row, outcome)
         totals += _failed(topic, partition, checks_of(row))
         totals += _rounds(topic, partition, row["kind"], outcome) if outcome != CHECKED else Counter()
-        totals += _dropped(topic, partition, json.loads(row["deleted"])) if outcome == PUBLISHED else Counter()
+        totals += _dropped(topic, partition, deleted_of(row)) if outcome == PUBLISHED else Counter()
     return totals
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Context
 
-from cleantail.config.loading import find_topic
+from cleantail.config.loading import find_topic, load_platform
 from cleantail_airflow.installation import config_dir
 from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.pool import POOL
@@ -36,7 +36,7 @@ class SabotageOperator(CleantailSparkOperator):
 
 def corrupted_dag(topic_name: str, config: Path) -> DAG:
     """Returns the topic's DAG under another name, with `sabotage` between compact and check_quality."""
-    dag = topic_dag(find_topic(topic_name, config, os.environ), config)
+    dag = topic_dag(find_topic(topic_name, config, os.environ), load_platform(config, os.environ))
     dag.dag_id = dag.dag_display_name = f"{dag.dag_id}-corrupted"
     dag.doc_md = __doc__
     common = {"topic": topic_name, "config_dir": str(config), "pool": POOL}

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from cleantail_airflow.page import mount
 from cleantail_airflow.tasks import idle_runs, pool
+from cleantail_airflow.web import mount
 
 
 class CleantailPlugin(AirflowPlugin):

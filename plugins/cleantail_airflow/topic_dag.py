@@ -87,16 +87,13 @@ The architecture and all settings are in the repository's docs/.
 
 from __future__ import annotations
 
-import os
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Param
 
 from cleantail.config.claims.dag_ids import dag_id_of
-from cleantail.config.loading import load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.human import one_line
@@ -127,13 +124,12 @@ PARAMS = {
 }
 
 
-def topic_dag(topic: Topic, config_dir: Path) -> DAG:
+def topic_dag(topic: Topic, platform: Platform) -> DAG:
     """Makes the DAG of one topic. The same YAML makes the same DAG, so that Airflow keeps one version of it."""
-    platform = load_platform(config_dir, os.environ)
     with DAG(
         dag_id=dag_id_of(topic.topic, platform.dag_prefix),
         description=one_line(topic.description) or f"Log compaction of {topic.table}",
-        doc_md=f"{__doc__}\n\n{settings_section(topic, platform)}",
+        doc_md=f"{__doc__}\n\n{settings_section(topic)}",
         schedule=schedule_of(topic),
         start_date=FIRST_DAY,
         catchup=False,
@@ -142,7 +138,7 @@ def topic_dag(topic: Topic, config_dir: Path) -> DAG:
         params=deepcopy(PARAMS),  # Airflow writes what a run of `dag.test` was given into its DAG's own
         default_args=_default_args(topic, platform),
     ) as dag:
-        add_tasks(topic, str(config_dir))
+        add_tasks(topic, str(platform.config_dir))
     return dag
 
 

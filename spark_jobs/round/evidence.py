@@ -6,7 +6,6 @@ cleantail.rounds.past_rounds.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -25,7 +24,7 @@ from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON, CheckResu
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.recorded_checks import parts_of
 from cleantail.rounds.checked.sample import sample_column
-from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
+from cleantail.rounds.evidence_row import CHECKED_ROUND, DELETED_JSON, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKED, CHECKS, HELD_BACK, PUBLISHED, RECLAIM
 from cleantail.rounds.rollback import ROUND
 from cleantail.rounds.size_history import OPERATION
@@ -184,7 +183,7 @@ def _measured(checked: CheckedRound, measure: LogMeasure) -> EvidenceRow:
         "records_out": measure.records_out,
         "tombstones_in": measure.tombstones_in,
         "tombstones_out": measure.tombstones_out,
-        "deleted": json.dumps(measure.deleted),
+        "deleted": DELETED_JSON.text(measure.deleted),
         "began_ms": unit.began_ms,
         "saved_bytes": unit.counts.saved_bytes.get(measure.partition),
     }

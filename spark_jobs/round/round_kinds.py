@@ -1,5 +1,8 @@
-"""The kinds of round, as what the one loop (spark_jobs.round.run) needs to know of them: compaction and expiry, and the
-compaction that only moves the log start."""
+"""The two kinds of round, as what the one loop (spark_jobs.round.run) needs to know of them.
+
+A compaction removes superseded records, and what is past retention; of some of its logs only the log start moves
+(RoundLogs). An expiry removes tombstones that are due.
+"""
 
 from __future__ import annotations
 

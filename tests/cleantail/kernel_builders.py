@@ -69,3 +69,8 @@ def log_state(**changes):
         state=PartitionState(checkpoint=10),
     )
     return replace(log, **changes)
+
+
+def horizon_of(horizons, offset):
+    """The ledger's entry for `offset`: the first round whose end offset is above it (semantics.md 3.3)."""
+    return next((h for h in horizons if offset < h.end_offset), None)

@@ -128,7 +128,7 @@ def test_all_logs_of_an_adopted_table_are_one_unit(adopted, project):
     table = adopted(FLAT, FLAT_SCHEMA, MIXED)
     plan = plan_run(find_topic("orders", project / "config"), table_facts(table), now_ms=10**12)
     assert [[w.partition for w in unit.partitions] for unit in plan.units] == [[0, 1]]
-    assert [len(unit.partitions) for unit in plan.restricted_to({0, 1}).units] == [2]
+    assert [len(unit.partitions) for unit in plan.with_works(plan.units[0].partitions).units] == [2]
 
 
 def test_files_that_several_logs_share_are_left_by_reclaim(adopted, project):

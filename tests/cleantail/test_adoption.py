@@ -7,6 +7,7 @@ import pytest
 from cleantail.adopt.adoption import ForeignLog, ForeignTable, advice, changes, describe, problems
 from cleantail.adopt.layouts import guess_layout
 from cleantail.config.columns import Columns, columns_of_properties, quoted
+from cleantail.errors import TableError
 from cleantail.log.column_sql import expressions, problem_of
 
 COLUMNS = Columns(partition="m.partition", offset="m.offset", key="id", value="v", timestamp="m.timestamp")
@@ -188,6 +189,12 @@ def test_a_mapping_is_a_property_and_back():
     assert columns_of_properties({"cleantail.columns": COLUMNS.as_property()}) == COLUMNS
     assert columns_of_properties({}) is None
     assert quoted("a.b") == "`a`.`b`"
+
+
+@pytest.mark.parametrize("text", ["[", "{}", '{"partition": "p", "offset": "o", "key": "k", "price": "x"}'])
+def test_a_property_that_is_no_mapping_is_an_error_that_names_it(text):
+    with pytest.raises(TableError, match="table property cleantail.columns cannot be read"):
+        columns_of_properties({"cleantail.columns": text})
 
 
 @pytest.mark.parametrize(

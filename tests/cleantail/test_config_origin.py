@@ -2,8 +2,8 @@
 
 import pytest
 
-from cleantail.config.loading import load_platform, load_topic
-from cleantail.config.origin import Origin, settings, written
+from cleantail.config.loading import load_topic
+from cleantail.config.origin import Origin, settings_in_force
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
 
@@ -38,8 +38,7 @@ def found(project):
     (project / "config" / "defaults.yaml").write_text(DEFAULTS)
     file = project / "config" / "topics" / "orders.yaml"
     file.write_text(SET_ON_TOPIC)
-    topic = load_topic(file, project / "config")
-    return {s.name: s for s in settings(topic, *written(file, load_platform(project / "config")))}
+    return {s.name: s for s in settings_in_force(load_topic(file, project / "config"))}
 
 
 @pytest.mark.parametrize(
@@ -87,8 +86,16 @@ def test_files_that_say_nothing_leave_the_built_in_defaults(tmp_path):
     file = tmp_path / "topics" / "orders.yaml"
     file.parent.mkdir()
     file.write_text("topic: orders\n")
-    assert written(file, load_platform(tmp_path)) == ({"topic": "orders"}, {})
-    found = {s.name: s for s in settings(load_topic(file, tmp_path), {"topic": "orders"}, {})}
+    found = {s.name: s for s in settings_in_force(load_topic(file, tmp_path))}
     assert {s.origin for s in found.values()} == {Origin.BUILT_IN}
     assert (found["schedule"].value, found["alerts"].value) == ("*/15 * * * *", "")
     assert not [name for name in found if name.startswith("columns")]
+
+
+def test_a_topic_tells_the_settings_that_it_was_read_with_whatever_became_of_its_files(project):
+    file = project / "config" / "topics" / "orders.yaml"
+    file.write_text("topic: orders\nowner: team-b\n")
+    topic = load_topic(file, project / "config")
+    file.unlink()
+    owner = next(s for s in settings_in_force(topic) if s.name == "owner")
+    assert (owner.value, owner.origin) == ("team-b", Origin.TOPIC)

@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FLOORS = (
     ("cleantail.errors", "cleantail.human"),
-    ("cleantail.codec", "cleantail.retries", "cleantail.home", "cleantail.config"),
+    ("cleantail.codec", "cleantail.retries"),
+    ("cleantail.home", "cleantail.config"),
     ("cleantail.sources", "cleantail.log"),
     ("cleantail.rounds",),
     ("cleantail.lake",),
@@ -22,6 +23,10 @@ FLOORS = (
     ("spark_jobs.round",),
     ("spark_jobs",),
     ("cleantail.cli",),
+    ("cleantail_airflow.task_ids", "cleantail_airflow.installation"),
+    ("cleantail_airflow.alerts", "cleantail_airflow.page"),
+    ("cleantail_airflow.outcomes", "cleantail_airflow.metrics"),
+    ("cleantail_airflow.tasks", "cleantail_airflow.web"),
     ("cleantail_airflow",),
     ("embedded_airflow",),
     ("cleantail_topics", "cleantail_broken_topics"),

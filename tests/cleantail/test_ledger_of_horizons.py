@@ -11,12 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import pytest
+from kernel_builders import horizon_of
 
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import (
     Horizon,
     PartitionState,
-    horizon_of,
     spans_with_tombstones,
     with_late_tombstones,
     with_round,

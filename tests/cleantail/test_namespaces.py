@@ -1,26 +1,25 @@
 """Properties of a namespace over a REST catalog, as over a SQL one: what is written is read, and no other goes."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from rest_catalog import JsonHandler, served
 
 from cleantail.lake.namespaces import namespace_properties, property_name, topic_of_value, write_properties
 
 
-class Namespaces(BaseHTTPRequestHandler):
+class Namespaces(JsonHandler):
     """The part of Iceberg's REST specification that is about namespaces and their properties."""
 
     def do_GET(self):
         if self.path.startswith("/v1/config"):
-            return self._answer(200, {"defaults": {}, "overrides": {}})
+            return self.answer(200, {"defaults": {}, "overrides": {}})
         known = self.server.namespaces.get(self._name())
         if known is None:
             return self._missing()
-        return self._answer(200, {"namespace": [self._name()], "properties": known})
+        return self.answer(200, {"namespace": [self._name()], "properties": known})
 
     def do_HEAD(self):
         self.send_response(204 if self._name() in self.server.namespaces else 404)
@@ -30,39 +29,26 @@ class Namespaces(BaseHTTPRequestHandler):
         document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/v1/namespaces":
             self.server.namespaces[document["namespace"][0]] = dict(document["properties"])
-            return self._answer(200, document)
+            return self.answer(200, document)
         known = self.server.namespaces.get(self._name())
         if known is None:
             return self._missing()
         gone = [name for name in document["removals"] if known.pop(name, None) is not None]
         known.update(document["updates"])
-        return self._answer(200, {"removed": gone, "updated": list(document["updates"]), "missing": []})
+        return self.answer(200, {"removed": gone, "updated": list(document["updates"]), "missing": []})
 
     def _name(self):
         return self.path.split("/")[3] if self.path.count("/") >= 3 else ""
 
     def _missing(self):
-        self._answer(404, {"error": {"message": "none", "type": "NoSuchNamespaceException", "code": 404}})
-
-    def _answer(self, status, document):
-        text = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_):
-        pass
+        self.refuse(404, "NoSuchNamespaceException")
 
 
 @pytest.fixture
 def rest():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Namespaces) as server:
+    with served(Namespaces) as (server, address):
         server.namespaces = {}
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield RestCatalog("cleantail", uri=f"http://127.0.0.1:{server.server_port}")
-        server.shutdown()
+        yield RestCatalog("cleantail", uri=address)
 
 
 @pytest.fixture

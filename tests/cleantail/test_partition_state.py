@@ -6,13 +6,13 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_builders import horizon_of
 
 from cleantail.errors import TableError
 from cleantail.log.partition_state import (
     Horizon,
     PartitionState,
     Quarantine,
-    horizon_of,
     parse_partition_state,
     spans_with_tombstones,
     states_of_properties,
@@ -164,20 +164,6 @@ def test_a_property_without_a_partition_number_is_refused(number):
 # ---- the ledger
 
 LEDGER = (Horizon(10, 100, 1), Horizon(20, 200, 2))
-
-
-@pytest.mark.parametrize(
-    ("offset", "expected"),
-    [
-        pytest.param(0, LEDGER[0], id="first offset"),
-        pytest.param(9, LEDGER[0], id="last of the first round"),
-        pytest.param(10, LEDGER[1], id="the end is exclusive"),
-        pytest.param(19, LEDGER[1], id="last of the second round"),
-        pytest.param(20, None, id="not yet cleaned"),
-    ],
-)
-def test_a_tombstone_has_the_horizon_of_the_first_round_that_ended_above_it(offset, expected):
-    assert horizon_of(LEDGER, offset) == expected
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,12 @@ from cleantail.rounds.checked.recorded_checks import (
     RoundReference,
     parts_of,
     recorded,
-    reference_of,
     require_matching_reference,
 )
 from cleantail.rounds.checked.sample import RemovedRecord, sample_column
 from cleantail.rounds.checked.staged_units import KeylessLog, staged_unit
 from cleantail.rounds.evidence_row import CHECKED_ROUND
-from tests.round_builders import check_result, checked_round
+from tests.round_builders import check_result, checked_round, reference_of
 
 TOPIC = Topic.model_validate({"topic": "orders", "table": "cleantail.orders"})
 EARLIER_PART = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from cleantail.errors import ConflictError, HeldError, OvertakenError
-from cleantail.retries import COMMITS, ROUNDS, Retries, until
+from cleantail.retries import COMMITS, ROUNDS, Retries, repeated, until
 
 
 @dataclass
@@ -111,3 +111,17 @@ def test_a_condition_is_asked_until_it_holds(sleeps):
 def test_a_condition_that_does_not_hold_in_time_is_asked_once_at_least():
     assert not until(answers(False), every_s=0.01, within_s=0)
     assert not until(lambda: False, every_s=0.01, within_s=0.05)
+
+
+@pytest.mark.parametrize(
+    ("left", "last", "slept"),
+    [
+        pytest.param([[]], [], [], id="nothing is left"),
+        pytest.param([["mail"], []], [], [5], id="nothing is left at the second try"),
+        pytest.param([["mail", "chat"], ["mail"], ["mail"]], ["mail"], [5, 20], id="something is left for good"),
+    ],
+)
+def test_what_leaves_something_undone_is_repeated_after_each_pause(left, last, slept, sleeps):
+    tries = iter(left)
+    assert repeated(lambda: next(tries), (5, 20)) == last
+    assert (sleeps.seconds, list(tries)) == (slept, [])

@@ -165,6 +165,8 @@ def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(site: Si
     assert {event for event, _ in seen} == {"open"}
     assert {Path(file).suffix for _, file in seen} <= {".py", ".pyc", ".yaml", ".airflowignore", ""}
     assert not [file for _, file in seen if str(site.home) in file]
+    read = [file for _, file in seen]
+    assert read.count(str(site.config / "topics" / "orders.yaml")) == len([TOPICS_FILE, BROKEN_FILE])
 
 
 @pytest.mark.parametrize("file", [TOPICS_FILE, BROKEN_FILE])

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from cleantail.config.loading import load_topic
-from cleantail_airflow.topic_dag import topic_dag
 from tests.airflow_site import Site
 
 SPARK_TASKS = ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "rollback"]
@@ -121,14 +119,6 @@ def test_no_text_of_the_yaml_breaks_the_table_of_the_docs(site: Site) -> None:
     config = {"compaction.strategy": "header", "compaction.strategy.header": "a|b`c"}
     site.topic("orders", config=config)
     assert "| **compaction.strategy.header** | ``a\\|b`c`` | topic YAML |" in site.dag("orders").doc_md
-
-
-def test_a_file_that_goes_while_the_dag_is_made_leaves_the_dag_and_a_word_in_its_docs(site: Site) -> None:
-    file = site.topic("orders")
-    topic = load_topic(file, site.config)
-    file.unlink()
-    dag = topic_dag(topic, site.config)
-    assert dag.doc_md and "cleantail check-config" in dag.doc_md.partition("## Settings of orders")[2]
 
 
 def test_the_same_yaml_gives_the_same_dag_so_that_airflow_keeps_one_version(site: Site) -> None:

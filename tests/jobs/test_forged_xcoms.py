@@ -14,13 +14,14 @@ from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.answers import answered, question, read_answer, write_answer
 from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
-from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON, recorded, reference_of
+from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON, recorded
 from cleantail.rounds.evidence_row import CHECKED_ROUND
 from demo.sabotage import delete_where
 from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
 from spark_jobs.round.evidence import evidence_table
 from tests.jobs.test_held_rounds import SHORT, branches, checked_round, ingest, log_of, summary_of
 from tests.jobs.test_rounds import NOW, offsets, record
+from tests.round_builders import reference_of
 
 TASK = ("orders", "manual__1", "approve")
 ANNA = {"id": "anna", "name": "Anna"}

@@ -12,7 +12,7 @@ from cleantail.errors import ConflictError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
-from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON, reference_of
+from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.failed_branches import kept_branch, kept_until_ms
 from demo.sabotage import delete_where
 from spark_jobs import publish as publish_job
@@ -27,6 +27,7 @@ from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round
 from spark_jobs.round.run import Run
 from tests.jobs.conftest import places
+from tests.round_builders import reference_of
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000

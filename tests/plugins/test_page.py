@@ -18,16 +18,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cleantail.config.loading import load_platform, load_topic
+from cleantail.config.loading import load_topic
 from cleantail.config.origin import settings_in_force
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.rollback import packed
 from cleantail_airflow.installation import ROOT
-from cleantail_airflow.page import mount as page
 from cleantail_airflow.page.data_docs import site_of
 from cleantail_airflow.tasks.dag_docs import settings_section
+from cleantail_airflow.web import mount as page
 from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site
 from tests.cleantail.lake import OrdersTable
@@ -464,10 +464,9 @@ def test_the_dags_docs_and_the_page_draw_the_same_table_of_settings(
     site.topic("orders", owner="sales", checks=[check], config=config)
     (site.config / "defaults.yaml").write_text("topic: {approvers: [anna], config: {segment.bytes: 5000}}\n")
     topic = load_topic(site.config / "topics" / "orders.yaml", site.config)
-    platform = load_platform(site.config)
-    rows = {(s.name, s.shown, s.readable, s.origin.value) for s in settings_in_force(topic, platform)}
+    rows = {(s.name, s.shown, s.readable, s.origin.value) for s in settings_in_force(topic)}
     assert len(rows) > 30
-    assert rows_of_docs(settings_section(topic, platform)) == rows
+    assert rows_of_docs(settings_section(topic)) == rows
     assert rows_of_page(shown_of(browser, orders)) == rows
 
 
@@ -765,7 +764,7 @@ def test_the_plugin_imports_no_engine_and_builds_no_page() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "plugins"
     )
     modules = set(done.stdout.split())
-    assert not {"pyiceberg", "pandas", "pyarrow", "pyspark", "cleantail_airflow.page.page_app"} & modules
+    assert not {"pyiceberg", "pandas", "pyarrow", "pyspark", "cleantail_airflow.web.application"} & modules
 
 
 # ---- records

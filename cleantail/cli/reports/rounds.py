@@ -20,6 +20,7 @@ from cleantail.config.topic import Topic
 from cleantail.human import counted, until
 from cleantail.lake.records.sampled_records import sampled_records
 from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.lake.runs.planned_logs import PlannedLog
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.policy.retention import NO_DELETE
 from cleantail.rounds.approval import held_message
@@ -39,30 +40,31 @@ class Plan:
         return self.planned.as_json() | {"joins": list(self.joins)}
 
     def tell(self, page: Page) -> None:
-        planned, rows = self.planned, self.planned.as_json()["partitions"]
+        planned, by_log = self.planned, self.planned.by_log
         page.line(f"{planned.topic}: {planned.reason}")
         if planned.logs:
-            page.table(_decisions(rows))
+            page.table(_decisions(by_log))
         for number, join in enumerate(self.joins):
             page.line(f"unit {number}: {join}")
-        for row in rows:
-            if row["keyless"] and row["keyless"] not in row["warnings"]:
-                page.line(f"partition {row['partition']}: {row['keyless']}")
+        for of_log in by_log:
+            if of_log.keyless and of_log.keyless not in of_log.log.warnings:
+                page.line(f"partition {of_log.log.partition}: {of_log.keyless}")
         page.line(f"sweep: {planned.sweep_reason}")
-        for log, retention in zip(planned.logs, planned.retentions, strict=True):
-            if retention.reason != NO_DELETE:
-                page.line(f"retention: partition {log.partition}: {retention.reason}")
+        for of_log in by_log:
+            if of_log.retention.reason != NO_DELETE:
+                page.line(f"retention: partition {of_log.log.partition}: {of_log.retention.reason}")
         page.line(f"reclaim: {planned.reclaim.reason}")
         tell_holds(planned.holds, page)
         tell_warnings(planned, page)
         tell_held_back(planned, page)
 
 
-def _decisions(rows: Sequence[dict[str, Any]]) -> Table:
+def _decisions(by_log: Sequence[PlannedLog]) -> Table:
     table = folding_table("partition", "action", "first dirty", "end", "dirty ratio", "reason")
-    for row in rows:
-        cells = (row["partition"], row["action"], row["first_dirty_offset"], row["end_offset"])
-        table.add_row(*(str(c) for c in cells), f"{row['dirty_ratio']:.3f}", escape(row["reason"]))
+    for of_log in by_log:
+        decision = of_log.decision
+        cells = (decision.partition, of_log.action, decision.first_dirty_offset, decision.end_offset)
+        table.add_row(*(str(c) for c in cells), f"{decision.dirty_ratio:.3f}", escape(decision.reason))
     return table
 
 

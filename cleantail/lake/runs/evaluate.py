@@ -16,6 +16,7 @@ from cleantail.human import be, counted
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.clocks import expiry_ms
+from cleantail.lake.runs.planned_logs import PlannedLog
 from cleantail.lake.runs.reader_properties import readers_of
 from cleantail.lake.runs.reclaim_plan import ReclaimPlan, resolve_reclaim
 from cleantail.lake.runs.release_properties import releases_of
@@ -60,6 +61,12 @@ class RunPlan:
         return bool(self.units or self.sweep)
 
     @property
+    def by_log(self) -> tuple[PlannedLog, ...]:
+        """Returns what is planned for each log, by partition number."""
+        decided = zip(self.logs, self.decisions, self.retentions, strict=True)
+        return tuple(PlannedLog(log, d, r, self.keyless.get(log.partition, "")) for log, d, r in decided)
+
+    @property
     def repairs(self) -> dict[int, PartitionState]:
         """Returns states to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
         chosen = {w.partition for u in self.units for w in u.partitions}
@@ -68,10 +75,6 @@ class RunPlan:
             for log in self.logs
             if log.repaired and log.partition not in chosen
         }
-
-    def restricted_to(self, partitions: Collection[int]) -> RunPlan:
-        """Returns the same plan with the work of these partitions only."""
-        return self.with_works([w for u in self.units for w in u.partitions if w.partition in partitions])
 
     def with_works(self, works: Collection[PartitionWork]) -> RunPlan:
         """Returns the same plan with these works packed into units."""
@@ -89,7 +92,7 @@ class RunPlan:
             "now_ms": self.now_ms,
             "records": self.records,
             "reason": self.reason,
-            "partitions": [self._row(i) for i in range(len(self.logs))],
+            "partitions": [planned.as_json() for planned in self.by_log],
             "units": [WORK_UNIT_JSON.plain(unit) for unit in self.units],
             "sweep": sweep if self.sweep else None,
             "sweep_reason": self.sweep_reason,
@@ -97,25 +100,11 @@ class RunPlan:
             "reclaim": {"due": self.reclaim.due, "reason": self.reclaim.reason},
         }
 
-    def _row(self, i: int) -> dict[str, Any]:
-        decision, retention = self.decisions[i], self.retentions[i]
-        action = "compact" if decision.compact else "retain" if retention.due else "none"
-        return {
-            "action": action,
-            **asdict(decision),
-            "retention": retention.reason,
-            "warnings": list(self.logs[i].warnings),
-            "keyless": self.keyless.get(decision.partition, ""),
-        }
-
     def table(self) -> str:
-        """Returns one line a partition, for the log of a task."""
-        lines = [f"{self.topic}: {self.reason}"]
-        for row in self.as_json()["partitions"]:
-            span = f"[{row['first_dirty_offset']}, {row['end_offset']})"
-            lines.append(f"  partition {row['partition']:>3}  {row['action']:<8} {span:<24} {row['reason']}")
-            lines += [f"  partition {row['partition']:>3}  warning  {text}" for text in row["warnings"]]
-        return "\n".join([*lines, f"  sweep: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"])
+        """Returns the plan as text, for the log of a task."""
+        lines = [line for planned in self.by_log for line in planned.lines()]
+        rest = [f"  sweep: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"]
+        return "\n".join([f"{self.topic}: {self.reason}", *lines, *rest])
 
 
 def evaluate_topic(

@@ -141,11 +141,6 @@ def last_check(evidence: Iterable[EvidenceRow]) -> list[EvidenceRow]:
     return [row for row in checks if row["checked_at_ms"] == newest]
 
 
-def reference_of(checked: CheckedRound) -> RoundReference:
-    """Returns what a task hands on of a round that it has checked."""
-    return RoundReference(checked.round, tuple(checked.heads), tuple(checked.green))
-
-
 def require_matching_reference(
     reference: RoundReference, checked: CheckedRound, evidence: Iterable[EvidenceRow]
 ) -> None:

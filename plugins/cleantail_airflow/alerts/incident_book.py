@@ -22,6 +22,7 @@ from typing import Protocol
 
 from airflow.sdk import Variable
 
+from cleantail.errors import TableError
 from cleantail.home.locks import exclusive
 from cleantail.watch.alerting.incident_texts import book_as_json, parse_book
 from cleantail.watch.alerting.incidents import Book
@@ -56,7 +57,7 @@ def load_book(topic: str) -> Book:
     text = Variable.get(variable_name(topic), default=None)
     try:
         return parse_book(text) if text else Book()
-    except ValueError as e:
+    except TableError as e:
         logger.warning("variable %s cannot be read, what is open is told anew: %s", variable_name(topic), e)
         return Book()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from airflow.sdk import Context
-from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt, wait_chain, wait_fixed
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
+from cleantail.retries import repeated
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.watch.alerting.alarms import round_waits
@@ -31,7 +31,6 @@ def tell_that_it_waits(
     platform: Platform,
     checked: CheckedRound,
     context: Context,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Tells that the round waits, and tries a channel that does not take it again: nothing else tells it meanwhile.
 
@@ -39,21 +38,8 @@ def tell_that_it_waits(
     """
     waiting = _condition(context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
     early = EarlyLook(lambda: [waiting], int(time.time() * 1000))
-    tries = Retrying(
-        sleep=sleep,
-        retry=retry_if_result(bool),
-        wait=wait_chain(*map(wait_fixed, PAUSES_S)),
-        stop=stop_after_attempt(1 + len(PAUSES_S)),
-        retry_error_callback=_last_result,
-    )
-    for name in tries(tell_now, topic, platform, context, early):
+    for name in repeated(lambda: tell_now(topic, platform, context, early), PAUSES_S):
         logger.error("given up: %s does not know that a round waits for approval", name)
-
-
-def _last_result(state: RetryCallState) -> list[str]:
-    """Returns the channels that the last try did not reach."""
-    unreached: list[str] = state.outcome.result() if state.outcome else []
-    return unreached
 
 
 def tell_that_it_was_answered(topic: Topic, platform: Platform, context: Context) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow.sdk import Context
@@ -52,13 +52,15 @@ class JobReport(CheckReport):
 
     `error` says why it failed; empty where it did not, or was killed. `branch` is the one on which compact has staged
     its unit. `published` is None for a job that publishes nothing. `checked` is the round of an expiry that waits. The
-    other fields are those of RoundResult.
+    other fields are those of RoundResult, `snapshot_id` and `checkpoints` also those of RollbackResult.
     """
 
     ok: bool = True
     error: str = ""
     branch: str = ""
     published: tuple[int, ...] | None = None
+    snapshot_id: int | None = None
+    checkpoints: Mapping[int, int] = field(default_factory=dict)
     held_back: tuple[int, ...] = ()
     red_before: tuple[int, ...] = ()
     left_behind: tuple[LeftBehind, ...] = ()

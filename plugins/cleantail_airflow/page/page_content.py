@@ -181,7 +181,7 @@ class Content:
             more_rounds=len(rounds) - len(newest_rounds),
             undoable={(u.round, u.kind): u for u in observed.undoable},
             newest=observed.undoable[0] if observed.undoable else None,
-            settings=settings_in_force(topic, self.platform),
+            settings=settings_in_force(topic),
             now_ms=now_ms,
         )
 

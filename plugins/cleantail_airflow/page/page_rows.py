@@ -81,15 +81,16 @@ def log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collect
     return [
         LogView(
             log=log,
-            decision=decision,
+            decision=planned.decision,
             bar=log_bar(log, BAR_WIDTH),
             lag_ms=_lag_ms(log, plan.now_ms),
             sweep=log.partition in plan.sweep,
             kept=kept_branch(log.state, log.partition, topic, platform.catalog.name, branches),
             held_by=tuple(h.name for h in plan.holds if h.partition == log.partition and h.tombstones),
-            retention=retention.reason if retention.due and log.partition in in_units else "",
+            retention=planned.retention.reason if planned.retention.due and log.partition in in_units else "",
         )
-        for log, decision, retention in zip(plan.logs, plan.decisions, plan.retentions, strict=True)
+        for planned in plan.by_log
+        for log in [planned.log]
     ]
 
 

@@ -1,4 +1,4 @@
-"""The page's templates, and the filters by which they show numbers and times."""
+"""The page's templates, the filters by which they show numbers and times, and where its style sheets are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from cleantail.config.run_schedule import schedule_text
 from cleantail.rounds.round_work import clocks_differ
 
 HERE = Path(__file__).parent
+STATIC = HERE / "static"
+"""The folder of the style sheets, scripts and images of the pages."""
 
 
 def _templates() -> Environment:

@@ -12,7 +12,7 @@ is too long for a number of JavaScript.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from cleantail.config.loading import scan_topics
 from cleantail.config.run_schedule import parts_of, topic_asset_uri
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, Problem, not_allowed
+from cleantail_airflow.outcomes.job_reports import JobReport
 
 GROUP = "cleantail"
 
@@ -66,14 +67,13 @@ def _with_usable_schedule(file: Path, topic: Topic) -> Topic | ConfigError:
     return topic
 
 
-def announce(context: Context, topic: str, operation: str, result: Mapping[str, Any]) -> None:
+def announce(context: Context, topic: str, operation: str, report: JobReport) -> None:
     """Gives the event of the task's outlet what was published; Airflow makes the event when the task succeeds."""
-    snapshot_id = result.get("snapshot_id")
     context["outlet_events"][asset_of(topic)].extra = {
         "topic": topic,
         "operation": operation,
-        "round": result.get("round"),
-        "snapshot_id": None if snapshot_id is None else str(snapshot_id),
-        "partitions": result["published"],
-        "checkpoints": result.get("checkpoints", {}),
+        "round": report.round,
+        "snapshot_id": None if report.snapshot_id is None else str(report.snapshot_id),
+        "partitions": list(report.published or ()),
+        "checkpoints": {str(partition): offset for partition, offset in report.checkpoints.items()},
     }

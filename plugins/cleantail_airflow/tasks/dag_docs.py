@@ -5,28 +5,18 @@ from __future__ import annotations
 import re
 
 from cleantail.config.origin import Origin, Setting, settings_in_force
-from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import topic_asset_uri
 from cleantail.config.topic import Topic
-from cleantail.errors import ConfigError
 from cleantail.human import one_line
 
 HEAD = ("| setting | value | from |", "|---|---|---|")
 
 
-def settings_section(topic: Topic, platform: Platform) -> str:
-    """Draws the topic's table of settings (cleantail.config.origin); what the topic's own YAML sets is bold.
-
-    A file that was changed since Airflow read the topic may be broken by now: the section then says so, and the next
-    parse of the DAG files mends it.
-    """
+def settings_section(topic: Topic) -> str:
+    """Draws the topic's table of settings (cleantail.config.origin); what the topic's own YAML sets is bold."""
     title = f"## Settings of {topic.topic}"
     asset = f"Its asset is {code_span(topic_asset_uri(topic.topic))}."
-    try:
-        rows = [_row(setting) for setting in settings_in_force(topic, platform)]
-    except ConfigError:
-        return f"{title}\nThe topic's files are just being changed: `cleantail check-config` says how they are now."
-    return "\n".join([title, asset, "", *HEAD, *rows])
+    return "\n".join([title, asset, "", *HEAD, *map(_row, settings_in_force(topic))])
 
 
 def _row(setting: Setting) -> str:

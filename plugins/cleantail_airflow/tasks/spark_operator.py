@@ -33,7 +33,7 @@ from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, w
 from cleantail_airflow.installation import job_file, spark_environment
 from cleantail_airflow.outcomes.crashes import cause_of_crash
 from cleantail_airflow.outcomes.failure_notes import noted
-from cleantail_airflow.outcomes.job_reports import report_of
+from cleantail_airflow.outcomes.job_reports import JobReport, report_of
 from cleantail_airflow.outcomes.planned_run import PlannedRun, plan_of
 from cleantail_airflow.tasks.driver_hook import DriverHook
 
@@ -45,7 +45,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
     """Runs spark_jobs/<job>.py for one topic, and returns what it reports.
 
     A subclass says with which arguments (`arguments`), or skips the task with a reason (`skip`), which the UI shows
-    under Rendered Templates. `failed` and `succeeded` say what becomes of the report.
+    under Rendered Templates. `failed`, `succeeded` and `ended` say what becomes of the report.
     """
 
     template_fields: Sequence[str] = ("application", "application_args", "conf", "reason")
@@ -84,11 +84,26 @@ class CleantailSparkOperator(SparkSubmitOperator):
             file = Path(folder) / "result.json"
             arguments = [_document_in_file(argument, Path(folder)) for argument in arguments]
             self.application_args = [*(self.application_args or ()), *arguments, "--result", str(file)]
-            try:
-                super().execute(context)
-            except AirflowException as error:
-                return self.failed(context, self._result(file), error)
-            return self.succeeded(self._result(file))
+            error = self._submit(context)
+            result = self._result(file)
+        # 4. what it reports, red or green
+        report = report_of(result, self.job)
+        if error:
+            self.failed(context, result, report, error)
+        elif result:
+            self.succeeded(report)
+        else:  # a job that ended well has left one
+            raise AirflowException(f"{self.job} wrote no result")
+        self.ended(context, result, report)
+        return result
+
+    def _submit(self, context: Context) -> AirflowException | None:
+        """Runs spark-submit, and returns the error with which it ended."""
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            return error
+        return None
 
     def _get_hook(self) -> DriverHook:
         return DriverHook.of(super()._get_hook())
@@ -101,23 +116,18 @@ class CleantailSparkOperator(SparkSubmitOperator):
         send_result(self.job, self.topic, result)
         return result
 
-    def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Returns the result, and logs its warnings. Raises AirflowException where there is none: a job that ended well
-        has left one."""
-        if not result:
-            raise AirflowException(f"{self.job} wrote no result")
-        for warning in warnings_of(self.topic, report_of(result, self.job).verdicts):
+    def succeeded(self, report: JobReport) -> None:
+        """Logs the warnings of a job that ended well."""
+        for warning in warnings_of(self.topic, report.verdicts):
             self.log.warning("%s", warning)
-        return result
 
-    def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
-        """Raises the error that says most.
+    def failed(self, context: Context, result: dict[str, Any], report: JobReport, error: AirflowException) -> None:
+        """Raises the error that says most; a subclass may return where the failure is not its task's.
 
         1. The expectations that failed, as RedCheck; the channels hear of them at once.
         2. The error that the job reports.
         3. What spark-submit printed, where the job crashed and reports nothing.
         """
-        report = report_of(result, self.job)
         if red := failures_of(self.topic, report.verdicts, report.heads_by_log):
             context["ti"].xcom_push("return_value", result)
             self._tell(context, red)
@@ -126,6 +136,9 @@ class CleantailSparkOperator(SparkSubmitOperator):
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
         kind = AirflowFailException if self.exit_code in FINAL_EXIT_CODES else AirflowException
         raise kind(report.error) from None
+
+    def ended(self, context: Context, result: dict[str, Any], report: JobReport) -> None:
+        """Does what is left to do after a task that is not red."""
 
     def _tell(self, context: Context, red: Sequence[Failure]) -> None:
         from cleantail_airflow.alerts.alerting import tell_of_red

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from airflow.sdk import Context
@@ -18,7 +19,7 @@ from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest
 from cleantail_airflow.alerts.red_check import failures_of
-from cleantail_airflow.outcomes.job_reports import checked_by, report_of
+from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, report_of
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
@@ -100,21 +101,18 @@ class PublishingOperator(CleantailSparkOperator):
     def __init__(self, *, topic: str, **kwargs: Any) -> None:
         super().__init__(topic=topic, outlets=[asset_of(topic)], **kwargs)
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        result = super().execute(context)
-        if not result.get("published"):
-            context["ti"].xcom_push("return_value", result)
-            self.skip(NOTHING_PUBLISHED)
-        announce(context, self.topic, self.operation, result)
-        return result
-
-    def succeeded(self, result: dict[str, Any]) -> dict[str, Any]:
+    def succeeded(self, report: JobReport) -> None:
         """Warns of readers whose hold was over before they had read the tombstones. The task `alert` tells of them."""
-        super().succeeded(result)
-        for reader in report_of(result, self.job).left_behind:
+        super().succeeded(report)
+        for reader in report.left_behind:
             where = (reader.name, reader.offset, reader.partition)
             self.log.warning("reader %s is at offset %s of partition %s, before tombstones that have gone", *where)
-        return result
+
+    def ended(self, context: Context, result: dict[str, Any], report: JobReport) -> None:
+        if not report.published:
+            context["ti"].xcom_push("return_value", result)
+            self.skip(NOTHING_PUBLISHED)
+        announce(context, self.topic, self.operation, report)
 
 
 class PublishOperator(PublishingOperator):
@@ -144,21 +142,19 @@ class PublishOperator(PublishingOperator):
             str(plan.now_ms),
         ]
 
-    def failed(self, context: Context, result: dict[str, Any], error: AirflowException) -> dict[str, Any]:
+    def failed(self, context: Context, result: dict[str, Any], report: JobReport, error: AirflowException) -> None:
         """Raises only for partitions that were not red before.
 
         The check was red for those that it held back already. A round that started over was checked anew, and what
         turned red only then is this task's failure.
         """
-        report = report_of(result, self.job)
+        new = tuple(verdict for verdict in report.verdicts if verdict.partition not in report.red_before)
         if report.published is None:
-            return super().failed(context, result, error)
-        new = {v.partition for v in report.verdicts if v.partition not in report.red_before}
-        if failures_of(self.topic, (v for v in report.verdicts if v.partition in new)):
-            newly_red = [verdict for verdict in result["verdicts"] if verdict["partition"] in new]
-            return super().failed(context, {**result, "verdicts": newly_red}, error)
-        self.log.info("published partitions %s, held back %s", [*report.published], [*report.held_back])
-        return result
+            super().failed(context, result, report, error)
+        elif failures_of(self.topic, new):
+            super().failed(context, result, replace(report, verdicts=new), error)
+        else:
+            self.log.info("published partitions %s, held back %s", [*report.published], [*report.held_back])
 
 
 class ExpireTombstonesOperator(PublishingOperator):

@@ -1,4 +1,4 @@
-"""The pages of Cleantail in Airflow's UI, as a FastAPI application that the API server mounts (mount).
+"""The pages of Cleantail in Airflow's UI, and /metrics: a FastAPI application that the API server mounts (mount).
 
 No route answers without Airflow's login, but /metrics to a scraper with a token. A route reads here what was asked for
 and who asks; what a page shows is computed in page_content, and page_access says who may see it.
@@ -19,7 +19,6 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
@@ -53,12 +52,10 @@ from cleantail_airflow.page.page_access import (
 )
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_records import records_of_round, round_named
-from cleantail_airflow.page.page_templates import TEMPLATES
+from cleantail_airflow.page.page_templates import STATIC, TEMPLATES
 from cleantail_airflow.page.page_values import by_name
 from cleantail_airflow.page.pending_approvals import approval_tasks
 
-HERE = Path(__file__).parent
-STATIC = HERE / "static"
 STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 CONTENT_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'"
