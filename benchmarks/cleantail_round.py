@@ -11,11 +11,14 @@ from benchmarks.fresh_process import BenchmarkError, Stopwatch, require_records,
 from benchmarks.lake import Lake
 from benchmarks.report import Times
 from benchmarks.spark_costs import Costs, Meter, NewFiles
+from cleantail.config.columns import quoted
+from cleantail.config.topic_table import KEY, OFFSET
 
 if TYPE_CHECKING:
+    from cleantail.config.platform import Platform
     from spark_jobs.iceberg.tables import TopicTable
 
-SCAN, EVALUATE, ROUND, CHECK, PUBLISH = "scan", "evaluate", "round", "check", "publish"
+SCAN, EVALUATE, ROUND, CHECK, PUBLISH, PROOF = "scan", "evaluate", "round", "check", "publish", "proof"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
     platform = lake.platform
     with watch(SCAN):
         scan_keys(table)
+    _require_unique_tail(table, platform, watch)
     # 2. the plan, which has to be of what the shape says
     with watch(EVALUATE):
         plan = evaluate_topic(table.topic, platform, now_ms=NOW_MS, force=True)
@@ -104,9 +108,26 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
     return round_costs, check_costs
 
 
+def _require_unique_tail(table: TopicTable, platform: Platform, watch: Stopwatch) -> None:
+    """Measures a proof that the keys of the table as it was built are unique below the first update."""
+    from cleantail.lake.runs.evaluate import log_states, read_facts
+    from cleantail.log.work_units import PartitionWork, WorkUnit
+    from spark_jobs.engine.measures import prove_keys
+
+    head = int(table.load().currentSnapshot().snapshotId())
+    logs = log_states(table.topic, read_facts(table.topic, platform), now_ms=NOW_MS)
+    works = tuple(PartitionWork(log.partition, 0, log.first_dirty_offset, 0, 0) for log in logs)
+    with watch(PROOF):
+        counts = prove_keys(table, platform, WorkUnit("", 0, 0, head, "", works), table.files_at(head))
+    if any(count.twice for count in counts.values()):
+        raise BenchmarkError(f"keys of {table.name} are not unique below the first update: {counts}")
+
+
 def scan_keys(table: TopicTable) -> None:
     """Reads the least that has to be read to know which records are superseded."""
-    table.spark.table(table.name).selectExpr("sum(length(`key`))", "sum(`offset`)").collect()
+    columns = table.topic.columns
+    key, offset = (columns.key, columns.offset) if columns else (KEY, OFFSET)
+    table.spark.table(table.name).selectExpr(f"sum(length({quoted(key)}))", f"sum({quoted(offset)})").collect()
 
 
 def _require_span(shape: Shape, plan: Any) -> None:

@@ -32,6 +32,11 @@ VALUE_BYTES = 256
 TOPIC_CONFIG = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.0001, "cleantail.reclaim.deleted.ratio": 0.05}
 """No segment stays active, every share of updates is enough for a round, every deletion for a reclaim."""
 BASE_TAG = "bench_base"
+OWN, REDPANDA_2, REDPANDA_3 = "own", "redpanda2", "redpanda3"
+"""Layouts of a table: Cleantail's own, and that of Redpanda's Iceberg topics in format version 2 or 3."""
+NUMBERS, UUIDS = "numbers", "uuids"
+ZIPF_S = 1.1
+VERSION_HEADER = "version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,9 @@ class Shape:
     """Records over all logs, and which share of them are updates: the second record of their key, at the log's end.
 
     `first_clean`: no round has been there yet, so everything is dirty; else the updates are what is dirty.
-    `tombstone_share`: of all records, those without a value.
+    `tombstone_share`: of all records, those without a value. `layout`: of the table, OWN or that of a sink (REDPANDA).
+    `keys`: NUMBERS or UUIDS. `zipf`: updates choose their key by Zipf's law, and may meet one key many times. `files`:
+    about how many data files there are, 0 for files of the usual size.
     """
 
     records: int
@@ -47,6 +54,12 @@ class Shape:
     first_clean: bool = False
     tombstone_share: float = 0.0
     partitions: int = 4
+    strategy: str = "offset"
+    layout: str = OWN
+    keys: str = NUMBERS
+    zipf: bool = False
+    files: int = 0
+    value_bytes: int = VALUE_BYTES
 
     def __post_init__(self) -> None:
         if not 0 < self.update_share <= 0.5:
@@ -85,7 +98,11 @@ class Shape:
     def topic(self) -> str:
         kind = "first" if self.first_clean else "steady"
         shares = f"{round(self.update_share * 10_000)}_{round(self.tombstone_share * 10_000)}"
-        return f"bench_{kind}_{self.total}_{shares}_{self.partitions}"
+        special = [self.strategy, self.layout, self.keys, "zipf" * self.zipf, f"f{self.files}" * (self.files > 0)]
+        if self.value_bytes != VALUE_BYTES:
+            special.append(f"v{self.value_bytes}")
+        names = "_".join(name for name in special if name and name not in ("offset", OWN, NUMBERS))
+        return f"bench_{kind}_{self.total}_{shares}_{self.partitions}{f'_{names}' if names else ''}"
 
     @property
     def text(self) -> str:
@@ -99,8 +116,25 @@ class Shape:
         return offset * step % self.keys_per_log
 
     def key_expression(self, updates: bool) -> str:
+        if updates and self.zipf:
+            return self._zipf_expression()
         step = UPDATE_STEP if updates else CLEAN_STEP
         return f"id * {step}L % {self.keys_per_log}L"
+
+    def _zipf_expression(self) -> str:
+        """Returns SQL of a key by Zipf's law: the inverse of its distribution, taken as continuous, of a hash."""
+        rest = 1 - ZIPF_S
+        share = "(pmod(xxhash64(id), 1000000007) / 1000000007.0D)"
+        power = f"power(1 + {share} * ({self.keys_per_log**rest!r}D - 1), {1 / rest!r}D)"
+        return f"least(cast(floor({power}) AS bigint), {self.keys_per_log}L) - 1"
+
+    @property
+    def config(self) -> dict[str, object]:
+        """Returns the topic's config."""
+        header = {"compaction.strategy.header": VERSION_HEADER} if self.strategy == "header" else {}
+        log_bytes = self.per_log * (self.value_bytes + KEY_DIGITS)
+        segments = {"segment.bytes": max(log_bytes * self.partitions // self.files, 1)} if self.files else {}
+        return dict[str, object](TOPIC_CONFIG) | {"compaction.strategy": self.strategy} | header | segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +155,7 @@ def build(lake: Lake, shape: Shape) -> Built:
     if note.exists():
         return Built(**json.loads(note.read_text()))
     # 2. the clean part, then the updates
-    lake.write_topic(shape.topic, TOPIC_CONFIG)
-    table = lake.table(shape.topic)
-    table.drop()
-    table.ensure()
+    table = empty_table(lake, shape)
     fill(table, shape, 0, shape.keys_per_log)
     clean_sequence_number = int(table.load().currentSnapshot().sequenceNumber())
     fill(table, shape, shape.keys_per_log, shape.per_log)
@@ -167,6 +198,9 @@ def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
     frame = logs[0]
     for log in logs[1:]:
         frame = frame.unionAll(log)
+    if shape.layout != OWN:
+        frame.selectExpr(*SINK_COLUMNS).writeTo(table.name).append()
+        return
     table.create_branch(branch, None)
     table.append_to(branch, frame)
     append_files(table, branch, {}, {"cleantail.operation": "ingest"})
@@ -177,16 +211,78 @@ def _records(spark: SparkSession, shape: Shape, partition: int, first: int, end:
     first_part, updates = (shape.key_expression(updates) for updates in (False, True))
     key = f"if(id < {shape.keys_per_log}, {first_part}, {updates})"
     tombstones = round(shape.tombstone_share * 10_000)
-    hashes = ", ".join(f"sha2(concat(id, '-{partition}-{i}'), 512)" for i in range(VALUE_BYTES // 64))
+    hashes = ", ".join(f"sha2(concat(id, '-{partition}-{i}'), 512)" for i in range(shape.value_bytes // 64))
     return spark.range(first, end, numPartitions=1).selectExpr(
         f"{partition} AS `partition`",
         "id AS `offset`",
         f"timestamp_millis({FIRST_TIMESTAMP_MS} + id) AS `timestamp`",
         "0 AS timestamp_type",
-        f"cast(concat('key-', lpad(cast({key} AS string), {KEY_DIGITS}, '0')) AS binary) AS `key`",
+        f"cast({_key_text(shape, key)} AS binary) AS `key`",
         f"if(pmod(xxhash64(id, {partition}), 10000) < {tombstones}, NULL, unhex(concat({hashes}))) AS `value`",
-        "cast(array() AS array<struct<key: string, value: binary>>) AS headers",
+        f"cast({_headers(shape)} AS array<struct<key: string, value: binary>>) AS headers",
     )
+
+
+def _key_text(shape: Shape, number: str) -> str:
+    if shape.keys == UUIDS:
+        return f"regexp_replace(md5(cast({number} AS string)), '(.{{8}})(.{{4}})(.{{4}})(.{{4}})', '$1-$2-$3-$4-')"
+    return f"concat('key-', lpad(cast({number} AS string), {KEY_DIGITS}, '0'))"
+
+
+def _headers(shape: Shape) -> str:
+    if shape.strategy != "header":
+        return "array()"
+    return f"array(named_struct('key', '{VERSION_HEADER}', 'value', unhex(lpad(hex(id), 16, '0'))))"
+
+
+SINK_COLUMNS = (
+    "named_struct('partition', `partition`, 'offset', `offset`, 'timestamp', `timestamp`, 'headers', headers, "
+    "'key', `key`, 'timestamp_type', timestamp_type) AS redpanda",
+    "`value`",
+)
+SINK_SCHEMA = (
+    "redpanda struct<`partition`: int, `offset`: bigint, `timestamp`: timestamp, "
+    "headers: array<struct<key: string, value: binary>>, key: binary, timestamp_type: int>, value binary"
+)
+
+
+def empty_table(lake: Lake, shape: Shape) -> TopicTable:
+    """Returns the data set's table without a record: a topic's own, or one that a sink has made and that is adopted."""
+    if shape.layout == OWN:
+        lake.write_topic(shape.topic, shape.config)
+        table = lake.table(shape.topic)
+        table.drop()
+        table.ensure()
+        return table
+    name = f"sinks.{shape.topic}"
+    spark, full = lake.session(), f"{lake.platform.catalog.name}.{name}"
+    version = shape.layout[-1]
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {lake.platform.catalog.name}.sinks")
+    spark.sql(f"DROP TABLE IF EXISTS {full} PURGE")
+    spark.sql(
+        f"CREATE TABLE {full} ({SINK_SCHEMA}) USING iceberg PARTITIONED BY (hours(redpanda.timestamp)) TBLPROPERTIES "
+        f"('format-version'='{version}', 'write.metadata.metrics.default'='none', 'write.distribution-mode'='none', "
+        "'write.spark.fanout.enabled'='true', 'write.parquet.compression-codec'='zstd')"
+    )
+    columns = {
+        "partition": "redpanda.partition", "offset": "redpanda.offset", "timestamp": "redpanda.timestamp",
+        "headers": "redpanda.headers", "key": "redpanda.key", "timestamp_type": "redpanda.timestamp_type",
+        "value": "value",
+    }  # fmt: skip
+    lake.write_topic(shape.topic, shape.config, table=name, columns=columns)
+    return _adopted(lake, shape)
+
+
+def _adopted(lake: Lake, shape: Shape) -> TopicTable:
+    from cleantail.cli import main
+
+    folder = lake.config / "adopting"
+    (folder / "topics").mkdir(parents=True, exist_ok=True)
+    (folder / "defaults.yaml").write_text((lake.config / "defaults.yaml").read_text())
+    if main(["adopt", f"sinks.{shape.topic}", "--topic", shape.topic, "--config", str(folder)]):
+        raise RuntimeError(f"table sinks.{shape.topic} could not be adopted")
+    (folder / "topics" / f"{shape.topic}.yaml").unlink(missing_ok=True)
+    return lake.table(shape.topic)
 
 
 def forget(lake: Lake, shape: Shape) -> None:

@@ -72,10 +72,10 @@ class Lake:
 
         return start_session(self.platform, "benchmarks")
 
-    def write_topic(self, name: str, config: Mapping[str, Any]) -> None:
+    def write_topic(self, name: str, config: Mapping[str, Any], **more: Any) -> None:
         folder = self.config / "topics"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.yaml").write_text(json.dumps({"topic": name, "config": dict(config)}))
+        (folder / f"{name}.yaml").write_text(json.dumps({"topic": name, "config": dict(config), **more}))
 
     def topic(self, name: str) -> Topic:
         return find_topic(name, self.config, os.environ)

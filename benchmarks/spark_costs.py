@@ -1,10 +1,11 @@
 """What a round read, shuffled and spilled, how much memory it had, and which files are new on disk.
 
-The JVM and this process are looked at together: keys that are matched by columns are read here (spark_jobs.engine).
+The JVM, its Python workers and this process are looked at together: the workers read keys (spark_jobs.engine).
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -45,16 +46,28 @@ class Meter:
         return costs
 
     def peak_memory_bytes(self) -> int:
-        """Returns VmHWM of the JVM and of this process, over everything that they did, added up."""
-        jvm = self._spark._jvm.java.lang.ProcessHandle.current().pid()
-        return sum(1024 * _number(f"/proc/{pid}/status", "VmHWM") for pid in (jvm, "self"))
+        """Returns VmHWM of the JVM, its Python workers and this process, over everything that they did, added up."""
+        return sum(1024 * _number(f"/proc/{pid}/status", "VmHWM") for pid in self._processes())
+
+    def _processes(self) -> list[int]:
+        """Returns this process, the JVM, and what has come of the JVM: the daemon of its Python workers, and these."""
+        parents = {int(file.parent.name): _number(str(file), "PPid") for file in Path("/proc").glob("[0-9]*/status")}
+        jvm = int(self._spark._jvm.java.lang.ProcessHandle.current().pid())
+        family = {jvm}
+        while more := {pid for pid, parent in parents.items() if parent in family} - family:
+            family |= more
+        return [os.getpid(), jvm, *(family - {jvm})]
+
+    def _workers(self) -> list[int]:
+        """Returns Python's workers, without the JVM: of what that reads Spark's stages tell."""
+        return self._processes()[2:]
 
     def _total(self) -> Costs:
         context = self._spark.sparkContext
         context._jsc.sc().listenerBus().waitUntilEmpty()
         stages = self._stages(context)
         return Costs(
-            sum(int(s.inputBytes()) for s in stages) + _number("/proc/self/io", "rchar"),
+            sum(int(s.inputBytes()) for s in stages) + sum(map(_bytes_read, self._processes()[:1] + self._workers())),
             sum(int(s.shuffleWriteBytes()) for s in stages),
             sum(int(s.diskBytesSpilled()) for s in stages),
         )
@@ -84,9 +97,16 @@ class NewFiles:
         return NewFiles(after.data - self.data, after.metadata - self.metadata)
 
 
+def _bytes_read(pid: int) -> int:
+    return _number(f"/proc/{pid}/io", "rchar")
+
+
 def _number(file: str, name: str) -> int:
-    """Returns the number in a line `name: number` of a file under /proc; 0 where there is none."""
-    match = re.search(rf"^{name}:\s+(\d+)", Path(file).read_text(), re.MULTILINE)
+    """Returns the number in a line `name: number` of a file under /proc; 0 where there is none, or no such process."""
+    try:
+        match = re.search(rf"^{name}:\s+(\d+)", Path(file).read_text(), re.MULTILINE)
+    except OSError:
+        return 0
     return int(match[1]) if match else 0
 
 
