@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -50,17 +50,16 @@ def read_deletes(table: Any, delete_file: Any, data_file: Any) -> BitMap64:
         location = str(delete_file.location())
         content = _content(table, location, 0, int(delete_file.fileSizeInBytes()))
         return positions_in(content, str(data_file.location()), location)
-    vector = deleted_positions_of(delete_file)
-    assert vector.start is not None, "a deletion vector lies inside of a file"
-    return positions_of(_content(table, vector.path, vector.start, vector.length), vector.path)
+    location, start = str(delete_file.location()), int(delete_file.contentOffset())
+    return positions_of(_content(table, location, start, int(delete_file.contentSizeInBytes())), location)
 
 
-def deleted_positions_of(delete_file: Any) -> DeletedPositions:
-    """Returns where the deleted positions are written."""
-    path, count = str(delete_file.location()), int(delete_file.recordCount())
-    if delete_file.contentOffset() is None:
-        return DeletedPositions(path, None, int(delete_file.fileSizeInBytes()), count)
-    return DeletedPositions(path, int(delete_file.contentOffset()), int(delete_file.contentSizeInBytes()), count)
+def deleted_positions_of(delete_file: Mapping[str, Any]) -> DeletedPositions:
+    """Returns where the deleted positions are written. `delete_file`: as Iceberg writes it in JSON."""
+    path, count = str(delete_file["file-path"]), int(delete_file["record-count"])
+    if delete_file.get("content-offset") is None:
+        return DeletedPositions(path, None, int(delete_file["file-size-in-bytes"]), count)
+    return DeletedPositions(path, int(delete_file["content-offset"]), int(delete_file["content-size-in-bytes"]), count)
 
 
 def format_version(table: Any) -> int:

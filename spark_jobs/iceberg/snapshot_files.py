@@ -8,7 +8,8 @@ its name, and 64 records are one long.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from pyroaring import BitMap64
@@ -22,7 +23,7 @@ from cleantail.errors import TableError
 from spark_jobs.iceberg.delete_files import deleted_positions_of, read_deletes, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
 from spark_jobs.iceberg.file_columns import Layout, layout_of
-from spark_jobs.iceberg.iceberg_reads import files_with_deletes, partition_of, require_own_deletes
+from spark_jobs.iceberg.iceberg_reads import PlannedFile, each, planned_files, require_own_deletes
 from spark_jobs.iceberg.log_files import LogFile
 
 FILE = "ct_file"
@@ -52,8 +53,8 @@ class SnapshotFiles:
     def __init__(self, jvm: Any, table: Any, snapshot_id: int, columns: Columns | None = None) -> None:
         self._jvm, self._table, self.columns = jvm, table, columns
         self.snapshot_id = snapshot_id
-        files = files_with_deletes(table, snapshot_id)
-        self._files = {file_hash(str(file.location())): (file, deletes) for file, deletes in files}
+        files = planned_files(table, jvm, snapshot_id)
+        self._files = {file_hash(file.path): file for file in files}
         if len(self._files) < len(files):
             raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
 
@@ -66,45 +67,57 @@ class SnapshotFiles:
         """Returns the files that can have records of the logs, for tasks that read them by themselves. Raises
         TableError for a file that is not Parquet."""
         ids = {column: path.ids[-1] for column, path in self.layout().items()}
-        files = [self._log_file(key, file, deletes, ids) for key, (file, deletes) in self._files.items()]
+        files = [self._log_file(key, file, ids) for key, file in self._files.items()]
         return [file for file in files if file.log is None or file.log in logs]
 
-    def _log_file(self, file_hash: int, file: Any, deletes: Sequence[Any], ids: Mapping[str, int]) -> LogFile:
-        if str(file.format()) != "PARQUET":
-            raise TableError(f"{file.location()} is {file.format()}, and only Parquet can be read. {AS_PARQUET}")
-        lowest, highest = file.lowerBounds(), file.upperBounds()
-        row_id = file.firstRowId()
+    def _log_file(self, file_hash: int, file: PlannedFile, ids: Mapping[str, int]) -> LogFile:
+        facts = file.data_file
+        if facts["file-format"].upper() != "PARQUET":
+            raise TableError(f"{file.path} is {facts['file-format']}, and only Parquet can be read. {AS_PARQUET}")
+        lowest, highest = (
+            {name: bytes.fromhex(bound) for name, bound in file.counts(side).items()}
+            for side in ("lower-bounds", "upper-bounds")
+        )
+        nulls, known_keys = file.counts("null-value-counts"), self._keys_are_bytes
+        row_id = facts.get("first-row-id")
         return LogFile(
             hash=file_hash,
-            path=str(file.location()),
-            records=int(file.recordCount()),
+            path=file.path,
+            records=int(facts["record-count"]),
             log=self._log_of(file, lowest, highest, ids),
-            lower_offset=_as_long(self._bound(lowest, ids[OFFSET])),
-            upper_offset=_as_long(self._bound(highest, ids[OFFSET])),
-            low_key=self._bound(lowest, ids[KEY]) if self._keys_are_bytes() else None,
-            high_key=self._bound(highest, ids[KEY]) if self._keys_are_bytes() else None,
-            null_keys=_nulls(file, ids[KEY]),
-            null_values=_nulls(file, ids[VALUE]) if VALUE in ids else 0,
-            marked=TOMBSTONE in ids and _nulls(file, ids[TOMBSTONE]) == 0,
-            before=tuple(deleted_positions_of(delete) for delete in deletes),
-            arrived=int(file.dataSequenceNumber()),
+            lower_offset=_as_long(lowest.get(ids[OFFSET])),
+            upper_offset=_as_long(highest.get(ids[OFFSET])),
+            low_key=lowest.get(ids[KEY]) if known_keys else None,
+            high_key=highest.get(ids[KEY]) if known_keys else None,
+            null_keys=nulls.get(ids[KEY]),
+            null_values=nulls.get(ids[VALUE]) if VALUE in ids else 0,
+            marked=TOMBSTONE in ids and nulls.get(ids[TOMBSTONE]) == 0,
+            before=tuple(deleted_positions_of(delete) for delete in file.delete_files),
+            arrived=int(file.task.file().dataSequenceNumber()),
             first_row_id=None if row_id is None else int(row_id),
         )
 
-    def _log_of(self, file: Any, lowest: Any, highest: Any, ids: Mapping[str, int]) -> int | None:
+    def _log_of(
+        self, file: PlannedFile, lowest: Mapping[int, bytes], highest: Mapping[int, bytes], ids: Mapping[str, int]
+    ) -> int | None:
         """Returns the one log that a file has records of; None where an adopted table's file may have several."""
         if self.columns is None:
-            return partition_of(file)
-        low, high = (_as_long(self._bound(side, ids[PARTITION])) for side in (lowest, highest))
-        return low if low is not None and low == high and not _nulls(file, ids[PARTITION]) else None
+            return self._own_log(file)
+        low, high = (_as_long(side.get(ids[PARTITION])) for side in (lowest, highest))
+        without_log = file.counts("null-value-counts").get(ids[PARTITION])
+        return low if low is not None and low == high and not without_log else None
 
+    def _own_log(self, file: PlannedFile) -> int:
+        """Returns the log of a file of Cleantail's own: the table's one partition value."""
+        partition = file.data_file["partition"]
+        [number] = partition.values() if isinstance(partition, dict) else partition
+        return int(number)
+
+    @cached_property
     def _keys_are_bytes(self) -> bool:
         """Returns whether a key's bounds are the bytes that keys are compared by."""
         path = KEY if self.columns is None else self.columns.key
         return str(self._table.schema().findType(path)) in ("binary", "string")
-
-    def _bound(self, bounds: Any, field: int) -> bytes | None:
-        return _bytes_of(self._jvm, None if bounds is None else bounds.get(field))
 
     def bytes_by_log(self, positions_by_reason: Iterable[RemovedPositions]) -> dict[int, int]:
         """Returns how many bytes of each log the positions take: of a file's bytes their share of its records (3.1)."""
@@ -112,8 +125,8 @@ class SnapshotFiles:
         for (log, key), positions in (
             (name, bitmap) for of_reason in positions_by_reason for name, bitmap in of_reason.items()
         ):
-            file = self._files[key][0]
-            share = int(file.fileSizeInBytes()) * len(positions) // max(int(file.recordCount()), 1)
+            facts = self._files[key].data_file
+            share = int(facts["file-size-in-bytes"]) * len(positions) // max(int(facts["record-count"]), 1)
             sizes[log] = sizes.get(log, 0) + share
         return sizes
 
@@ -122,19 +135,13 @@ class SnapshotFiles:
         they replace. Raises ConflictError where one cannot be replaced."""
         lost, replaced = [], []
         for key, positions in sorted(_by_file(removed).items()):
-            file, deletes = self._files[key]
+            task = self._files[key].task
+            file, deletes = task.file(), list(each(task.deletes()))
             require_own_deletes(self._jvm, file, deletes)
             before = [read_deletes(self._table, old, file) for old in deletes]
             lost.append((file, BitMap64.union(positions, *before)))
             replaced += deletes
         return (write_deletes(self._jvm, self._table, lost) if lost else []), replaced
-
-
-def _nulls(file: Any, field: int) -> int | None:
-    """Returns how many nulls the file has in a column; None where its writer did not say."""
-    counts = file.nullValueCounts()
-    count = None if counts is None else counts.get(field)
-    return None if count is None else int(count)
 
 
 def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:
