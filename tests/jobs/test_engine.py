@@ -1,0 +1,140 @@
+"""The engine on real tables: one task or several for a log give the same, and damage of any kind is counted."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.log.work_units import WorkUnit
+from cleantail.rounds.checked.staged_units import StagedUnit, UnitCounts
+from cleantail.rounds.last_compaction import COUNTS
+from demo.sabotage import delete_where
+from spark_jobs.engine import tasks
+from spark_jobs.engine.measures import measure_unit, prove_keys
+from spark_jobs.engine.proof import KeyCounts
+from spark_jobs.round.make import compact_unit
+from tests.model import compacted
+
+NOW = 1_800_000_000_000
+LOGS = 3
+SHARE = 25
+"""Records of a share: a log of these tests has about a hundred."""
+CONFIGS = {
+    "offset": {},
+    "timestamp": {"compaction.strategy": "timestamp"},
+    "header": {"compaction.strategy": "header", "compaction.strategy.header": "v"},
+}
+
+
+def record(log, offset, key, payload="v", ts=0, version=None):
+    headers = ["v", version] if version else []
+    return {
+        "partition": log, "offset": offset, "ts": 1_700_000_000_000 + (ts or offset), "key": key, "payload": payload,
+        "headers": headers, "headers_encoding": "base64",
+    }  # fmt: skip
+
+
+def some_records(draw, offsets, keys):
+    for log in range(LOGS):
+        for offset in offsets:
+            version = draw.choice([None, "AAAAAAAAAAE=", "AAAAAAAAAAI=", "//////////8=", "AAE="])
+            yield record(log, offset, draw.choice(keys), draw.choice(["v", None]), draw.randrange(50), version)
+
+
+def left_on(table, branch):
+    rows = table.at_branch(branch).select("partition", "offset", "_file", "_pos").collect()
+    return sorted(tuple(row) for row in rows)
+
+
+@pytest.mark.parametrize("strategy", CONFIGS)
+@pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "1"))))
+def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
+    workshop, table_of, monkeypatch, strategy, seed
+):
+    """Whatever is damaged on the branch, and with copies of an offset."""
+    draw = random.Random(f"{strategy}{seed}")
+    config = {"cleanup.policy": "compact,delete", "cleantail.keyless.policy": "drop", "retention.ms": -1}
+    topic = workshop.topic(f"alike-{strategy}-{seed}", config | CONFIGS[strategy])
+    table, keys = table_of(topic), [None, "", *(f"k{i}" for i in range(12))]
+    for number, span in enumerate((range(40), range(40, 60), range(60, 90))):
+        rows = list(some_records(draw, span, keys))
+        rows += [row for row in rows if draw.random() < 0.2 and number]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{number}.jsonl", rows))
+        if not number:
+            workshop.ok("compact", topic, "--now", NOW)
+    on_main = workshop.read(topic)
+    [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
+    left, measured = [], []
+    for share in (1 << 30, SHARE):
+        monkeypatch.setattr(tasks, "share_records", lambda *_, size=share: size)
+        done = compact_unit(table, workshop.platform(), unit)
+        left.append(left_on(table, done.branch))
+        measured.append([measure_unit(table, workshop.platform(), done, expiring=False)])
+        for damage in range(2):
+            delete_where(table, done.branch, f"hash(t.`offset`, {seed}, {damage}) % 4 = 0")
+            measured[-1].append(measure_unit(table, workshop.platform(), done, expiring=False))
+    assert left[0] == left[1]
+    assert measured[0] == measured[1]
+    assert any(m.missing_winners for m in measured[0][-1])
+    assert not any(m.missing_winners or m.duplicate_keys or m.imbalance for m in measured[0][0])
+    assert {(log, offset) for log, offset, _, _ in left[0]} == expected_left(on_main, strategy)
+    if strategy == "offset":
+        assert [m.violations(COUNTS) for m in measured[0][0]] == [expected_counts(on_main, w) for w in unit.partitions]
+
+
+def expected_left(records, strategy):
+    keyed = [{**r, "headers": r.get("headers") or []} for r in records if r["key"] is not None]
+    return {(r["partition"], r["offset"]) for r in compacted(keyed, strategy, "v")}
+
+
+def expected_counts(records, work):
+    """The counts by their definition; a copy of a record is one more that is read, and that goes."""
+    log = [r for r in records if r["partition"] == work.partition]
+    dirty = [r for r in log if work.first_dirty_offset <= r["offset"] < work.end_offset]
+    last = {r["key"]: r["offset"] for r in dirty if r["key"] is not None}
+    kept = {r["offset"] for r in log if r["key"] is not None and r["offset"] >= last.get(r["key"], 0)}
+    return dict(zip(COUNTS, (len(log), len(kept), len(dirty), len(last)), strict=True))
+
+
+def test_superseded_records_that_stay_are_counted(workshop, table_of):
+    topic = workshop.topic("stayed")
+    table = table_of(topic)
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, i, "k") for i in range(5)]))
+    [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
+    table.create_branch("ct_untouched", unit.base_snapshot_id)
+    unit = WorkUnit(unit.round, 0, NOW, unit.base_snapshot_id, "ct_untouched", unit.partitions)
+    [measure] = measure_unit(table, workshop.platform(), StagedUnit.of(unit, UnitCounts({})), expiring=False)
+    assert (measure.duplicate_keys, measure.map_keys) == (4, 1)
+
+
+def test_of_copies_one_stays(workshop, table_of):
+    topic = workshop.topic("copied")
+    table = table_of(topic)
+    lines = [record(0, i, "k") for i in range(3)]
+    for number, again in enumerate([lines, lines[::-1]]):
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{number}.jsonl", again))
+    [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
+    done = compact_unit(table, workshop.platform(), unit)
+    assert done.counts.deleted == {"copies": {0: 3}, "superseded": {0: 2}}
+
+
+def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, table_of):
+    topic = workshop.topic("proven")
+    rows = [record(0, i, f"k{i % 4}") for i in range(6)] + [record(1, 0, "k0"), record(1, 1, None)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", rows))
+    table = table_of(topic)
+    [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
+    counts = prove_keys(table, workshop.platform(), unit, table.files_at(unit.base_snapshot_id))
+    assert counts == {0: KeyCounts(4, 2), 1: KeyCounts(1, 0)}
+
+
+def test_no_value_is_read_to_count_tombstones_where_records_say_what_they_are(workshop, table_of):
+    topic = workshop.topic("marked")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, 0, "a", None), record(0, 1, "b")]))
+    table = table_of(topic)
+    files = table.files_at(int(table.load().currentSnapshot().snapshotId())).log_files({0})
+    assert [(file.marked, file.null_values) for file in files] == [(True, 1)]
+    assert "tombstone" not in workshop.read(topic)[0]
