@@ -98,8 +98,7 @@ MAX_BUFFER_UTILIZATION = _metric(
     "gauge",
     _TOPIC,
     "Distinct keys in the dirty part of the log that had most, in the last compaction, in percent of the keys that one "
-    "thread's share of log.cleaner.dedupe.buffer.size has place for; 100 where there were more and they spilled. With "
-    "cleantail.tombstone.lateness.ms every record of a key that stays dead counts: an upper limit.",
+    "thread's share of log.cleaner.dedupe.buffer.size has place for; 100 where there were more and they spilled.",
     kafka=True,
     sent_by="check_quality",
 )

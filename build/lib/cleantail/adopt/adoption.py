@@ -1,0 +1,184 @@
+"""What an existing table is, whether it can be compacted in place, and what would have to change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cleantail.config.columns import Columns
+from cleantail.config.topic_table import EVIDENCE, PROPERTY_SIDE_OF, RETRIES, VALUE
+from cleantail.human import counted
+
+VECTORS_VERSION = 3
+"""The first format version with deletion vectors."""
+DELETES_VERSION = 2
+"""The first format version with position deletes, which is the least that a round needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignLog:
+    """Describes one Kafka partition in the table. `last_offset` is inclusive; `duplicates` counts the records beyond
+    one an offset."""
+
+    partition: int
+    records: int
+    first_offset: int
+    last_offset: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTable:
+    """Describes a table of another writer. Counts that cannot be had without reading values are None."""
+
+    table: str
+    sink: str
+    format_version: int
+    partitioned_by: str
+    columns: tuple[tuple[str, str], ...]
+    topics: tuple[str, ...]
+    files: int = 0
+    logs: tuple[ForeignLog, ...] = ()
+    files_of_several_logs: int = 0
+    files_out_of_order: int = 0
+    files_without_bounds: int = 0
+    tombstones: int | None = None
+    keyless: int | None = None
+    value_is_required: bool = False
+    missing_retries: tuple[str, ...] = ()
+    """Those of the properties RETRIES that the table does not have."""
+    deletes: str = ""
+    other_formats: tuple[str, ...] = ()
+    owner: str | None = None
+    adopted_columns: str | None = None
+    wrong: tuple[str, ...] = field(default=())
+    """What the mapping or the records make impossible, in words."""
+
+    @property
+    def records(self) -> int:
+        return sum(log.records for log in self.logs)
+
+
+def cleantail_table_problems(table: str, properties: Mapping[str, str]) -> list[str]:
+    """Returns what is wrong where Cleantail keeps the table for itself: the evidence, or a table beside a topic's own.
+    A round on it would delete what other topics' records stand for."""
+    texts = []
+    if owner := properties.get(PROPERTY_SIDE_OF):
+        texts.append(f"it is kept by Cleantail beside the table of topic {owner}, and is no topic's")
+    if table.rpartition(".")[2] == EVIDENCE:
+        texts.append("it is named as the evidence of all topics: give a table of a sink another name")
+    return texts
+
+
+def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade: bool) -> list[str]:
+    """Returns why the table cannot be adopted, each with what to do; empty where it can."""
+    texts = list(foreign.wrong)
+    if foreign.owner not in (None, topic):
+        texts.append(f"the table belongs to topic {foreign.owner}")
+    if foreign.owner == topic and foreign.adopted_columns is None:
+        texts.append(f"the table was made by Cleantail for topic {topic}: there is nothing to adopt")
+    if foreign.owner == topic and columns is not None and foreign.adopted_columns not in (None, columns.as_property()):
+        texts.append(
+            f"it was adopted with columns {foreign.adopted_columns}: under others its checkpoints would be of other "
+            "offsets. Give the same, or remove its properties cleantail.*"
+        )
+    if foreign.format_version < DELETES_VERSION and not upgrade:
+        texts.append(
+            f"its format version is {foreign.format_version}, which has no deletes of rows: --upgrade makes it "
+            f"{VECTORS_VERSION}, for good. Its sink and all its readers must know version {VECTORS_VERSION} first"
+        )
+    if foreign.deletes:
+        texts.append(foreign.deletes)
+    if len(foreign.topics) > 1:
+        names = ", ".join(foreign.topics[:5])
+        texts.append(f"it holds {counted(len(foreign.topics), 'topic')} ({names}): a table is one topic's")
+    if foreign.other_formats:
+        texts.append(
+            f"it has data files of format {', '.join(foreign.other_formats)}: only Parquet can be read in place"
+        )
+    return texts
+
+
+def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
+    """Returns what a person should know before the table is compacted."""
+    texts: list[str] = []
+    if columns.value is None:
+        texts.append("no column is mapped to value: no record is a tombstone, and no deleted key ever goes")
+    elif foreign.value_is_required:
+        texts.append(f"{columns.value} can never be null: no record is a tombstone, and no deleted key ever goes")
+    if foreign.format_version == DELETES_VERSION and not upgrade:
+        texts.append(
+            "format version 2: a round writes a small position delete file for every data file that it changes. "
+            "--upgrade makes it version 3, with one file of deletion vectors a round, where its sink and all its "
+            "readers know that"
+        )
+    if columns.timestamp is None:
+        texts.append("no timestamp: the newest segment stays active, and configs of lag and retention have no effect")
+    if foreign.files_of_several_logs:
+        texts.append(
+            f"files that hold several partitions: {foreign.files_of_several_logs}. A round publishes all partitions of "
+            "such a file or none, and reclaim leaves it as it is"
+        )
+    if foreign.files_without_bounds:
+        texts.append(
+            f"files without bounds of partition and offset in the metadata: {foreign.files_without_bounds}. Each is "
+            "opened once by every process that evaluates the topic"
+        )
+    if duplicates := sum(log.duplicates for log in foreign.logs):
+        texts.append(f"records with the offset of another: {duplicates}. The first round keeps one of each")
+    if foreign.keyless:
+        texts.append(f"records without a key: {foreign.keyless}. cleantail.keyless.policy says what becomes of them")
+    return texts
+
+
+def version_after(version: int, upgrade: bool) -> int:
+    """Returns the format version of a table once it is adopted."""
+    return VECTORS_VERSION if upgrade else version
+
+
+def changes(foreign: ForeignTable, topic: str, columns: Columns, upgrade: bool) -> list[str]:
+    """Returns what adoption changes in the table, in one commit; empty where it is adopted already."""
+    texts, version = [], version_after(foreign.format_version, upgrade)
+    if foreign.format_version < version:
+        texts.append(f"format version {foreign.format_version} -> {version}")
+    if foreign.owner != topic or foreign.adopted_columns != columns.as_property():
+        texts.append("table properties cleantail.topic and cleantail.columns")
+    texts += [f"table property {name}: {RETRIES[name]}" for name in foreign.missing_retries]
+    return texts
+
+
+def topic_data(topic: str, table: str, columns: Columns) -> dict[str, object]:
+    """Returns what the topic's YAML has to say."""
+    return {"topic": topic, "table": table, "columns": columns.paths}
+
+
+def describe(foreign: ForeignTable, columns: Mapping[str, str]) -> list[str]:
+    """Returns what was found in lines for people."""
+    mapped = [f"  {name}: {path} ({_kind(foreign.columns, path)})" for name, path in columns.items()]
+    rest = [name for name, _ in foreign.columns if name not in columns.values() and "." not in name]
+    lines = [
+        f"{foreign.table}: {foreign.sink}",
+        f"format version {foreign.format_version}, partitioned by {foreign.partitioned_by}, "
+        f"{counted(foreign.files, 'file')}, {counted(foreign.records, 'record')}",
+        "columns:",
+        *mapped,
+        f"  not mapped: {', '.join(rest) or 'none'}",
+    ]
+    lines += [
+        f"partition {log.partition}: {counted(log.records, 'record')}, offsets {log.first_offset} to "
+        f"{log.last_offset}, {counted(log.duplicates, 'duplicate')}"
+        for log in foreign.logs
+    ]
+    in_order = foreign.files - foreign.files_out_of_order
+    lines.append(f"files in offset order: {in_order} of {foreign.files}; {_nulls(foreign, columns)}")
+    return lines
+
+
+def _kind(columns: Sequence[tuple[str, str]], path: str) -> str:
+    return dict(columns).get(path, "no such column")
+
+
+def _nulls(foreign: ForeignTable, columns: Mapping[str, str]) -> str:
+    if VALUE not in columns or foreign.value_is_required:
+        return "tombstones cannot be told"
+    return f"tombstones: {'not known without reading values' if foreign.tombstones is None else foreign.tombstones}"

@@ -1,0 +1,171 @@
+"""Adapter: an existing Iceberg table as adoption needs to know it, through PyIceberg. Nothing is changed.
+
+It reads partition and offset of every live record, and the topic's name where there is a column of it; never keys or
+values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cleantail.adopt.adoption import ForeignLog, ForeignTable
+from cleantail.adopt.layouts import REQUIRED, Layout
+from cleantail.config.columns import PROPERTY_COLUMNS, Columns
+from cleantail.config.topic_table import OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES
+from cleantail.errors import TableError
+from cleantail.lake.data_files import parts_of
+from cleantail.lake.delete_entries import DELETES, content_of, deletes_of
+from cleantail.lake.parquet_footers import null_count
+from cleantail.log.column_sql import problem_of
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+_SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
+"""Iceberg's names of types -> Spark's, where the two differ."""
+
+
+def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTable:
+    """Returns what the table is. Without `columns`, or where records cannot be read in place, it says only what the
+    metadata tells."""
+    schema, spec = table.schema(), table.spec()
+    kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
+    properties = table.properties
+    fields = [f"{f.transform}({schema.find_column_name(f.source_id)})" for f in spec.fields]
+    inspected = ForeignTable(
+        table=".".join(table.name()[-2:]),
+        sink=layout.sink,
+        format_version=table.metadata.format_version,
+        partitioned_by=", ".join(fields) or "nothing",
+        columns=tuple(kinds.items()),
+        topics=(),
+        owner=properties.get(PROPERTY_TOPIC),
+        adopted_columns=properties.get(PROPERTY_COLUMNS),
+        missing_retries=tuple(name for name in RETRIES if name not in properties),
+        deletes=_deletes(table),
+        wrong=tuple(_wrong(layout.paths, kinds)),
+    )
+    if columns is None or inspected.wrong or inspected.deletes:
+        return inspected
+    return replace(inspected, **_records(table, layout, columns))
+
+
+def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:
+    for name in REQUIRED:
+        if name not in paths:
+            yield f"no column is known to hold the {name}: say which with --column {name}=COLUMN"
+    for name, path in paths.items():
+        if path not in kinds:
+            yield f"{name}: the table has no column {path}; it has {', '.join(kinds)}"
+        elif reason := problem_of(name, spark_kind(kinds[path])):
+            yield f"{name}: {path} is {kinds[path]}: {reason}"
+
+
+def spark_kind(iceberg: str) -> str:
+    """Returns Spark's name of a type, as far as problem_of looks at it."""
+    if iceberg.startswith("list<struct<"):
+        names = [
+            part.strip().split(":")[1].strip() for part in iceberg[len("list<struct<") :].split(",") if ":" in part
+        ]
+        return f"array<struct<{names[0]}:" if set(names) == {"key", "value"} else "array"
+    return _SPARK.get(iceberg, iceberg)
+
+
+def _deletes(table: Table) -> str:
+    """Returns, in words, the deletes that a round could not replace; empty where there are none."""
+    snapshot = table.current_snapshot()
+    manifests = [m for m in (snapshot.manifests(table.io) if snapshot else []) if content_of(m) == DELETES]
+    if not manifests:
+        return ""
+    try:
+        for manifest in manifests:
+            for _ in deletes_of(table, manifest):
+                pass
+    except TableError as e:
+        return str(e)
+    return ""
+
+
+def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
+    """Returns everything that the records tell."""
+    # 1. only Parquet can be read in place
+    tasks = list(table.scan().plan_files())
+    formats = {str(getattr(t.file.file_format, "value", t.file.file_format)).upper() for t in tasks} - {"PARQUET"}
+    if formats:
+        return {"files": len(tasks), "other_formats": tuple(sorted(formats))}
+    # 2. partitions and offsets, file by file
+    topics: set[str] = set()
+    offsets: dict[int, list[Any]] = {}
+    shared = unordered = unbounded = 0
+    for task in tasks:
+        logs, in_order = _of_file(table, columns, layout.topic_path, task, topics)
+        shared += len(parts_of(table, task.file, columns)) > 1
+        unordered += not in_order
+        unbounded += not _has_bounds(table, columns, task.file)
+        for partition, values in logs.items():
+            offsets.setdefault(partition, []).append(values)
+    return {
+        "files": len(tasks),
+        "topics": tuple(sorted(topics)),
+        "logs": tuple(_log(p, parts) for p, parts in sorted(offsets.items())),
+        "files_of_several_logs": shared,
+        "files_out_of_order": unordered,
+        "files_without_bounds": unbounded,
+        "tombstones": _nulls(table, columns.value, [t.file for t in tasks]),
+        "keyless": _nulls(table, columns.key, [t.file for t in tasks]),
+        "value_is_required": columns.value is not None and _is_required(table, columns.value),
+    }
+
+
+def _of_file(
+    table: Table, columns: Columns, topic_path: str | None, task: Any, topics: set[str]
+) -> tuple[dict[int, Any], bool]:
+    """Returns (partition -> its offsets, whether they ascend in the file), and adds names of topics to `topics`."""
+    import numpy as np
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    from cleantail.lake.records.log_records import field_of
+
+    # 1. read nothing but partition, offset and, where there is one, the topic's name
+    paths = [columns.partition, columns.offset, *([topic_path] if topic_path else [])]
+    scan = ArrowScan(table.metadata, table.io, table.schema().select(*paths), AlwaysTrue())
+    records = scan.to_table([task])
+    partition, offset = (field_of(records, path) for path in paths[:2])
+    if partition.null_count or offset.null_count:
+        raise TableError(f"{task.file.file_path} has records without a partition or an offset: they belong to no log")
+    # 2. what they say
+    if topic_path:
+        topics |= set(field_of(records, topic_path).unique().to_pylist()) - {None}
+    partitions, values = partition.to_numpy(zero_copy_only=False), offset.to_numpy(zero_copy_only=False)
+    logs = {int(p): values[partitions == p] for p in np.unique(partitions)}
+    return logs, all(bool(np.all(np.diff(offsets) > 0)) for offsets in logs.values())
+
+
+def _log(partition: int, parts: list[Any]) -> ForeignLog:
+    import numpy as np
+
+    offsets = np.concatenate(parts)
+    count, distinct = len(offsets), len(np.unique(offsets))
+    return ForeignLog(partition, count, int(offsets.min()), int(offsets.max()), count - distinct)
+
+
+def _has_bounds(table: Table, columns: Columns, file: Any) -> bool:
+    ids = {table.schema().find_field(columns.paths[name]).field_id for name in (PARTITION, OFFSET)}
+    return ids <= set(file.lower_bounds or {}) & set(file.upper_bounds or {})
+
+
+def _nulls(table: Table, path: str | None, files: Iterable[Any]) -> int | None:
+    if path is None:
+        return None
+    counts = [null_count(table, file, path) for file in files]
+    null_counts = [count for count in counts if count is not None]
+    return sum(null_counts) if len(null_counts) == len(counts) else None
+
+
+def _is_required(table: Table, path: str) -> bool:
+    """Returns whether neither the field nor a struct around it can be null."""
+    parts = path.split(".")
+    return all(table.schema().find_field(".".join(parts[: i + 1])).required for i in range(len(parts)))

@@ -1,0 +1,69 @@
+"""How sinks lay out records: guessed from the names of a table's columns. Pure.
+
+1. Redpanda's Iceberg topics have a struct `redpanda` beside the value.
+2. Kafka Connect's Iceberg sink, with the metadata transform, has `_kafka_metadata` as a struct or as a prefix.
+3. Spark and Flink write plain columns.
+
+All of them have partition and offset together, under one prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
+
+REQUIRED = (PARTITION, OFFSET, KEY)
+TOPIC = "topic"
+_NAMES = {TIMESTAMP: ("timestamp", "record_timestamp"), TIMESTAMP_TYPE: ("timestamp_type", "timestampType")}
+_SINKS = {
+    "redpanda.": "Redpanda's Iceberg topics",
+    "_kafka_metadata.": "Kafka Connect's Iceberg sink, metadata as a struct",
+    "_kafka_metadata_": "Kafka Connect's Iceberg sink, metadata as prefixed columns",
+    "": "plain columns",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Says where the columns of a topic table are. `paths` maps such a column to its path; `topic_path` is a column of
+    topic names."""
+
+    sink: str
+    paths: Mapping[str, str]
+    topic_path: str | None
+
+
+def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout:
+    """Returns the layout of a table with these column paths. The paths of `named_paths`, which a person has named, win
+    over what is guessed."""
+    prefix = _prefix(names, named_paths)
+    guessed: dict[str, str] = {}
+    if prefix is not None:
+        candidates = {
+            PARTITION: (f"{prefix}partition",),
+            OFFSET: (f"{prefix}offset",),
+            KEY: (f"{prefix}key", "key"),
+            VALUE: ("value", f"{prefix}value"),
+            HEADERS: (f"{prefix}headers", "headers"),
+            **{name: tuple(f"{prefix}{n}" for n in choices) for name, choices in _NAMES.items()},
+        }
+        hits = {name: [path for path in paths if path in names] for name, paths in candidates.items()}
+        guessed = {name: paths[0] for name, paths in hits.items() if paths}
+    topic_path = f"{prefix}{TOPIC}" if prefix is not None and f"{prefix}{TOPIC}" in names else None
+    return Layout(_sink(prefix), guessed | dict(named_paths), topic_path)
+
+
+def _prefix(names: Sequence[str], named_paths: Mapping[str, str]) -> str | None:
+    """Returns what stands before `offset` and `partition`; None where nothing does, or more than one thing."""
+    if OFFSET in named_paths:
+        return named_paths[OFFSET][: -len(OFFSET)] if named_paths[OFFSET].endswith(OFFSET) else None
+    prefixes = {name[: -len(OFFSET)] for name in names if name.endswith(OFFSET)}
+    both = sorted(prefix for prefix in prefixes if f"{prefix}{PARTITION}" in names)
+    of_sinks = [prefix for prefix in _SINKS if prefix in both]
+    return of_sinks[0] if of_sinks else both[0] if len(both) == 1 else None
+
+
+def _sink(prefix: str | None) -> str:
+    return "columns of its own" if prefix is None else _SINKS.get(prefix, f"columns under {prefix.rstrip('._')}")

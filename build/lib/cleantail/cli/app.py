@@ -1,0 +1,109 @@
+"""`cleantail` itself: the group of all commands, and how the process starts and ends."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from cleantail.cli.command import Group
+from cleantail.cli.commands.adopt import adopt
+from cleantail.cli.commands.completion import completion
+from cleantail.cli.commands.configuration import check_config, import_config
+from cleantail.cli.commands.planning import plan, status
+from cleantail.cli.commands.readers import latest, read, reader
+from cleantail.cli.commands.recovery import release, rollback
+from cleantail.cli.commands.rounds import check, compact, ingest, reclaim
+from cleantail.cli.completion import answer_shell
+
+EXAMPLES = ("cleantail check-config", "cleantail plan customer-cdc", "cleantail compact customer-cdc")
+COMMANDS = (
+    check_config,
+    import_config,
+    adopt,
+    status,
+    ingest,
+    plan,
+    compact,
+    check,
+    reclaim,
+    release,
+    rollback,
+    read,
+    latest,
+    reader,
+    completion,
+)
+
+
+@click.group(cls=Group, examples=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="cleantail", message="%(prog)s %(version)s")
+def app() -> None:
+    """The platform without a scheduler, by the same code as the DAGs.
+
+    Exit codes: 0 fine, also when nothing was due; 1 a check failed; 2 wrong input, configuration or table, or nothing
+    to prove; 3 conflict; 4 something outside failed (catalog out of reach, disk, network, Java); 5 a round waits for
+    approval; 130 interrupted.
+    """
+
+
+for command in COMMANDS:
+    app.add_command(command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code. Raises SystemExit for --help, --version and wrong arguments."""
+    try:
+        with app.make_context("cleantail", list(sys.argv[1:] if argv is None else argv)) as ctx:
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(encoding="utf-8")  # records are UTF-8 whatever the terminal's language
+            code: int = app.invoke(ctx)
+            return code
+    except click.exceptions.Exit as e:
+        raise SystemExit(e.exit_code) from None
+    except click.UsageError as e:
+        print(refusal(e), file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def refusal(error: click.UsageError) -> str:
+    """Says how the command is used and what is wrong with how it was; without a command it is all of the help."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    param = getattr(error, "param", None)
+    if isinstance(error, click.MissingParameter) and param is not None:
+        text = f"{_name(param, error)} is missing"
+    elif isinstance(error, click.BadParameter) and param is not None:
+        text = f"{_name(param, error)}: {error.message}"
+    else:
+        text = error.format_message()
+    if error.ctx is None:
+        return f"error: {text}"
+    return f"{error.ctx.get_usage()}\nerror: {text} (`{error.ctx.command_path} --help` shows an example)"
+
+
+def _name(param: click.Parameter, error: click.UsageError) -> str:
+    """`--now`, or `TOPIC`."""
+    return param.get_error_hint(error.ctx).strip("'").split(" ")[0]
+
+
+def run_and_exit() -> NoReturn:
+    """Runs the command as a process, and ends that once all is written and closed.
+
+    It does so without taking the interpreter apart: DuckDB 2.0 prints lists of what it calls leaks where its module
+    goes before its last object.
+    """
+    code = answer_shell(app)
+    try:
+        code = main() if code is None else code
+    except SystemExit as e:  # --help, --version, wrong arguments
+        code = e.code if isinstance(e.code, int) else 2
+    atexit._run_exitfuncs()  # the JVM is told, temporary files go
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,131 @@
+"""Makes the class archive (Java's class-data sharing) with which every later Spark application starts faster.
+
+    python -m cleantail.cli.class_archive [--jars DIRECTORY] [--within SECONDS]
+
+A small topic goes through ingestion and two runs in a temporary place; the JVM that did it writes the classes that it
+had loaded to DIRECTORY/classes.jsa. A JVM of another Java, or with other jars, passes the archive over.
+What hangs is killed with its JVM after `--within`: without an archive everything works, so nobody is to wait for one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from cleantail.config.loading import load_platform
+from cleantail.lake.catalog_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JARS_VARIABLE, JVM_OPTIONS, SMALL_RUN
+
+TOPIC = "classes"
+RECORDS, KEYS = 300, 40
+DUMP_WITHIN_S = 180
+WITHIN_S = 600
+QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+"""The many classes that cannot be archived are no news."""
+
+
+def make_archive(archive: Path, work: Path) -> None:
+    """Runs the topic in this process and ends its JVM. Raises CalledProcessError, and leaves nothing half done."""
+    from pyspark import SparkContext
+
+    half = archive.with_name(f".{archive.name}.half")
+    archive.unlink(missing_ok=True)  # a JVM can use one archive or write one
+    config = _config(work, f"{JVM_OPTIONS} {QUIET} -XX:ArchiveClassesAtExit={half}")
+    for first in (0, RECORDS):
+        _run_topic(config, work, first)
+        for name, value in SMALL_RUN.items():  # what runs without generated code has classes of its own
+            if name.startswith("spark.sql"):
+                _session().conf.set(name, value)
+    _session().stop()
+    gateway: Any = SparkContext._gateway
+    gateway.proc.stdin.close()  # the JVM ends with its standard input
+    gateway.proc.wait(DUMP_WITHIN_S)
+    half.rename(archive)
+
+
+def _session() -> Any:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _config(work: Path, options: str) -> Path:
+    topics = work / "config" / "topics"
+    topics.mkdir(parents=True)
+    configs = {"segment.ms": 1, "delete.retention.ms": 0, "min.cleanable.dirty.ratio": 0}
+    (topics / f"{TOPIC}.yaml").write_text(json.dumps({"topic": TOPIC, "config": configs}))
+    spark = {"master": "local[2]", "conf": {"spark.driver.extraJavaOptions": options}}
+    (topics.parent / "defaults.yaml").write_text(json.dumps({"platform": {"spark": spark}}))
+    return topics.parent
+
+
+def _run_topic(config: Path, work: Path, first: int) -> None:
+    from cleantail.cli import main
+
+    lines = work / f"{first}.jsonl"
+    lines.write_text("".join(_lines(first)))
+    for command in (["ingest", TOPIC, "--file", str(lines)], ["compact", TOPIC], ["reclaim", TOPIC]):
+        with redirect_stdout(None):
+            code = main([*command, "--config", str(config), "--json"])
+        if code:
+            raise subprocess.CalledProcessError(code, command)
+
+
+def _lines(first: int) -> Iterator[str]:
+    for offset in range(first, first + RECORDS):
+        payload = None if offset % 7 == 0 else "value"
+        record = {
+            "partition": offset % 2,
+            "offset": offset,
+            "ts": offset,
+            "key": str(offset % KEYS),
+            "payload": payload,
+        }
+        yield f"{json.dumps(record)}\n"
+
+
+def make_archive_within(archive: Path, work: Path, seconds: float) -> int:
+    """Makes it in a process of its own, which is killed with all that it has started when its time is over."""
+    command = [sys.executable, "-m", "cleantail.cli.class_archive", "--jars", str(archive.parent), "--work", str(work)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        print(f"no class archive: it took longer than {seconds:g} s; JVMs start without it, slower", file=sys.stderr)
+        return 1
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        archive.with_name(f".{archive.name}.half").unlink(missing_ok=True)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jars", type=Path, help=f"default: {JARS_VARIABLE}, else jars under CLEANTAIL_HOME")
+    parser.add_argument("--within", type=float, default=WITHIN_S, help="seconds (default: %(default)s)")
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="cleantail-classes-") as folder:
+        work = options.work or Path(folder)
+        jars = options.jars or os.environ.get(JARS_VARIABLE) or load_platform(work, os.environ).home / "jars"
+        os.environ.pop(CONF_DIR_VARIABLE, None)  # of its files no archive can be made
+        os.environ |= {JARS_VARIABLE: str(Path(jars).absolute()), "CLEANTAIL_HOME": str(work / "home")}
+        archive = Path(os.environ[JARS_VARIABLE]) / CLASS_ARCHIVE
+        if options.work is None:
+            return make_archive_within(archive, work, options.within)
+        make_archive(archive, work)
+    print(f"{archive}: {archive.stat().st_size / (1 << 20):.0f} MiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

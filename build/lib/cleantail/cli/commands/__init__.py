@@ -1,0 +1,1 @@
+"""What each group of commands does."""

@@ -1,0 +1,209 @@
+"""`cleantail adopt TABLE`: inspects an existing table of a sink, writes its topic's YAML and takes it over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import yaml
+from pydantic import ValidationError
+
+from cleantail.adopt import adoption
+from cleantail.cli import parameters
+from cleantail.cli.command import Invocation, command
+from cleantail.cli.completion import column_names
+from cleantail.cli.reports.adoption import Adopted
+from cleantail.cli.spark import spark_session
+from cleantail.config.claims.name_claims import Claim, problem_of_new
+from cleantail.config.columns import Columns
+from cleantail.config.loading import claims_of, load_topic, scan_topics
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import COLUMNS
+from cleantail.errors import CleantailError, ConfigError, TableError
+from cleantail.kafka.import_config import validated, write_file
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from cleantail.adopt.adoption import ForeignTable
+    from cleantail.adopt.layouts import Layout
+
+
+@command(
+    "adopt",
+    click.argument("table", metavar="TABLE", help="namespace.name in the catalog."),
+    click.option("--topic", "name", metavar="T", help="The topic's name (default: what the table tells)."),
+    click.option(
+        "--column",
+        "columns",
+        multiple=True,
+        metavar="NAME=COLUMN",
+        shell_complete=column_names,
+        help="As key=id, or key=struct.field; may be repeated.",
+    ),
+    click.option("--upgrade", is_flag=True, help="Upgrade a table of format version 1 or 2 to version 3, for good."),
+    parameters.dry_run,
+    examples=["cleantail adopt redpanda.orders --dry-run", "cleantail adopt sink.bills --column key=id --upgrade"],
+)
+def adopt(
+    call: Invocation, table: str, name: str | None, columns: tuple[str, ...], upgrade: bool, dry_run: bool
+) -> int:
+    """Take over an existing table of a sink, in place.
+
+    Nothing is changed before everything is known to be right; adopting again changes nothing.
+    """
+    from cleantail.adopt.inspect_table import inspect
+
+    # 1. What the table is, and which topic it becomes.
+    written = _written(table, call.config)
+    loaded = _load(table, call.platform)
+    layout = _layout(loaded, columns, written)
+    mapped = _columns(layout)
+    foreign = inspect(loaded, layout, mapped)
+    topic = _topic_name(table, name, written, foreign)
+    # 2. Whether it can be taken over.
+    unsafe, unseen = _unsafe(loaded, call.platform)
+    report = Adopted(table, topic, foreign, layout.paths, mapped, upgrade, unseen)
+    problems = [*adoption.problems(foreign, topic, mapped, upgrade), *unsafe]
+    if mapped is None or problems:
+        refused = replace(report, problems=tuple(problems))
+        call.output.show(refused)
+        call.output.error(refused.refusal)
+        return TableError.exit_code
+    # 3. Take it over.
+    _take_over(call, replace(report, dry_run=dry_run), mapped, written)
+    return 0
+
+
+def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tuple[Path, Topic] | None) -> None:
+    """Says what is changed, and changes it: the table first, then the topic's file."""
+    file = _file(call.config, report.table, written, report.topic, columns)
+    text = "# Adopted: its sink fills this table, Cleantail compacts it in place.\n" + yaml.safe_dump(
+        adoption.topic_data(report.topic, report.table, columns), sort_keys=False
+    )
+    if not written:
+        _require_free(file, report.table, call)
+    topic = load_topic(file, call.config, os.environ) if written else validated(text, file, call.config)
+    in_table = adoption.changes(report.foreign, report.topic, columns, report.upgrade)
+    changes = in_table + ([] if written else [f"{file.name} in {file.parent}"])
+    call.output.show(replace(report, changes=tuple(changes), text="" if written else text))
+    if report.dry_run:
+        return
+    if in_table:
+        _adopt(call, topic, report.upgrade)
+    if not written:
+        write_file(file, text)
+
+
+def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
+    """Returns the topic whose YAML has this table, with its file."""
+    topics = scan_topics(config_dir, os.environ)
+    return next(((file, t) for file, t in topics if isinstance(t, Topic) and t.table == table), None)
+
+
+def _load(name: str, platform: Platform) -> Table:
+    """Loads the table. Raises CleantailError where its name is none, there is no such table, or no catalog."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    from cleantail.lake.catalogs import open_catalog, unreachable
+
+    if name.count(".") != 1:
+        raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")
+    try:
+        return open_catalog(platform, os.environ).load_table(name)
+    except NoSuchTableError:
+        raise TableError(f"there is no table {name} in catalog {platform.catalog.name}") from None
+    except Exception as e:
+        raise unreachable(platform, e) from None
+
+
+def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:
+    """Maps the columns: by --column first, then by the YAML, then by the names of the columns."""
+    from cleantail.adopt.layouts import guess_layout
+
+    paths = dict(written[1].columns.paths) if written and written[1].columns else {}
+    for setting in settings:
+        name, equals, path = setting.partition("=")
+        if name not in COLUMNS or not equals or not path:
+            raise CleantailError(f"--column {setting}: NAME=COLUMN, where NAME is one of {', '.join(COLUMNS)}")
+        paths[name] = path
+    return guess_layout(table.schema().column_names, paths)
+
+
+def _columns(layout: Layout) -> Columns | None:
+    """Returns the columns; None where one that every record needs is not known, which the report says."""
+    try:
+        return Columns.model_validate(dict(layout.paths))
+    except ValidationError:
+        return None
+
+
+def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None, foreign: ForeignTable) -> str:
+    """Names the topic: as in the YAML that has the table, else by --topic, else as the table says."""
+    if written:
+        if name not in (None, written[1].topic):
+            raise CleantailError(f"{written[0]} says that {table} is the table of topic {written[1].topic}")
+        return written[1].topic
+    only_topic = foreign.topics[0] if len(foreign.topics) == 1 else None
+    return str(name or foreign.owner or only_topic or table.partition(".")[2])
+
+
+def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: str, columns: Columns) -> Path:
+    """Returns the topic's file. Raises CleantailError where one is there that says something else."""
+    file = config / "topics" / f"{name}.yaml"
+    if written:
+        file, topic = written
+        if topic.columns is None or topic.columns.paths != columns.paths:
+            lines = "\n".join(f"  {column}: {path}" for column, path in columns.paths.items())
+            raise CleantailError(f"{file} maps other columns; nothing was changed. Write into it:\ncolumns:\n{lines}")
+        return file
+    others = [f for f, t in scan_topics(config, os.environ) if f == file or (isinstance(t, Topic) and t.topic == name)]
+    if others:
+        raise CleantailError(
+            f"{others[0]} has topic {name} with another table; nothing was changed. Give another name with --topic, or "
+            f"write `table: {table}` and `columns:` into it"
+        )
+    return file
+
+
+def _require_free(file: Path, table: str, call: Invocation) -> None:
+    """Raises ConfigError where the topic that would be written and one that is there would take a name from each
+    other."""
+    claims = claims_of(call.config, os.environ)
+    problem = problem_of_new(Claim(file, table), claims, call.platform.catalog.namespace)
+    if problem:
+        raise ConfigError(file, [replace(problem, line=None)])
+
+
+def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
+    """Changes the table, by Spark."""
+    from spark_jobs.round.intake.adopt import adopt_table
+
+    name = f"cleantail adopt {topic.topic}"
+    with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
+        progress("changing the table")
+        adopt_table(spark, topic, call.platform, upgrade)
+
+
+def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
+    """Returns why files of others could be deleted as the table's own, and what could not be looked at."""
+    from cleantail.lake import neighbours
+
+    name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
+    problems = adoption.cleantail_table_problems(name, table.properties)
+    try:
+        unseen = neighbours.require_separate_folder(table.catalog, platform, table)
+    except TableError as e:
+        problems.append(str(e))
+    try:
+        neighbours.require_inner_metadata_log(name, location, table.metadata)
+        if neighbours.may_delete_files(table.properties):
+            neighbours.require_inner_files(name, location, neighbours.named_files(table))
+    except TableError as e:
+        problems.append(str(e))
+    return problems, unseen

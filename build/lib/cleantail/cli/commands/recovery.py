@@ -1,0 +1,91 @@
+"""`release` and `rollback`: what a person does after a run has gone wrong."""
+
+from __future__ import annotations
+
+import getpass
+import time
+
+import click
+
+from cleantail.cli import parameters
+from cleantail.cli.command import Invocation, command
+from cleantail.cli.commands import undo_ingestion
+from cleantail.cli.output import Report
+from cleantail.cli.parameters import LAST, NATURAL, TARGET
+from cleantail.cli.progress import Progress
+from cleantail.cli.spark import spark_session
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+
+
+@command(
+    "release",
+    parameters.topic,
+    click.argument("partition", type=NATURAL, metavar="PARTITION", help="Its number."),
+    examples=["cleantail release customer-cdc 0"],
+)
+def release(call: Invocation, topic: str, partition: int) -> int:
+    """Take a partition out of quarantine: the next run tries it."""
+    from cleantail.cli.reports.upkeep import Released
+    from cleantail.lake.runs import quarantine_release
+
+    configured = call.topic(topic)
+    now_ms = int(time.time() * 1000)
+    quarantine = quarantine_release.release(configured, call.platform, partition, getpass.getuser(), now_ms)
+    call.output.show(Released(configured, partition, quarantine))
+    return 0
+
+
+@command(
+    "rollback",
+    parameters.topic,
+    click.option("--to", type=TARGET, metavar="SNAPSHOT", help="last (the default): before the last published round."),
+    click.option(
+        "--ingestion",
+        metavar="last|SNAPSHOT|FILE",
+        help="Take an ingestion back instead: the newest, that of a snapshot, or that of a file (by its content, else "
+        "by its name); its records and file marks go. --dry-run lists all that are known.",
+    ),
+    parameters.dry_run,
+    examples=[
+        "cleantail rollback customer-cdc --dry-run",
+        "cleantail rollback customer-cdc --to last",
+        "cleantail rollback customer-cdc --ingestion customers.jsonl.gz --dry-run",
+    ],
+)
+def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None, dry_run: bool) -> int:
+    """Undo published rounds, or an ingestion.
+
+    What was appended since stays. Shows what goes first, and only that with --dry-run.
+    """
+    from cleantail.home.locks import exclusive
+
+    if to is not None and ingestion is not None:
+        raise click.UsageError("--ingestion: not allowed with argument --to", click.get_current_context())
+    configured = call.topic(topic)
+    with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
+        if ingestion is not None:
+            report = undo_ingestion.take_back(call.platform, configured, ingestion, dry_run, progress)
+        else:
+            snapshot = None if to in (None, LAST) else int(str(to))
+            report = _undo_rounds(call.platform, configured, snapshot, dry_run, progress)
+    call.output.show(report)
+    return 0
+
+
+def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
+    """Undoes the rounds since the snapshot `to`, or only says what that would do."""
+    from cleantail.cli.reports.upkeep import RolledBack
+    from cleantail.lake.runs.rollback_preview import preview
+
+    planned, logs = preview(topic, platform, to)
+    if dry_run:
+        return RolledBack(topic, planned, logs, None)
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.round.undo.rollback import rollback_topic
+
+    with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
+        progress("rolling back")
+        table = TopicTable.of(spark, topic, platform)
+        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    return RolledBack(topic, planned, logs, done.snapshot_id)

@@ -1,0 +1,195 @@
+"""`ingest`, `compact`, `check` and `reclaim` do by hand what a DAG's run does.
+
+A body first looks whether there is something to do, from metadata alone, and imports Spark and starts it only then.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from cleantail.cli import parameters
+from cleantail.cli.command import Invocation, Several, command
+from cleantail.cli.commands.planning import evaluated
+from cleantail.cli.parameters import FILE, clock
+from cleantail.cli.progress import Progress
+from cleantail.cli.spark import spark_session
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, HeldError
+from cleantail.human import counted, size
+from cleantail.rounds.checked.round_results import RunResult
+
+if TYPE_CHECKING:
+    from cleantail.lake.runs.evaluate import RunPlan
+    from spark_jobs.iceberg.tables import TopicTable
+
+R = TypeVar("R")
+
+
+@command(
+    "ingest",
+    parameters.topic,
+    click.option(
+        "--file",
+        "files",
+        cls=Several,
+        type=FILE,
+        required=True,
+        metavar="F...",
+        help="One or more .jsonl or .jsonl.gz; may be repeated.",
+    ),
+    click.option("--encoding", type=click.Choice(["text", "base64"]), help="Of keys, payloads and header values."),
+    click.option(
+        "--any-topic",
+        is_flag=True,
+        help="Take lines whatever topic they name; without it one that names another topic than this (or than "
+        "source.topic in the YAML) is refused, and nothing is appended.",
+    ),
+    examples=[
+        "cleantail ingest customer-cdc --file customers.jsonl",
+        "cleantail ingest customer-cdc --file monday.jsonl.gz tuesday.jsonl.gz",
+    ],
+)
+def ingest(call: Invocation, topic: str, files: tuple[Path, ...], encoding: str | None, any_topic: bool) -> int:
+    """Append files of kcat -J lines, each exactly once.
+
+    All of them in one commit: where one cannot be taken, nothing is appended.
+    """
+    from cleantail.cli.reports.upkeep import Ingested
+    from cleantail.lake.catalogs import require_usable
+    from cleantail.sources.source_files import require_readable
+    from spark_jobs.round.intake.ingest import ingest_files
+
+    configured = call.topic(topic)
+    require_readable(files)
+    # a person with a shell may name any file that they can read; platform.sources binds the YAML alone
+    resolved = [file.resolve() for file in files]
+    require_usable(configured, call.platform, os.environ)
+    with call.output.progress() as progress:
+        progress.about(f"{counted(len(files), 'file')}, {size(sum(file.stat().st_size for file in files))}")
+        encoding = encoding or configured.source.encoding
+        with spark_session(call.platform, f"cleantail ingest {configured.topic}", progress) as spark:
+            result = ingest_files(spark, configured, call.platform, resolved, encoding, progress, any_topic)
+    call.output.show(Ingested(configured, result))
+    return 0
+
+
+@command(
+    "compact",
+    parameters.topic,
+    parameters.now,
+    parameters.partition,
+    parameters.force,
+    click.option("--approve", is_flag=True, help="Publish also what would wait for approval."),
+    examples=["cleantail compact customer-cdc", "cleantail compact customer-cdc --partition 3 --force"],
+)
+def compact(call: Invocation, topic: str, now: int | None, partition: int | None, force: bool, approve: bool) -> int:
+    """Evaluate, compact, check, publish, expire.
+
+    A whole run of one topic. Exit code 5 where a round waits for approval: it is dropped, and --approve makes and
+    publishes it.
+    """
+    from cleantail.cli.reports.rounds import Compacted, tell_held
+    from cleantail.home.locks import exclusive
+
+    configured = call.topic(topic)
+    with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
+        progress("evaluating")
+        planned = evaluated(configured, call.platform, now, force, partition)
+        approved_by = getpass.getuser() if approve else None
+        due = planned.due or planned.repairs  # only then is Spark started
+        result = _run(configured, call.platform, planned, progress, approved_by) if due else RunResult()
+    call.output.show(Compacted(planned, result))
+    # a round that waited is dropped: nobody answers a command line afterwards
+    if approved_by is None and tell_held(configured, call.platform, result, call.output):
+        return HeldError.exit_code
+    return 0 if result.ok else 1
+
+
+def _run(topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None) -> RunResult:
+    """Starts Spark and does the rounds of the plan, by the same loop as a DAG's tasks (spark_jobs.round.run)."""
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.quality.expectations import preload
+    from spark_jobs.round.run import Run, run_plan
+
+    logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.sweep}
+    progress.about(f"{counted(len(logs), 'partition')}, {counted(planned.records, 'record')}")
+    preload()
+    with spark_session(platform, f"cleantail compact {topic.topic}", progress, planned.records) as spark:
+        run = Run(TopicTable.of(spark, topic, platform), platform, progress, approved_by)
+        return run_plan(run, planned)
+
+
+@command("check", parameters.topic, examples=["cleantail check customer-cdc"])
+def check(call: Invocation, topic: str) -> int:
+    """Prove that no key and no offset is there twice.
+
+    That all keys below the clean points are unique, and that no offset has two different records: a full proof of
+    what readers see; changes nothing. Exit code 1 where a key is there twice, or where two different
+    records are at one offset.
+    """
+    from cleantail.cli.reports.upkeep import Proven
+    from cleantail.lake.runs.evaluate import log_states, read_facts
+    from cleantail.rounds.checked.proof import Proof
+
+    configured = call.topic(topic)
+    facts = read_facts(configured, call.platform)
+    if facts is None:
+        raise CleantailError(f"nothing to prove: topic {configured.topic} has no table yet: ingest something first")
+    logs = log_states(configured, facts, 0)
+    records = sum(log.records for log in logs)
+    if not records:
+        call.output.show(Proven(configured, Proof()))
+        return 0
+    from spark_jobs.round.check import prove_topic
+
+    about = f"{counted(len(logs), 'partition')}, {counted(records, 'record')}"
+    proof = _by_spark(call, configured, "check", "proving", about, lambda table: prove_topic(table, call.platform))
+    call.output.show(Proven(configured, proof))
+    return 0 if proof.ok else 1
+
+
+@command("reclaim", parameters.topic, parameters.now, examples=["cleantail reclaim customer-cdc"])
+def reclaim(call: Invocation, topic: str, now: int | None) -> int:
+    """Rewrite files, expire snapshots, remove orphans, where due.
+
+    Housekeeping of one topic. Spark is started only where something is due.
+    """
+    from cleantail.cli.reports.upkeep import Reclaimed
+    from cleantail.lake.runs.evaluate import read_facts
+    from cleantail.lake.runs.reclaim_plan import resolve_reclaim
+    from cleantail.lake.side_tables import side_due
+    from cleantail.rounds.reclaim_results import ReclaimResult
+
+    configured, now_ms = call.topic(topic), clock(now)
+    planned = resolve_reclaim(read_facts(configured, call.platform), configured.config, now_ms)
+    if not planned.due and not side_due(configured, call.platform, now_ms):
+        call.output.show(Reclaimed(configured, ReclaimResult((planned.reason,))))
+        return 0
+    from spark_jobs.round.upkeep.reclaim import reclaim_topic
+
+    result = _by_spark(
+        call, configured, "reclaim", "reclaiming", "", lambda table: reclaim_topic(table, call.platform, now_ms)
+    )
+    call.output.show(Reclaimed(configured, result))
+    return 0
+
+
+def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str, work: Callable[[TopicTable], R]) -> R:
+    """Returns what `work` returns of the topic's table, whose catalog is usable: that is looked at before a JVM
+    starts."""
+    from cleantail.lake.catalogs import require_usable
+    from spark_jobs.iceberg.tables import TopicTable
+
+    require_usable(topic, call.platform, os.environ)
+    with call.output.progress() as progress:
+        progress.about(about)
+        with spark_session(call.platform, f"cleantail {name} {topic.topic}", progress) as spark:
+            progress(doing)
+            return work(TopicTable.of(spark, topic, call.platform))

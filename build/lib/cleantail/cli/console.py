@@ -1,0 +1,39 @@
+"""Says how wide lines for people are, and makes tables of that width."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+PIPE_COLUMNS = 100
+"""How long lines are where stdout is no terminal and COLUMNS says nothing."""
+FEWEST_COLUMNS = 40
+
+
+def line_width(env: Mapping[str, str] = os.environ) -> int:
+    """Returns COLUMNS where that is a number, else the terminal's width, else that of a pipe."""
+    variable = env.get("COLUMNS", "")
+    if variable.isdigit() and int(variable) > 0:
+        columns = int(variable)
+    else:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
+    return max(columns, FEWEST_COLUMNS)
+
+
+def console() -> Console:
+    """Makes the console for stdout, as wide as its lines may be."""
+    return Console(width=line_width(), highlight=False)
+
+
+def folding_table(*columns: str, title: str | None = None, caption: str | None = None) -> Table:
+    """Makes an empty table whose cells go on in the next line where they are too long: nothing is cut off."""
+    table = Table(title=escape(title) if title is not None else None, caption=caption)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table

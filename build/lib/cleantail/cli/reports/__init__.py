@@ -1,0 +1,1 @@
+"""What commands answer: each answer for people and for machines."""

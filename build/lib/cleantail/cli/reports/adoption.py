@@ -1,0 +1,62 @@
+"""What `adopt` answers: what a table is, and what is changed or why it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cleantail.adopt import adoption
+from cleantail.adopt.adoption import ForeignTable
+from cleantail.cli.output import Page
+from cleantail.config.columns import Columns
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """What `table` is, and what adopting it changes. `text` is the YAML that is written, "" where that is there."""
+
+    table: str
+    topic: str
+    foreign: ForeignTable
+    paths: Mapping[str, str]
+    columns: Columns | None
+    upgrade: bool
+    unseen: str
+    problems: Sequence[str] = ()
+    changes: Sequence[str] = ()
+    dry_run: bool = False
+    text: str = ""
+
+    @property
+    def refused(self) -> bool:
+        """Returns whether the table stays as it is because something is wrong with it."""
+        return bool(self.problems) or self.columns is None
+
+    @property
+    def refusal(self) -> str:
+        """Why it stays as it is."""
+        return f"{self.table} cannot be adopted; nothing was changed:\n- " + "\n- ".join(self.problems)
+
+    def document(self) -> dict[str, Any]:
+        head = {"ok": False, "error": self.refusal} if self.refused else {}
+        notes = [] if self.refused else self._notes()
+        changes, problems = list(self.changes), list(self.problems)
+        more = {"topic": self.topic, "mapped": dict(self.paths), "problems": problems, "changes": changes}
+        return head | asdict(self.foreign) | {"records": self.foreign.records} | more | {"notes": notes}
+
+    def tell(self, page: Page) -> None:
+        page.line("\n".join(adoption.describe(self.foreign, self.paths)))
+        for text in self._notes():
+            page.line(f"note: {text}")
+        if not self.refused:
+            verb = "would be changed" if self.dry_run else "changed"
+            changes = "; ".join(self.changes) or "nothing, it is adopted already"
+            page.line(f"topic {self.topic}; {verb}: {changes}")
+        if self.dry_run and self.text:
+            page.line(self.text.removesuffix("\n"))
+
+    def _notes(self) -> list[str]:
+        notes = adoption.advice(self.foreign, self.columns, self.upgrade) if self.columns else []
+        unseen = f"{self.unseen}: whether their folders are this table's, too, is not known"
+        return notes + ([unseen] if self.unseen else [])

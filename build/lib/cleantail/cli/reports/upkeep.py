@@ -1,0 +1,131 @@
+"""What `ingest`, `rollback`, `check`, `reclaim` and `release` answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cleantail.cli.console import folding_table
+from cleantail.cli.output import Page
+from cleantail.config.topic import Topic
+from cleantail.human import counted, instant
+from cleantail.lake.runs.rollback_preview import LogUndo
+from cleantail.log.partition_state import Quarantine
+from cleantail.rounds.checked.proof import Proof
+from cleantail.rounds.ingest_results import INGEST_RESULT_JSON, IngestResult
+from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON, ReclaimResult
+from cleantail.rounds.rollback import RollbackPlan
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """Each file, and how many records were appended."""
+
+    topic: Topic
+    result: IngestResult
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **INGEST_RESULT_JSON.plain(self.result)}
+
+    def tell(self, page: Page) -> None:
+        for row in self.result.files:
+            page.line(f"{row.file}: {'already in the table, nothing added' if row.skipped else 'appended'}")
+        page.line(f"{self.topic.topic}: {counted(self.result.records, 'record')} appended")
+        for text in self.result.warnings:
+            page.warning(text)
+
+
+@dataclass(frozen=True)
+class Proven:
+    """The answer of `check`: keys below every clean point, which of them are there twice, and which offsets are."""
+
+    topic: Topic
+    proof: Proof
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **self.proof.as_json()}
+
+    def tell(self, page: Page) -> None:
+        name, proof = self.topic.topic, self.proof
+        if not proof.partitions:
+            page.line(f"{name}: no record is below a clean point yet, so no key is proven")
+        for log in proof.partitions:
+            several = f"keys that are there more than once: {log.duplicate_keys} of {log.keys}"
+            text = several if log.duplicate_keys else f"no key is there twice, of {log.keys}"
+            page.line(f"{name}: partition {log.partition}: {text} below {log.end_offset}")
+        for contradiction in proof.contradictions:
+            page.line(f"{name}: partition {contradiction.partition}: {contradiction.text}")
+        if not proof.contradictions:
+            page.line(f"{name}: no offset has two different records")
+
+
+@dataclass(frozen=True)
+class Reclaimed:
+    """The answer of `reclaim`: why it ran, and how much of what it removed."""
+
+    topic: Topic
+    result: ReclaimResult
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **RECLAIM_RESULT_JSON.plain(self.result)}
+
+    def tell(self, page: Page) -> None:
+        page.line(f"{self.topic.topic}: {'; '.join(self.result.reasons)}")
+        for name, count in self.result.counts.items():
+            page.line(f"  {name.replace('_', ' ')}: {count}")
+
+
+@dataclass(frozen=True)
+class Released:
+    """The answer of `release`: what the log was held back for."""
+
+    topic: Topic
+    partition: int
+    was: Quarantine
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, "partition": self.partition, "released": asdict(self.was)}
+
+    def tell(self, page: Page) -> None:
+        was = self.was
+        page.line(f"{self.topic.topic}: partition {self.partition} is out of quarantine; the next run tries it")
+        page.line(f"  it was there since {instant(was.since_ms)} UTC, {counted(was.attempts, 'attempt')}: {was.reason}")
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """The answer of `rollback`: what it does, or has done where there is its snapshot."""
+
+    topic: Topic
+    planned: RollbackPlan
+    logs: Sequence[LogUndo]
+    snapshot_id: int | None
+
+    def document(self) -> dict[str, Any]:
+        logs = [asdict(log) for log in self.logs]
+        document = {"topic": self.topic.topic, **self.planned.as_json(), "partitions": logs}
+        return document | {"ok": True, "snapshot_id": self.snapshot_id}
+
+    def tell(self, page: Page) -> None:
+        planned = self.planned
+        for undone in planned.undone:
+            page.line(f"{self.topic.topic}: undoes {undone.kind} round {undone.round} of {instant(undone.at_ms)} UTC")
+        rewrites = f", undoes {counted(planned.rewrites, 'rewrite')} of files" if planned.rewrites else ""
+        page.line(f"  back to snapshot {planned.to_snapshot_id} of {instant(planned.to_at_ms)} UTC{rewrites}")
+        page.line(f"  commits that have appended since, and are kept: {len(planned.appends)}")
+        table = folding_table("partition", "checkpoint", "checkpoint after", "records", "records after")
+        for log in self.logs:
+            checkpoints = ("-" if c is None else str(c) for c in (log.checkpoint, log.checkpoint_after))
+            table.add_row(str(log.partition), *checkpoints, str(log.records), str(log.records_after))
+        page.table(table)
+        page.line("\n".join(self._end()))
+
+    def _end(self) -> list[str]:
+        if self.snapshot_id is not None:
+            return [f"done, as snapshot {self.snapshot_id}; the next run compacts anew by the policy in force"]
+        further = [
+            f"  --to {e.before_snapshot_id} would undo {e.kind} round {e.round} of {instant(e.at_ms)} UTC as well"
+            for e in self.planned.earlier
+        ]
+        return [*further, "nothing was changed: --dry-run"]

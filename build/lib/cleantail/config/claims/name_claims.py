@@ -1,0 +1,137 @@
+"""Which topic has which name in the catalog: every name has one owner at most. Pure.
+
+1. A topic has the name of its file. So the directory says who owns what, and a review by file (CODEOWNERS) is one by
+   topic.
+2. A topic file claims the name of its table, and of two side tables and a view beside it. All topics together have the
+   table of the evidence, which none may claim.
+3. A name that two files claim belongs to neither until one of them gives way: nothing here knows who was first.
+4. Names that differ in their case alone are one name, since they are for some catalogs and disks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleantail.config.claims.dag_ids import ID_CHARS, dag_id_of
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
+from cleantail.config.yaml_file import key_lines, line_of
+from cleantail.errors import Problem, not_allowed
+
+_SIDE_NAMES = {
+    KEYLESS_SUFFIX: "its side table of records without a key",
+    LEDGER_SUFFIX: "its side table of deleted versions",
+    LATEST_SUFFIX: "its view of the current state",
+}
+"""Ending of a name -> what the name is for the topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Describes what one topic file claims. `table` is None where it claims none.
+
+    A file that is broken elsewhere still claims: while its owner mends it, no other topic may take its table.
+    """
+
+    file: Path
+    table: str | None
+
+    @property
+    def topic(self) -> str:
+        """Returns the name that the file gives its topic."""
+        return self.file.stem
+
+    def names(self) -> Mapping[str, str]:
+        """Returns every name in the catalog that the topic takes -> what it is for the topic."""
+        if self.table is None:
+            return {}
+        return {self.table: "its table", **{self.table + suffix: text for suffix, text in _SIDE_NAMES.items()}}
+
+
+def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
+    """Returns what is wrong with a topic's name, or None.
+
+    1. A file has the name of its topic.
+    2. A file that is a link leads to a file of the same name.
+    3. The name is short enough for the id of a DAG.
+    """
+    file_stem, link_target = file.stem, file.resolve()
+    if topic.topic != file_stem:
+        allowed = f"the name of its file: write {file_stem}, or call the file {topic.topic}.yaml"
+        return Problem("topic", not_allowed(topic.topic), allowed, topic.topic, line=_line(file, "topic"))
+    if link_target.stem != file_stem:
+        fact = f"a link to {link_target.name}"
+        return Problem(
+            "", fact, f"a file, or a link to a file that is called {file_stem}.yaml: it decides over topic {file_stem}"
+        )
+    if len(dag_id_of(file_stem, dag_prefix)) > ID_CHARS:
+        longest = ID_CHARS - len(dag_prefix)
+        allowed = f"at most {longest} characters with platform.dag_prefix {dag_prefix}: a DAG id has {ID_CHARS} at most"
+        return Problem("topic", not_allowed(file_stem), allowed, file_stem, line=_line(file, "topic"))
+    return None
+
+
+def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Problem]:
+    """Returns file -> the first thing that is wrong with what it claims. `namespace` is that of the evidence."""
+    # 1. who claims which topic and which name
+    evidence = f"{namespace}.{EVIDENCE}"
+    names: dict[str, list[tuple[Claim, str]]] = defaultdict(list)
+    topics: dict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        topics[claim.topic.casefold()].append(claim)
+        for name in claim.names():
+            names[name.casefold()].append((claim, name))
+    # 2. two files of one topic
+    problems: dict[Path, Problem] = {}
+    for namesakes in topics.values():
+        problems |= {claim.file: _same_topic(claim, namesakes) for claim in namesakes if len(namesakes) > 1}
+    # 3. the name of the evidence
+    for claim in claims:
+        if claim.table and claim.table.casefold() == evidence.casefold():
+            problems.setdefault(
+                claim.file, _table_problem(claim, "it is the evidence of all topics: name another table")
+            )
+    # 4. two topics of one name
+    for pairs in names.values():
+        for claim, name in pairs:
+            others = [pair for pair in pairs if pair[0].file != claim.file]
+            if others and claim.file not in problems:
+                problems[claim.file] = _same_name(claim, name, others)
+    return problems
+
+
+def problem_of_new(claim: Claim, claims: Iterable[Claim], namespace: str) -> Problem | None:
+    """Returns what would be wrong with a topic file that is not there yet, beside those that are."""
+    return claim_problems([*claims, claim], namespace).get(claim.file)
+
+
+def _same_topic(claim: Claim, namesakes: Sequence[Claim]) -> Problem:
+    others = ", ".join(sorted(other.file.name for other in namesakes if other.file != claim.file))
+    allowed = f"also the topic of {others}: neither has it until the other file is gone or has another name"
+    return Problem("topic", not_allowed(claim.topic), allowed, claim.topic, line=_line(claim.file, "topic"))
+
+
+def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> Problem:
+    """Returns the problem of a name that other files claim as well.
+
+    `name` is as this file has it; each of `others` is a claim and the same name as that file has it, which may differ
+    in its case.
+    """
+    theirs = ", ".join(
+        f"{other.names()[name_there].replace('its', 'the', 1)} of {other.file.name}" for other, name_there in others
+    )
+    subject = "" if name == claim.table else f"{claim.names()[name]} {name} would be "
+    also = "also " if name == claim.table else ""
+    until = "neither topic has it until one of the files names another table"
+    return _table_problem(claim, f"{subject}{also}{theirs}: {until}")
+
+
+def _table_problem(claim: Claim, allowed: str) -> Problem:
+    return Problem("table", not_allowed(claim.table), allowed, claim.table, line=_line(claim.file, "table"))
+
+
+def _line(file: Path, key: str) -> int | None:
+    return line_of((key,), key_lines(file))

@@ -1,0 +1,32 @@
+"""What an alert can be about: declared once for the configuration, the rules and the reference."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Event(StrEnum):
+    """The word that YAML uses and messages carry."""
+
+    CHECK_FAILED = "check_failed"
+    RUN_FAILED = "run_failed"
+    DEADLINE_MISSED = "deadline_missed"
+    QUARANTINED = "partition_quarantined"
+    HOLD_CAP = "hold_cap_reached"
+    ERASURE = "erasure_overdue"
+    APPROVAL = "approval_waits"
+
+
+MEANING = {
+    Event.CHECK_FAILED: "a check is red, and partitions are held back",
+    Event.RUN_FAILED: "a task failed for another reason than a red check, crashed or was lost",
+    Event.DEADLINE_MISSED: (
+        "dirty records had passed max.compaction.lag.ms when a run began, and it did not clean them, or they had when "
+        "the scheduled run before it was to begin"
+    ),
+    Event.QUARANTINED: "a partition is in quarantine",
+    Event.HOLD_CAP: "tombstones went that a registered reader had not read",
+    Event.APPROVAL: "a round waits for somebody's approval",
+    Event.ERASURE: "a tombstone is still there cleantail.erasure.grace.ms after it was due",
+}
+"""Event -> when it occurs."""

@@ -1,0 +1,229 @@
+"""Reads the configuration: `config/defaults.yaml` (may be absent) and one `config/topics/<topic>.yaml` per topic.
+
+    platform = load_platform(config_dir, os.environ)
+    topic = find_topic("orders", config_dir, os.environ)
+
+A topic is read in these steps:
+
+1. Its YAML lies over the `topic:` of the defaults: mappings merge key by key, lists replace, null means the default
+   (but `schedule: null` means no schedule).
+2. Each value is of its type and in its range (cleantail.config.topic).
+3. The topic stays within what the platform allows (claims.platform_limits).
+4. Its name and table are those of no other topic (claims.name_claims).
+
+Every error is a ConfigError with file, key, value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem
+from cleantail.config.claims.platform_limits import platform_problems
+from cleantail.config.platform import DefaultsFile, Platform
+from cleantail.config.problems import nearest, validate
+from cleantail.config.settings.input_limits import YAML_BYTES, limit_text
+from cleantail.config.topic import Layers, Topic, default_table
+from cleantail.config.yaml_file import key_lines, line_of, merged, read_yaml, without_nulls
+from cleantail.errors import ConfigError, Problem, not_allowed
+
+logger = logging.getLogger("cleantail.config")
+
+HOME_VARIABLE = "CLEANTAIL_HOME"
+CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
+_NO_ENV: Mapping[str, str] = {}
+
+
+def config_directory(env: Mapping[str, str]) -> Path:
+    """Returns the directory of defaults.yaml and topics/ where the command line names none: CLEANTAIL_CONFIG, else
+    `config`."""
+    return Path(env.get(CONFIG_VARIABLE) or "config")
+
+
+def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platform:
+    """Returns the platform of `config_dir`. Raises ConfigError.
+
+    The state is where `env` says in CLEANTAIL_HOME, else in `.cleantail` beside `config_dir`.
+    """
+    file, home = _defaults(config_dir, env).file, _home(config_dir, env)
+    if set("?%#") & set(str(home)):
+        problem = Problem(HOME_VARIABLE, not_allowed(str(home)), "a path without ? % #: it becomes part of addresses")
+        raise ConfigError(config_dir, [problem])
+    settings = file.platform
+    return Platform(
+        catalog=settings.catalog,
+        cleaner=settings.cleaner,
+        spark=settings.spark,
+        limits=settings.limits,
+        allow_clock=settings.allow_clock,
+        dag_prefix=settings.dag_prefix,
+        sources=settings.sources,
+        alert_connections=settings.alert_connections,
+        home=home,
+        config_dir=Path(os.path.abspath(config_dir)),
+    )
+
+
+def _home(config_dir: Path, env: Mapping[str, str]) -> Path:
+    return Path(os.path.abspath(env.get(HOME_VARIABLE) or Path(os.path.abspath(config_dir)).parent / ".cleantail"))
+
+
+def dag_prefix(config_dir: Path) -> str:
+    """Returns platform.dag_prefix, also where something else in defaults.yaml is wrong, since what a user may see goes
+    by the id of a DAG. It is empty where nothing of the file can be read."""
+    try:
+        return _defaults(config_dir, _NO_ENV).file.platform.dag_prefix
+    except ConfigError:
+        platform = _data_or_nothing(config_dir / "defaults.yaml").get("platform")
+    prefix = platform.get("dag_prefix") if isinstance(platform, dict) else None
+    return prefix if isinstance(prefix, str) else ""
+
+
+def load_topic(file: Path, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
+    """Returns the topic of one YAML file, over the defaults of `config_dir`; raises ConfigError."""
+    return _topic(file, _defaults(config_dir, env))
+
+
+def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topic]:
+    """Returns all topics in the order of their file names; raises the first ConfigError."""
+    topics = []
+    for _, topic in scan_topics(config_dir, env):
+        if isinstance(topic, ConfigError):
+            raise topic
+        topics.append(topic)
+    return topics
+
+
+def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
+    """Returns the topic called `name`. Broken files of other topics do not matter.
+
+    Raises ConfigError: that of the file `<name>.yaml` if it is broken, else that of a broken file that names the topic,
+    else one that says that there is no such topic.
+    """
+    topics = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
+    broken = {
+        error.value: error for error in topics.values() if isinstance(error, ConfigError) and error.key == "topic"
+    }
+    topic = topics.get(name) or broken.get(name)
+    if isinstance(topic, Topic):
+        return topic
+    if topic:
+        raise topic
+    names = list(topics)
+    allowed = f"topics: {', '.join(names)}" if names else "there are no topics yet"
+    problem = Problem("", f"no topic {name}", allowed, name, nearest(name, names))
+    raise ConfigError(config_dir / "topics", [problem])
+
+
+def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:
+    """Yields each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
+
+    Raises ConfigError only where `config_dir` is no directory. A file has the name of its topic; of two files that
+    claim one name in the catalog both are wrong (cleantail.config.claims.name_claims).
+    """
+    _require_directory(config_dir)
+    files, defaults = _topic_files(config_dir), _defaults_or_error(config_dir, env)
+    if isinstance(defaults, ConfigError):
+        yield from ((file, defaults) for file in files)
+        return
+    scanned = [(file, _topic_or_error(file, defaults)) for file in files]
+    namespace = defaults.file.platform.catalog.namespace
+    problems = claim_problems([_claim(file, topic, namespace) for file, topic in scanned], namespace)
+    for file, topic in scanned:
+        problem = problems.get(file)
+        yield file, topic if problem is None or isinstance(topic, ConfigError) else ConfigError(file, [problem])
+
+
+def _topic_files(config_dir: Path) -> list[Path]:
+    files = (config_dir / "topics").glob("*")
+    return sorted(file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith("."))
+
+
+def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]:
+    """Returns what the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
+    defaults = _defaults(config_dir, env)
+    namespace = defaults.file.platform.catalog.namespace
+    return [_claim(file, _topic_or_error(file, defaults), namespace) for file in _topic_files(config_dir)]
+
+
+def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
+    """Returns what a file claims, also a broken one.
+
+    A broken file claims the table that it names, if it has the name of its topic. Else it claims the default table of
+    the file's name, so that it cannot take the table of the topic that it names.
+    """
+    if isinstance(topic, Topic):
+        return Claim(file, topic.table)
+    data = _data_or_nothing(file)
+    names_itself, table = data.get("topic") == file.stem, data.get("table")
+    return Claim(file, table if names_itself and isinstance(table, str) else default_table(namespace, file.stem))
+
+
+def _data_or_nothing(file: Path) -> dict[str, Any]:
+    try:
+        return read_yaml(file)
+    except ConfigError:
+        return {}
+
+
+def _require_directory(config_dir: Path) -> None:
+    if not config_dir.is_dir():
+        raise ConfigError(
+            config_dir, [Problem("", "no such directory", f"give it with --config DIR or {CONFIG_VARIABLE}")]
+        )
+
+
+class _Defaults(NamedTuple):
+    """Holds defaults.yaml as a model, its `topic:` as it was written, to be merged under each topic's YAML, and the
+    directory of the state (CLEANTAIL_HOME)."""
+
+    file: DefaultsFile
+    written: dict[str, Any]
+    home: Path
+
+
+def _defaults(config_dir: Path, env: Mapping[str, str]) -> _Defaults:
+    _require_directory(config_dir)
+    file = config_dir / "defaults.yaml"
+    data = without_nulls(read_yaml(file)) if file.exists() else {}
+    return _Defaults(validate(DefaultsFile, data, file), data.get("topic", {}), _home(config_dir, env))
+
+
+def _defaults_or_error(config_dir: Path, env: Mapping[str, str]) -> _Defaults | ConfigError:
+    try:
+        return _defaults(config_dir, env)
+    except ConfigError as error:
+        return error
+
+
+def _topic_or_error(file: Path, defaults: _Defaults) -> Topic | ConfigError:
+    try:
+        topic = _topic(file, defaults)
+    except ConfigError as error:
+        return error
+    except Exception as error:  # a defect of Cleantail's, which is to hide no other topic
+        logger.debug("%s", file, exc_info=True)
+        fact = f"cannot be understood: {type(error).__name__}"
+        return ConfigError(file, [Problem("", fact, "what the documentation says; this is a defect, please report it")])
+    problem = name_problem(file, topic, defaults.file.platform.dag_prefix)
+    return topic if problem is None else ConfigError(file, [problem])
+
+
+def _topic(file: Path, defaults: _Defaults) -> Topic:
+    platform = defaults.file.platform
+    max_bytes = platform.limits.yaml_max_bytes
+    topic_yaml = without_nulls(read_yaml(file, max_bytes, limit_text(YAML_BYTES)))
+    data = merged(defaults.written, topic_yaml)
+    # any name makes a default table, so that a missing topic is one problem, and not a wrong table as well
+    name = str(data.get("topic") or "none")
+    data.setdefault("table", default_table(platform.catalog.namespace, name))
+    topic = validate(Topic, data, file)
+    if problems := list(platform_problems(topic, platform, defaults.home)):
+        lines = key_lines(file)
+        raise ConfigError(file, [replace(problem, line=line_of(key_path, lines)) for key_path, problem in problems])
+    return topic.with_layers(Layers(topic_yaml, defaults.written))

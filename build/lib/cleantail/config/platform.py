@@ -1,0 +1,172 @@
+"""What the `platform:` of config/defaults.yaml says: catalog, cleaner, Spark, limits. It holds no secrets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from cleantail.config.claims.dag_ids import PREFIX_CHARS
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.config_model import Model, cross_field_error
+from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.config.spark_network import MASTER, network_problem
+from cleantail.config.topic import TopicDefaults
+
+Identifier = Annotated[
+    str, Field(pattern="^[A-Za-z0-9_]+$", json_schema_extra={"x-allowed": "characters a-z A-Z 0-9 _"})
+]
+
+
+def _scalar_text(value: object) -> object:
+    """Returns numbers and booleans as the texts that Spark and PyIceberg take: "8" for 8, "true" for true."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+Setting = Annotated[str, BeforeValidator(_scalar_text)]
+ROOT_ALLOWED = (
+    "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
+)
+_RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "locks", "jars", "alerts", "demo")
+"""Folders of CLEANTAIL_HOME that hold no source of records."""
+
+
+def _root(text: str) -> str:
+    path = PurePosixPath(text)
+    is_reserved = not path.is_absolute() and (not path.parts or path.parts[0] in _RESERVED_FOLDERS)
+    if (
+        is_reserved
+        or path == PurePosixPath("/")
+        or ".." in path.parts
+        or not text.isprintable()
+        or set("*?[") & set(text)
+    ):
+        raise ValueError("not a folder of sources")
+    return text
+
+
+Root = Annotated[str, AfterValidator(_root), Field(json_schema_extra={"x-allowed": ROOT_ALLOWED})]
+AlertConnection = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_.-]{1,250}\*?$",
+        json_schema_extra={"x-allowed": "the id of an Airflow connection, or its beginning with * at the end"},
+    ),
+]
+DagPrefix = Annotated[
+    str,
+    Field(
+        pattern=rf"^[A-Za-z0-9._-]{{0,{PREFIX_CHARS}}}$",
+        json_schema_extra={"x-allowed": f"up to {PREFIX_CHARS} of the characters a-z A-Z 0-9 . _ -"},
+    ),
+]
+SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
+
+
+_ADDRESSES = {"sqlite": "sqlite:///.", "postgres": r"postgresql(\+\w+)?://.", "rest": "https?://[^/]"}
+"""Type of a catalog -> how its address begins, as SQLAlchemy and PyIceberg take it."""
+_EXAMPLES = {
+    "sqlite": "sqlite:////srv/catalog.db",
+    "postgres": "postgresql://host:5432/database",
+    "rest": "https://host:8181",
+}
+
+
+class Catalog(Model):
+    """Says where the Iceberg tables are listed and stored."""
+
+    name: Identifier = Field(default="cleantail", description="Name of the catalog in Spark SQL.")
+    type: Literal["sqlite", "postgres", "rest"] = Field(default="sqlite", description="Kind of catalog.")
+    uri: str | None = Field(default=None, description="Address; null is CLEANTAIL_HOME/catalog.db, for sqlite only.")
+    warehouse: str | None = Field(default=None, description="Where tables go; null is CLEANTAIL_HOME/warehouse.")
+    namespace: Identifier = Field(default="cleantail", description="Namespace of tables that name none.")
+    properties: dict[str, Setting] = Field(default={}, description="More catalog properties, such as s3.endpoint.")
+
+    @model_validator(mode="after")
+    def _server_is_named(self) -> Self:
+        if self.type != "sqlite" and not self.uri:
+            raise cross_field_error("uri", self.uri, f"the address of the {self.type} catalog")
+        if self.uri and not re.match(_ADDRESSES[self.type], self.uri):
+            raise cross_field_error("uri", self.uri, f"an address as {_EXAMPLES[self.type]}")
+        return self
+
+
+class Spark(Model):
+    """Says how Spark applications start."""
+
+    master: str = Field(default="local[*]", description="Spark master, as in spark-submit --master.")
+    conf: dict[SparkKey, Setting] = Field(
+        default={},
+        description="More Spark settings.",
+        json_schema_extra={"x-allowed": "names that begin with spark., each with a text or a number"},
+    )
+    insecure: bool = Field(
+        default=False,
+        description="Whether a cluster master may go without authentication and encryption, and a local one without "
+        "authentication: for a network that is closed by other means, and a machine without other users.",
+    )
+
+    @model_validator(mode="after")
+    def _network_is_closed(self) -> Self:
+        if MASTER in self.conf:
+            raise cross_field_error(f"conf.{MASTER}", self.conf[MASTER], "platform.spark.master: there it is looked at")
+        if allowed := network_problem(self.master, self.conf, self.insecure):
+            raise cross_field_error("master", self.master, allowed)
+        return self
+
+
+class PlatformSettings(Model):
+    """Describes the `platform:` section of defaults.yaml."""
+
+    catalog: Catalog = Field(default=Catalog(), description="Where the Iceberg tables are listed and stored.")
+    sources: Annotated[tuple[Root, ...], Field(strict=False)] = Field(
+        default=("landing",),
+        description="Folders that topics' source.path may look into, absolute or inside CLEANTAIL_HOME.",
+        json_schema_extra={"x-allowed": f"a list, each {ROOT_ALLOWED}"},
+    )
+    cleaner: CleanerConfigs = Field(default=CleanerConfigs(), description="Bounds over all topics.")
+    spark: Spark = Field(default=Spark(), description="How Spark applications start.")
+    limits: LimitConfigs = Field(default=LimitConfigs(), description="What bad input may cost at most.")
+    allow_clock: bool = Field(
+        default=False,
+        description="Whether a run from Airflow may go by another clock than the real one, and snapshots and "
+        "branches expire by it. For trials.",
+    )
+    dag_prefix: DagPrefix = Field(
+        default="",
+        description="What the ids of the topics' DAGs begin with, so that no topic has the id, and the rights, of "
+        "another team's DAG.",
+    )
+    alert_connections: Annotated[tuple[AlertConnection, ...], Field(strict=False)] = Field(
+        default=("smtp_default", "apprise_default", "cleantail_*"),
+        description="Airflow connections that alerts of topics may use: ids, or beginnings of ids with * at the end.",
+    )
+
+
+class DefaultsFile(Model):
+    """Describes config/defaults.yaml as a whole."""
+
+    platform: PlatformSettings = Field(default=PlatformSettings(), description="The platform.")
+    topic: TopicDefaults = Field(default=TopicDefaults(), description="What all topics share.")
+
+
+class Platform(PlatformSettings):
+    """Describes the platform section together with the absolute paths of CLEANTAIL_HOME, where the state is, and of the
+    configuration."""
+
+    home: Path
+    config_dir: Path
+
+    @property
+    def catalog_uri(self) -> str:
+        """Returns the catalog's address in the form of SQLAlchemy and PyIceberg."""
+        return self.catalog.uri or f"sqlite:///{self.home / 'catalog.db'}"
+
+    @property
+    def warehouse(self) -> str:
+        """Returns the root of the tables, as a URI."""
+        return self.catalog.warehouse or f"file:{self.home / 'warehouse'}"

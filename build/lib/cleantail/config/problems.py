@@ -1,0 +1,207 @@
+"""From plain data to a model, with every problem of a file in the words of the person who wrote it.
+
+What is allowed, and the nearest match, come from the model's JSON Schema: the one that editors use. A *key path* is
+where a value is in the file, as ("checks", 0, "severity").
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from cleantail.config.settings.units import hint
+from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of, unwanted
+from cleantail.errors import ConfigError, Problem, kind_of, not_allowed
+
+M = TypeVar("M", bound=BaseModel)
+Schema = dict[str, Any]
+LocatedProblem = tuple[KeyPath, Problem]
+
+_KINDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "array": "a list",
+    "object": "a mapping",
+}
+MOST_PROBLEMS = 50
+"""The number of problems of one file that are described: each costs a search for what was meant."""
+_LISTED_KEYS = 12  # of more known keys than this an error lists the closest
+_CLOSEST_KEYS = 5
+
+
+def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
+    """Returns `data` as a `model`. Raises ConfigError with all problems of `file`.
+
+    Rules that join several keys run only once every single key is right. So what is wrong is taken out and the rest is
+    validated again, until nothing new turns up.
+    """
+    # 1. what has no place in any file
+    located = list(islice(unwanted(data), MOST_PROBLEMS + 1))
+    # 2. what the model refuses, taken out and asked again
+    while len(located) <= MOST_PROBLEMS:
+        rest = _without(data, [key_path for key_path, _ in located])
+        try:
+            result = model.model_validate(rest, by_alias=True, by_name=False)
+            break
+        except ValidationError as error:
+            reported_keys = {problem.key for _, problem in located}
+            fresh = (
+                pair for pair in _located_problems(error, model.model_json_schema()) if pair[1].key not in reported_keys
+            )
+            new = list(islice(fresh, MOST_PROBLEMS + 1))
+        if not new:
+            break
+        located += new
+    # 3. one error for all of it, with lines
+    if located:
+        lines = key_lines(file)
+        problems = [replace(problem, line=line_of(key_path, lines)) for key_path, problem in located[:MOST_PROBLEMS]]
+        if len(located) > MOST_PROBLEMS:
+            problems.append(Problem("", "more problems than these", f"correct the first {MOST_PROBLEMS}"))
+        raise ConfigError(file, problems)
+    return result
+
+
+def _without(data: dict[str, Any], key_paths: Sequence[KeyPath]) -> dict[str, Any]:
+    """Returns a copy of `data` without what is at those key paths."""
+    rest = copy.deepcopy(data)
+    for key_path in key_paths:
+        _remove(rest, key_path)
+    return rest
+
+
+def _remove(data: dict[Any, Any], key_path: KeyPath) -> None:
+    """Takes out what is at one key path; of a list the whole, since without an entry the others would be called by
+    wrong numbers."""
+    for part in key_path[:-1]:
+        if not isinstance(data.get(part), dict):
+            data.pop(part, None)
+            return
+        data = data[part]
+    data.pop(key_path[-1], None)
+
+
+def _located_problems(error: ValidationError, schema: Schema) -> Iterator[LocatedProblem]:
+    """Yields each problem that the model reports, with its key path in the file."""
+    for details in error.errors(include_url=False):
+        key_path, node, parent = _walk(schema, details["loc"])
+        kind, value, context = details["type"], details["input"], details.get("ctx", {})
+        if kind == "extra_forbidden":
+            yield key_path, _unknown_key(key_path, value, parent, schema)
+        elif kind == "missing":
+            yield key_path, Problem(key_text(key_path), "missing", allowed_text(node))
+        elif kind == "cross_field":
+            key_path, value = (*key_path, context["key"]), context["value"]
+            fact = context.get("fact") or not_allowed(value)
+            yield key_path, Problem(key_text(key_path), fact, context["allowed"], value)
+        elif kind == "problems":
+            for below, problem in context["problems"]:
+                inner = (*key_path, *below, *problem.key.split("."))
+                yield inner, replace(problem, key=key_text(inner))
+        elif kind.startswith("union_tag"):
+            tag = value.get("type") if isinstance(value, dict) else None
+            yield key_path, _wrong_value((*key_path, "type"), tag, {"enum": list(node["discriminator"]["mapping"])})
+        else:
+            yield key_path, _wrong_value(key_path, value, node)
+
+
+def _wrong_value(key_path: KeyPath, value: object, node: Schema) -> Problem:
+    members = [node, *node.get("anyOf", ())]
+    choices = [str(choice) for member in members for choice in member.get("enum", ()) if choice]
+    allowed = allowed_text(node) + (hint(str(key_path[-1])) if key_path and isinstance(value, str) else "")
+    if key_path[:1] == ("alerts",) and isinstance(value, str) and "://" in value:
+        # chat services put the secret into the path of the address
+        return Problem(key_text(key_path), f"{kind_of(value)} with an address in it is not allowed", allowed)
+    return Problem(key_text(key_path), not_allowed(value), allowed, value, nearest(value, choices))
+
+
+def _unknown_key(key_path: KeyPath, value: object, parent: Schema, root: Schema) -> Problem:
+    """Returns the problem of an unknown key: a slip of the pen, or a config that was written outside `config:`."""
+    known_keys = list(parent.get("properties", ()))
+    key = str(key_path[-1])
+    inner = [
+        f"{name}.{key}"
+        for name in known_keys
+        if key in _resolve(parent["properties"][name], root).get("properties", ())
+    ]
+    best = inner[0] if inner else nearest(key, known_keys)
+    listed = (
+        known_keys
+        if len(known_keys) <= _LISTED_KEYS
+        else difflib.get_close_matches(key, known_keys, _CLOSEST_KEYS, cutoff=0)
+    )
+    more = f" and {len(known_keys) - len(listed)} more" if len(known_keys) > len(listed) else ""
+    # nobody knows whether it is a secret, and errors are shown to more people than the file is
+    return Problem(
+        key_text(key_path), f"unknown key, with {kind_of(value)}", f"known: {', '.join(listed)}{more}", None, best
+    )
+
+
+def nearest(value: object, choices: Sequence[str]) -> str | None:
+    """Returns the choice that `value` most likely meant, or None."""
+    lowered = {choice.lower(): choice for choice in choices}
+    matches = difflib.get_close_matches(str(value).lower(), lowered, n=1) if isinstance(value, str) else []
+    return lowered[matches[0]] if matches else None
+
+
+def _walk(schema: Schema, loc: tuple[int | str, ...]) -> tuple[KeyPath, Schema, Schema]:
+    """Returns the key path in the file, its schema and its parent's; pydantic's `loc` also names the chosen union
+    member."""
+    key_path: KeyPath = ()
+    node = parent = schema
+    for part in loc:
+        if "discriminator" in node:
+            node = _resolve({"$ref": node["discriminator"]["mapping"][part]}, schema)
+            continue
+        if "x-tags" in node:
+            node = _resolve(node["oneOf"][node["x-tags"].index(part)], schema)
+            continue
+        if "x-allowed" in node:  # an entry of something that is described as a whole
+            key_path = key_path if part == "[key]" else (*key_path, part)
+            continue
+        if not node:
+            break  # free JSON: nothing inside has a description
+        key_path, parent = (*key_path, part), node
+        inner = node.get("items") if isinstance(part, int) else node.get("properties", {}).get(part)
+        node = _resolve(inner or _other_keys(node), schema)
+    return key_path, node, parent
+
+
+def _other_keys(node: Schema) -> Schema:
+    others = node.get("additionalProperties")
+    return others if isinstance(others, dict) else {}
+
+
+def _resolve(node: Schema, root: Schema) -> Schema:
+    """Returns `node` with its reference followed; of a value or null, the schema of the value."""
+    inner = [member for member in node.get("anyOf", ()) if member.get("type") != "null"]
+    if len(inner) == 1:
+        node = {**node, **inner[0]}
+    if "$ref" in node:
+        node = {**root["$defs"][node["$ref"].rsplit("/", 1)[1]], **node}
+    return {key: value for key, value in node.items() if key != "$ref"}
+
+
+def allowed_text(node: Schema) -> str:
+    """Returns what the schema of a value allows, in words."""
+    if "x-allowed" in node:
+        return str(node["x-allowed"])
+    choices = [str(choice) for choice in node.get("enum", [node["const"]] if "const" in node else [])]
+    if choices:
+        return " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
+    return _KINDS.get(node.get("type", ""), "a JSON value") + _range(node)
+
+
+def _range(node: Schema) -> str:
+    low, high = node.get("minimum"), node.get("maximum")
+    if high is not None:
+        return f" in [{low:g}, {high:g}]" if node["type"] == "number" else f" in [{low}, {high}]"
+    return "" if low is None else f" of at least {low:g}"

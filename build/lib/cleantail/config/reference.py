@@ -1,0 +1,96 @@
+"""The reference of the topic YAML, generated from its models: a JSON Schema for editors, a table for people.
+
+`python -m cleantail.config.reference > config/topic.schema.json` writes the schema again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from cleantail.config.problems import allowed_text
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.config.settings.units import pattern_of, units_of
+from cleantail.config.topic import Topic
+
+Schema = dict[str, Any]
+
+_WITHOUT_END = re.compile(rf" in \[(-?\d+), {LONG_MAX}\]")
+"""Finds a range whose upper end is only that of Kafka's own type."""
+
+
+def json_schema() -> Schema:
+    """Returns the JSON Schema of `config/topics/*.yaml`; config/topic.schema.json holds it."""
+    schema = _published(Topic.model_json_schema())
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "Cleantail topic",
+        "description": "One topic: config/topics/<topic>.yaml, over config/defaults.yaml.",
+        "required": ["topic"],  # the model also requires the table, which the loader fills in
+    }
+
+
+def schema_text() -> str:
+    """Returns the text of config/topic.schema.json."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def reference_markdown() -> str:
+    """Returns three Markdown tables: the configs of a topic, those of the cleaner, and the limits."""
+    topic, cleaner, limits = _table(KafkaConfigs), _table(CleanerConfigs), _table(LimitConfigs)
+    return (
+        "## Configs of a topic\n\nUnder `config:`. Times are in ms and sizes in bytes, or text with a unit: `7d`, "
+        f"`90min`, `1.5h`, `1GiB`.\n\n{topic}\n\n"
+        f"## Configs of the cleaner\n\nUnder `platform.cleaner:` in defaults.yaml.\n\n{cleaner}\n\n"
+        "## Limits of what bad input may cost\n\nUnder `platform.limits:` in defaults.yaml; an error that one of them "
+        f"makes names it.\n\n{limits}\n"
+    )
+
+
+def _table(model: type[BaseModel]) -> str:
+    head = ["| config | default | allowed | meaning | source |", "|---|---|---|---|---|"]
+    return "\n".join(head + list(_rows(model.model_json_schema()["properties"])))
+
+
+def _rows(properties: dict[str, Schema]) -> Iterator[str]:
+    for name, node in properties.items():
+        allowed = _WITHOUT_END.sub(r", at least \1", allowed_text(node))
+        cells = (_code(node["default"]), allowed, node["description"], node["x-source"])
+        yield f"| `{name}` | " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _code(default: Any) -> str:
+    if default == LONG_MAX:
+        return "unlimited"
+    if isinstance(default, list):
+        default = ",".join(default)
+    return f"`{default}`" if default != "" else "none"
+
+
+def _published(node: Any, name: str = "") -> Any:
+    """Returns a schema without what only Cleantail reads: a key that JSON Schema does not know makes strict validators
+    stop."""
+    if isinstance(node, list):
+        return [_published(inner) for inner in node]
+    if not isinstance(node, dict):
+        return node
+    published = {key: _published(value, key) for key, value in node.items() if not key.startswith("x-")}
+    if isinstance(published.get("title"), str):
+        del published["title"]  # pydantic's titles only repeat the keys
+    if "x-source" in node and node.get("type") == "integer" and units_of(name):
+        published |= {"type": ["integer", "string"], "pattern": pattern_of(name)}
+    if "x-source" in node:
+        published["description"] = f"{node['description']} Allowed: {allowed_text(node)}. Source: {node['x-source']}."
+    return published
+
+
+if __name__ == "__main__":
+    print(schema_text(), end="")

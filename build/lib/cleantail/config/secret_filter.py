@@ -1,0 +1,120 @@
+"""What looks like a secret in YAML, by the key or by the value. Pure.
+
+Settings of the catalog and of Spark have free names. They go onto command lines, which every user of the machine may
+read, and who reads a repository reads its YAML.
+
+1. A key is refused whose name says that its value opens something.
+2. A value is refused that is written as a secret.
+3. What only switches, or says where a secret is, is none: true and false, the path of a file, the name of a class.
+"""
+
+from __future__ import annotations
+
+import re
+
+SECRET_FACT = "a secret has no place in YAML"
+SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; write its id here"
+
+_SECRET_ANYWHERE = re.compile(
+    r"passw|passphrase|secret|token|credential(?!s?[._-]?provider)|jaas|conn(ection)?[._-]?str(ing)?\b"
+    r"|(access|private|api|account|shared|signing|encryption|decryption|sse|subscription|functions?|master|hmac|ssh)"
+    r"[._-]?key(?![._-]?(store|size|length))",
+    re.IGNORECASE,
+)
+"""Finds parts of names that make a name one of a secret wherever they stand."""
+# fmt: off
+_SECRET_WORDS = frozenset({
+    "apikey", "auth", "authorization", "bearer", "cookie", "credentials", "creds", "dsn", "jwt", "keypass", "pass",
+    "passcode", "pat", "private", "pw", "pwd", "sas", "sig", "signature", "storepass", "userpass", "userpwd",
+})
+"""Words that make a name one of a secret, unless the name goes on to say what about it, as auth.type and sas.provider
+do."""
+_ATTRIBUTE_WORDS = frozenset({
+    "algorithm", "class", "enabled", "endpoint", "engine", "expiration", "file", "id", "impl", "interval", "issuer",
+    "location", "mechanism", "method", "mode", "ms", "name", "path", "port", "principal", "protocol", "provider",
+    "realm", "region", "scope", "server", "source", "timeout", "ttl", "type", "uri", "url", "user", "username",
+    "version",
+})
+_LOGIN_METHODS = frozenset({
+    "basic", "custom", "digest", "entra", "entraid", "google", "kerberos", "key", "none", "ntlm", "oauth", "oauth2",
+    "sas", "sharedkey", "sigv4", "simple", "ssl", "tls",
+})
+# fmt: on
+"""Values that name a way to log in, as fs.azure.account.auth.type.ACCOUNT has them."""
+_PASSING = re.compile(r"pass[_-]?through", re.IGNORECASE)
+"""Finds a pass that opens nothing."""
+_KEPT = re.compile(r"arn:[a-z-]+:(kms|secretsmanager):[\w:/+=,.@-]+")
+_PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
+_CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*){2,}")
+_SECRET_VALUE = re.compile(
+    r"jdbc:oracle:\w{1,8}:[^\s/@:]{1,128}/[^\s@]{1,128}@"
+    r"|(?:password|passphrase|passcode|passwd|pwd|secret|token|accountkey|accesskey|access_key|apikey|api_key|api-key"
+    r"|sharedaccesssignature|credential)\s?="
+    r"|sharedaccesssignature |(?:^|[?&;,\s])(?:sig|signature)=|x-amz-signature="
+    rf"|[?&](?:sas|auth)=(?!(?:{'|'.join(sorted(_LOGIN_METHODS))})(?:[&#\s]|$))[^&#\s]"
+    # `password: who and when` is prose; what has a digit, ends the line or comes before another name is none
+    r"|(?:password|passphrase|passcode|passwd|pwd)[\"']?\s?:(?!:)\s?"
+    r"(?:\S{0,64}\d|[^\s,;}]{1,128}(?:[,;}\n]|\s*$|\s[\w.-]{1,64}\s?[:=]))"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY"
+    r"|\bgh[pousr]_[A-Za-z0-9]{20}|\bgithub_pat_\w{20}|\bglpat-[\w-]{16}|\b[sr]k_live_[0-9A-Za-z]{16}"
+    r"|\bnpm_[0-9A-Za-z]{36}|(?-i:\bAIza[\w-]{35}|\bA[KS]IA[0-9A-Z]{16}\b)"
+    r"|\bxox[abeprs]-[0-9A-Za-z]|\beyJ[\w-]{8,4096}\.eyJ"
+    r"|hooks\.slack\.com/services/T|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com|outlook\.office\.com/webhook",
+    re.IGNORECASE,
+)
+_USER = re.compile(r"://([^/@:]*)([@:])")
+_PORT = re.compile(r"\d{1,5}(?=[/?#,]|$)")
+_DIGITS_AND_SLASH = re.compile(r"\d{1,5}/[^?#@:]*@")
+_PLAIN_SCHEMES = ("http", "https", "docker", "oci")
+"""Schemes whose paths may have an @ of their own, as host:8181/lake@main has."""
+_LOGIN = re.compile(r"(?:authorization:\s*)?(?:bearer|basic|digest|negotiate)\s+[A-Za-z0-9._~+/=,:\"-]+", re.IGNORECASE)
+"""Finds a header's value, and nothing else: `Basic customer data` is prose."""
+
+
+def is_secret(key: str, value: object) -> bool:
+    """Returns whether the key says that the value is a secret. True and false are none, whatever they switch."""
+    if value is None or isinstance(value, bool) or str(value).lower() in ("true", "false"):
+        return False
+    name_parts = [part.lower() for part in _PART.findall(_PASSING.sub("", key))]
+    if _SECRET_ANYWHERE.search(key):
+        return not _says_where_it_is(name_parts, value)
+    if not _SECRET_WORDS.intersection(name_parts):
+        return False
+    return (
+        name_parts[-1] not in _ATTRIBUTE_WORDS
+        and str(value).lower() not in _LOGIN_METHODS
+        and not _says_where_it_is(name_parts, value)
+    )
+
+
+def _says_where_it_is(name_parts: list[str], value: object) -> bool:
+    """Returns whether the value says only where a secret is or how long it lasts: its file, the service that keeps it,
+    the class that gives it."""
+    if name_parts[-1:] == ["ms"] and str(value).isdecimal():
+        return True
+    if not isinstance(value, str) or not name_parts:
+        return False
+    of_file = name_parts[-1] in ("file", "path", "location") and re.match(r"(file:)?/[^\s=?&]*$", value)
+    return bool(of_file or _KEPT.fullmatch(value) or ("provider" in name_parts and _CLASS.fullmatch(value)))
+
+
+def is_secret_value(value: str) -> bool:
+    """Returns whether a text is written as a secret is: an address with a login, password=…, Bearer …"""
+    return bool(_SECRET_VALUE.search(value) or _LOGIN.fullmatch(value.strip()) or any(map(_has_login, value.split())))
+
+
+def _has_login(word: str) -> bool:
+    """Returns whether a text without blanks has an address with a password or, of the web, with a user. Each character
+    is looked at once: what ends the name of a user begins the next address at the earliest."""
+    last_at = word.rfind("@")
+    for user in _USER.finditer(word, 0, last_at + 1):
+        scheme = word[max(0, user.start() - 6) : user.start()].lower()
+        if user[2] == "@":
+            is_login = bool(user[1]) and scheme.endswith(("http", "https"))
+        elif _PORT.match(word, user.end()):
+            is_login = not scheme.endswith(_PLAIN_SCHEMES) and bool(_DIGITS_AND_SLASH.match(word, user.end()))
+        else:
+            is_login = True  # a password may have a / in it, where a port has none before it
+        if is_login:
+            return True
+    return False

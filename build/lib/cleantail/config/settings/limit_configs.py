@@ -1,0 +1,76 @@
+"""The table of limits: how much a file of a source, a topic's YAML and a topic's checks may cost all the others."""
+
+from __future__ import annotations
+
+from cleantail.config.settings.config_model import CLEANTAIL, INT_MAX, LONG_MAX, Configs, config
+from cleantail.config.settings.input_limits import (
+    CHECKS_MS,
+    DEFAULT_LIMITS,
+    FILE_BYTES,
+    FILE_RATIO,
+    HEADERS,
+    LINE_BYTES,
+    YAML_BYTES,
+    InputLimits,
+)
+
+
+class LimitConfigs(Configs):
+    """Describes the `platform.limits:` of defaults.yaml. They are the platform's, not a topic's: what they bound is
+    shared."""
+
+    line_max_bytes: int = config(
+        LINE_BYTES,
+        DEFAULT_LIMITS.line_bytes,
+        "Of a line in a source's file. A task holds a line several times over while it reads it.",
+        CLEANTAIL,
+        low=1,
+        high=1 << 30,
+    )
+    file_max_bytes: int = config(
+        FILE_BYTES,
+        DEFAULT_LIMITS.file_bytes,
+        "Of a source's file, unpacked.",
+        CLEANTAIL,
+        low=1,
+        high=LONG_MAX,
+    )
+    file_max_ratio: int = config(
+        FILE_RATIO,
+        DEFAULT_LIMITS.file_ratio,
+        "How many bytes each byte of a .gz file may unpack to, beyond the first 64 MiB. gzip reaches 1032; changelogs "
+        "5 to 50.",
+        CLEANTAIL,
+        low=1,
+        high=INT_MAX,
+    )
+    record_max_headers: int = config(
+        HEADERS,
+        DEFAULT_LIMITS.headers,
+        "Headers of a record in a source's file.",
+        CLEANTAIL,
+        low=0,
+        high=INT_MAX,
+    )
+    yaml_max_bytes: int = config(
+        YAML_BYTES,
+        65_536,
+        "Of a topic's YAML file, which each look of the scheduler reads; defaults.yaml itself may have 65536 bytes.",
+        CLEANTAIL,
+        low=1,
+        high=1 << 20,
+    )
+    checks_max_ms: int = config(
+        CHECKS_MS,
+        3_600_000,
+        "How long a topic's own checks of a work unit may take together, after which they count as failed: a regular "
+        "expression can take for ever.",
+        CLEANTAIL,
+        low=1,
+        high=LONG_MAX,
+    )
+
+    @property
+    def of_input(self) -> InputLimits:
+        """Returns the limits that tasks on workers need."""
+        return InputLimits(self.line_max_bytes, self.file_max_bytes, self.file_max_ratio, self.record_max_headers)

@@ -1,0 +1,195 @@
+"""What `config/topics/<topic>.yaml` may say, and the frozen Topic that it becomes: all that jobs and the DAG need.
+
+Its `config:` are Kafka's configs and Cleantail's (cleantail.config.settings.kafka_configs). Docstrings and descriptions
+of fields are what docs/topics.md and the JSON Schema say to users. cleantail.config.loading reads the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+
+from cleantail.config.alert_channels import Alert
+from cleantail.config.checks.check_arguments import column_problems
+from cleantail.config.checks.topic_check import Check
+from cleantail.config.columns import Columns
+from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
+from cleantail.config.settings.config_model import (
+    Model,
+    PrintableText,
+    allowing,
+    cross_field_error,
+    matching,
+    problems_error,
+)
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+
+DEFAULT_SCHEDULE = "*/15 * * * *"
+
+
+def _topic_name(name: str) -> str:
+    if name in (".", ".."):
+        raise ValueError("not a topic name")
+    return name
+
+
+def _source_path(text: str) -> str:
+    if not text or ".." in PurePosixPath(text).parts or not text.isprintable() or "://" in text:
+        raise ValueError("not a path of files")
+    return text
+
+
+# Types of single values: the second text of each says what is allowed, in an error.
+TopicName = Annotated[
+    str,
+    AfterValidator(_topic_name),
+    matching("[a-zA-Z0-9._-]{1,249}", "1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or .."),
+]
+TableName = Annotated[
+    str, matching(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", "namespace.name, each of the characters a-z A-Z 0-9 _ -")
+]
+UserId = Annotated[str, matching(r"[^\s,;<>{}]{1,250}", "the id of an Airflow user, without spaces")]
+SourcePath = Annotated[
+    str,
+    AfterValidator(_source_path),
+    allowing("a path or pattern of files, absolute or inside CLEANTAIL_HOME, without .."),
+]
+
+
+LineTopic = Annotated[
+    str,
+    matching(r"\*|[a-zA-Z0-9._-]{1,249}", "a topic name, 1 to 249 of the characters a-z A-Z 0-9 . _ -, or * for any"),
+]
+ANY_TOPIC = "*"
+
+
+class Source(Model):
+    """Where records come from: files of kcat -J lines."""
+
+    type: Literal["files"] = Field(default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz.")
+    path: SourcePath | None = Field(
+        default=None,
+        description="Files that each DAG run ingests first, in a folder of platform.sources (landing); relative to "
+        "CLEANTAIL_HOME.",
+    )
+    topic: LineTopic | None = Field(
+        default=None,
+        description="What lines that name their topic have to name; null is the topic's own name. For a topic that was "
+        "renamed, landed without its prefix, or mirrored as dc1.orders; * lets them name any. Others are refused.",
+    )
+    encoding: Literal["text", "base64"] = Field(
+        default="text", description="How key, payload and header values are written in the files."
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = Field(
+        default="read_committed",
+        description="What the consumer that wrote the files was allowed to see. read_uncommitted: with records of "
+        "aborted transactions, of which check-config warns.",
+    )
+
+
+class TopicDefaults(Model):
+    """Holds the `topic:` section of defaults.yaml: what topics share. Mappings merge key by key, lists replace."""
+
+    schedule: Schedule | None = Field(
+        default=DEFAULT_SCHEDULE,
+        description="When the DAG runs: cron, a preset, or a mapping of cron and assets; null is only by hand.",
+    )
+    owner: PrintableText = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
+    config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
+    publish: Literal["auto", "approve"] = Field(
+        default="auto", description="approve: every round waits for a person before it is published."
+    )
+    approvers: Annotated[tuple[UserId, ...], Field(strict=False)] = Field(
+        default=(), description="Airflow user ids who may approve; none named is everyone who may edit the DAG."
+    )
+    checks: Annotated[tuple[Check, ...], Field(strict=False)] = Field(
+        default=(), description="Expectations besides the built-in ones."
+    )
+    alerts: Annotated[tuple[Alert, ...], Field(strict=False)] = Field(
+        default=(), description="Who hears of what is wrong, once, and of its end."
+    )
+
+
+class Layers(NamedTuple):
+    """Holds what people have written, without nulls: a topic's own YAML, and below it the `topic:` of defaults.yaml."""
+
+    topic_yaml: Mapping[str, Any]
+    defaults_topic: Mapping[str, Any]
+
+
+class Topic(TopicDefaults):
+    """Holds one topic, complete: what its YAML says over what the defaults say."""
+
+    topic: TopicName = Field(description="Name of the topic, and of its DAG.")
+    description: str = Field(default="", description="What the topic holds, for people.")
+    table: TableName = Field(
+        description="Iceberg table. Default: the catalog's namespace and the topic's name, with _ for every "
+        "character outside a-z A-Z 0-9 _."
+    )
+    source: Source = Field(default=Source(), description="Where records come from.")
+    columns: Columns | None = Field(
+        default=None, description="Of an adopted table: which of its columns hold what (`cleantail adopt`)."
+    )
+    _layers: Layers = PrivateAttr(default=Layers({}, {}))
+
+    @model_validator(mode="after")
+    def _refuse_asset_of_itself(self) -> Topic:
+        """Refuses a DAG that runs after each publish of itself: it would never rest."""
+        _, awaited_assets = parts_of(self.schedule)
+        if (asset := topic_asset_uri(self.topic)) in awaited_assets:
+            raise cross_field_error("schedule.assets", asset, "assets that others update, not the topic's own")
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_checks_of_unmapped_columns(self) -> Topic:
+        """Refuses, of an adopted table, checks of columns that `columns:` does not map. A check calls a column as a
+        topic table does, whatever its name in the adopted one."""
+        columns = tuple(self.columns.paths) if self.columns else ()
+        problems = [
+            (("checks", number), problem)
+            for number, check in enumerate(self.checks if columns else ())
+            for problem in column_problems(check.expectation, check.kwargs, columns)
+        ]
+        if problems:
+            raise problems_error(problems)
+        return self
+
+    @property
+    def layers(self) -> Layers:
+        """Returns what the topic was read from; both layers are empty for one that was made without a file."""
+        return self._layers
+
+    def with_layers(self, layers: Layers) -> Self:
+        """Returns the topic with what it was read from."""
+        topic = self.model_copy()
+        topic._layers = layers
+        return topic
+
+    @property
+    def line_topic(self) -> str | None:
+        """Returns which topic a line of a file has to name, if it names one; None lets it name any."""
+        return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
+
+    @property
+    def compacts(self) -> bool:
+        """Returns whether `compact` is in cleanup.policy."""
+        return self.config.compacts
+
+    @property
+    def deletes(self) -> bool:
+        """Returns whether `delete` is in cleanup.policy."""
+        return self.config.deletes
+
+    @property
+    def effective_segment_ms(self) -> int:
+        """Returns min(segment.ms, max.compaction.lag.ms): a segment is rolled in time for the records to be cleaned."""
+        return self.config.effective_segment_ms
+
+
+def default_table(namespace: str, topic: str) -> str:
+    """Returns `cleantail.orders_v2` for the topic `orders.v2` in the namespace `cleantail`."""
+    return f"{namespace}.{re.sub(r'[^A-Za-z0-9_]', '_', topic)}"

@@ -1,0 +1,34 @@
+"""What a Spark driver gets of the environment of the process that starts it: of Airflow's, only which task it runs for.
+
+1. A driver reads what others have written, and runs for hours. So it gets nothing of Airflow's own: the keys that sign
+   every login, connections, variables, and the address of Airflow's database with its password. None of these is needed
+   to read a table.
+2. It gets the task's identity (AIRFLOW_CTX_…), which the evidence names.
+3. It gets the secrets of the catalog and the store (CLEANTAIL_…), without which there is nothing to read, but for the
+   token of the metrics.
+4. It gets whatever else Spark, Java or a cloud's library may look for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
+"""The variable of the token that opens the metrics, in the environment of the API server."""
+_AIRFLOW_PREFIXES = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW")
+"""The beginnings of Airflow's variables: settings (AIRFLOW__…, also by _CMD and _SECRET), AIRFLOW_CONN_…,
+AIRFLOW_VAR_…, passwords."""
+_TASK_IDENTITY_PREFIX = "AIRFLOW_CTX_"
+"""The beginning of the variables that say which task of which run this is."""
+
+
+def of_driver(env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a driver that a process with the environment `env` starts."""
+    return {name: value for name, value in env.items() if not _is_airflow_secret(name)}
+
+
+def _is_airflow_secret(name: str) -> bool:
+    upper = name.upper()
+    return name == TOKEN_VARIABLE or (
+        upper.startswith(_AIRFLOW_PREFIXES) and not upper.startswith(_TASK_IDENTITY_PREFIX)
+    )

@@ -1,0 +1,51 @@
+"""Locks between the processes of one machine. A lock is released when its process ends, however it ends.
+
+Across machines the table's own commits decide: they are compare-and-swap, and a round that lost starts over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from cleantail.errors import CleantailError
+from cleantail.home.private_files import make_folder
+from cleantail.retries import until
+
+_PAUSE_S = 0.1
+
+
+@contextmanager
+def exclusive(home: Path, name: str, within_s: float | None = None) -> Iterator[None]:
+    """Waits for the lock `name` under CLEANTAIL_HOME/locks and holds it for the block.
+
+    Raises CleantailError where the lock cannot be made, and where `within_s` seconds have passed without it.
+    """
+    try:
+        folder = make_folder(home, "locks")
+        file = (folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)).open("w")
+    except OSError as e:
+        raise CleantailError(f"CLEANTAIL_HOME {home} cannot be written: {e.strerror}: {e.filename}") from None
+    with file:
+        _wait(file, name, within_s)
+        yield
+
+
+def _wait(file: IO[str], name: str, within_s: float | None) -> None:
+    if within_s is None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    elif not until(lambda: _is_taken(file), every_s=_PAUSE_S, within_s=within_s):
+        raise CleantailError(f"another process holds the lock {name} for over {within_s:g} s")
+
+
+def _is_taken(file: IO[str]) -> bool:
+    """Takes the lock if nobody holds it, and returns whether it is ours now."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Kafka's own configs and topics, and the topic YAML that says the same."""

@@ -1,0 +1,1 @@
+"""Iceberg through PyIceberg, without Spark: catalogs, metadata, files and what lies beside a table."""

@@ -1,0 +1,110 @@
+"""Adapter: the catalog and a topic's table in it, through PyIceberg, and whether that table is the topic's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cleantail.config.columns import PROPERTY_COLUMNS
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import COLUMNS, PROPERTY_TOPIC
+from cleantail.errors import CleantailError, OutsideError, TableError
+from cleantail.home.locks import exclusive
+from cleantail.home.private_files import make_home
+from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
+from cleantail.lake.catalog_settings import pyiceberg_properties
+from cleantail.lake.neighbours import require_inner_metadata_log
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+CATALOG_ONLY = ("type", "uri", "warehouse", "token", "credential")
+"""Properties of a catalog that are not for opening files; the address may have a password."""
+
+
+def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
+    """Raises OutsideError, without credentials in it, when the catalog is out of reach, TableError when it is none."""
+    from pyiceberg.catalog import load_catalog
+
+    try:
+        if platform.catalog.type == "sqlite":
+            make_home(platform.home)
+            with exclusive(platform.home, "catalog"):  # two first clients would both create its tables
+                return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
+        return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
+    except Exception as e:  # whatever the driver raises means the same to a person
+        raise unreachable(platform, e) from None
+
+
+def unreachable(platform: Platform, error: Exception) -> CleantailError:
+    """Returns what to raise for whatever the catalog's driver raised."""
+    if isinstance(error, CleantailError):
+        return error
+    where = platform.catalog.uri or platform.catalog_uri
+    kind, why = f"{platform.catalog.name} ({platform.catalog.type})", cause(error)
+    if why == NOT_A_DATABASE:
+        return TableError(f"catalog {kind} at {where} cannot be opened: {why}")
+    return OutsideError(f"catalog {kind} at {where} cannot be reached: {why}")
+
+
+def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | None:
+    """Returns the topic's table, or None where there is none yet. Raises TableError where it is not this topic's,
+    OutsideError where the catalog is out of reach."""
+    from pyiceberg.exceptions import NoSuchTableError, ValidationError
+
+    try:
+        table = catalog.load_table(topic.table)
+    except NoSuchTableError:
+        return None
+    except FileNotFoundError as e:
+        raise TableError(f"table {topic.table} is broken: its metadata is missing: {e}") from None
+    except (ValueError, ValidationError) as e:  # JSON's and PyIceberg's, with the whole text in it
+        raise TableError(f"table {topic.table} is broken: its metadata cannot be read: {type(e).__name__}") from None
+    except Exception as e:
+        raise unreachable(platform, e) from None
+    require_ours(table.properties, topic)
+    required = topic.columns.paths.values() if topic.columns else COLUMNS
+    missing = [path for path in required if path not in set(table.schema().column_names)]
+    if missing:
+        raise TableError(f"table {topic.table} is not a topic table: it has no column {', '.join(missing)}")
+    return table
+
+
+def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> None:
+    """Raises, before a JVM is started, OutsideError when the catalog is out of reach, TableError when the table is not
+    the topic's, and when a commit to an adopted one would delete metadata files that are not the table's."""
+    table = load_table(open_catalog(platform, env), topic, platform)
+    if table is not None and topic.columns is not None:
+        require_inner_metadata_log(topic.table, table.location(), table.metadata)
+
+
+def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+    """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included; not the
+    catalog."""
+    table = load_table(open_catalog(platform, env), topic, platform)
+    return {k: v for k, v in table.io.properties.items() if k not in CATALOG_ONLY} if table else {}
+
+
+OWNERS = (PROPERTY_TOPIC, PROPERTY_COLUMNS)
+"""The properties that require_ours asks for."""
+
+
+def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
+    """Raises TableError unless the table says that it belongs to this topic."""
+    owner = properties.get(PROPERTY_TOPIC)
+    if owner != topic.topic:
+        fact = f"belongs to topic {owner}" if owner else f"has no property {PROPERTY_TOPIC}"
+        raise TableError(
+            f"table {topic.table} is not the table of topic {topic.topic}: it {fact}; nothing was changed. "
+            f"Name another `table:` in the topic's YAML, or take it over with `cleantail adopt {topic.table}`."
+        )
+    table_columns = properties.get(PROPERTY_COLUMNS)
+    topic_columns = topic.columns.as_property() if topic.columns else None
+    if table_columns != topic_columns:
+        raise TableError(
+            f"table {topic.table} was adopted with columns {table_columns or 'none'}, and the YAML of topic "
+            f"{topic.topic} says {topic_columns or 'none'}; nothing was changed. Make them equal, or run "
+            f"`cleantail adopt {topic.table}`."
+        )

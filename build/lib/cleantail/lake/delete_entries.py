@@ -1,0 +1,67 @@
+"""Adapter: the delete files that a manifest names, each with the data file whose records it deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cleantail.errors import TableError
+from cleantail.lake.position_deletes import POSITIONS, VECTORS, DeleteFile, only_data_file
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.typedef import StructProtocol
+
+DATA, DELETES = 0, 1
+"""What the files of a manifest are."""
+
+
+REWRITE = (
+    "Iceberg takes such deletes into the data files: CALL system.rewrite_data_files(table => …, options => "
+    "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')), twice"
+)
+"""Once writes the data files anew, and the next commit of this kind finds that the deletes are of none any more."""
+
+
+ENTRY_DELETED = 2
+"""Status of a manifest entry whose file is no longer in the table."""
+
+
+def content_of(file: ManifestFile | IcebergFile) -> int:
+    """Returns DATA or DELETES; of a table in format version 1 PyIceberg gives the number itself."""
+    return int(getattr(file.content, "value", file.content))
+
+
+def deletes_of(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile]:
+    """Yields the delete files of a manifest. Raises TableError for deletes that are not of one data file.
+
+    PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
+    vector belongs to; its own schema of version 3 has it. Of position deletes (version 2) the bounds tell it, too.
+    """
+    from pyiceberg.avro.file import AvroFile
+    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestEntry
+    from pyiceberg.manifest import DataFile as IcebergFile
+
+    names = [field.name for field in DATA_FILE_TYPE[3].fields]
+    types: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, 2: IcebergFile}
+    with AvroFile[ManifestEntry](
+        table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types
+    ) as entries:
+        for entry in entries:
+            if entry.status != ENTRY_DELETED:
+                yield _delete_file({name: entry.data_file[i] for i, name in enumerate(names)})
+
+
+def _delete_file(file: Mapping[str, Any]) -> DeleteFile:
+    path, kind = str(file["file_path"]), str(getattr(file["file_format"], "value", file["file_format"])).upper()
+    of = file["referenced_data_file"] or only_data_file(file["lower_bounds"], file["upper_bounds"])
+    if of is None:
+        raise TableError(
+            f"{path} deletes rows of more than one data file, or by values of columns; Cleantail reads tables whose "
+            f"deletes are of one data file each (deletion vectors, or position deletes). {REWRITE}"
+        )
+    if kind not in (VECTORS, POSITIONS):
+        raise TableError(f"{path} has position deletes as {kind}, and only Parquet can be read. {REWRITE}")
+    return DeleteFile(str(of), path, kind, int(file["record_count"]))

@@ -1,0 +1,125 @@
+"""Errors that are not Cleantail's own: of disks, networks, Java and missing files, in words for a person.
+
+1. Messages of Spark, Arrow and Python quote what they were working on, which may be a key or a value of a record, and
+   go on into logs, Airflow's database and alerts.
+2. So a message is repeated only where its exception is one that tells of files, hosts, plans or settings.
+3. Of any other exception the names alone are shown, and CLEANTAIL_DEBUG=1 shows the stack.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+
+from cleantail.errors import CleantailError, OutsideError
+
+DEBUG_VARIABLE = "CLEANTAIL_DEBUG"
+"""Set in the environment: errors from outside keep their stack, with messages that may quote records."""
+_FOREIGN = ("py4j.", "pyspark.", "pyiceberg.", "pyarrow.", "sqlalchemy.", "botocore.", "requests.", "urllib3.")
+_QUOTING = ("pyspark.", "pyarrow.")
+_OF_PLANS = ("AnalysisException", "IllegalArgumentException", "ParseException")
+"""Of PySpark's exceptions those that are raised before a record is read."""
+_OF_FILES = (
+    "java.io.",
+    "java.net.",
+    "java.nio.file.",
+    "java.sql.",
+    "java.lang.NoClassDefFoundError",
+    "java.lang.OutOfMemoryError",
+    "javax.net.",
+    "org.apache.hadoop.",
+    "org.apache.iceberg.exceptions.",
+    "org.postgresql.",
+    "org.sqlite.",
+    "software.amazon.",
+)
+"""Java's exceptions whose messages are of files, hosts and tables, also where a task of Spark raises them."""
+_OF_DRIVER = (
+    *_OF_FILES,
+    "java.lang.Illegal",
+    "java.lang.UnsupportedOperation",
+    "org.apache.spark.sql.AnalysisException",
+)
+_JAVA = r"([a-z]\w*(?:\.\w+)*\.[A-Z][\w$]*)"
+_CONDITION = r"\[([A-Z][A-Z0-9_]{2,}(?:\.[A-Z0-9_]+)*)\] "
+"""Spark's name of an error, with which its message begins."""
+_OF_JAVA = re.compile(rf"{_JAVA}(?:: {_CONDITION})?")
+_OF_TASK = re.compile(rf"\(TID \d+\) \([^)]*\): (?:{_JAVA}(?:: {_CONDITION})?)?")
+"""Of `Job aborted …: Lost task 0.0 in stage 1.0 (TID 2) (host executor 1): java.io.IOException: …`."""
+_OF_PYTHON = re.compile(r"^(?:\w+\.)*([A-Za-z]\w*(?:Error|Exception))(?=:|$)", re.MULTILINE)
+"""The last line of a Python worker's stack begins with the exception's name."""
+_CHARS = 500
+
+
+def explained(error: Exception) -> CleantailError | None:
+    """Returns the error as one of ours, or None for what only a defect of ours can be, whose stack is worth seeing."""
+    if os.environ.get(DEBUG_VARIABLE):
+        return None
+    if isinstance(error, OSError):
+        return OutsideError(_os_text(error))
+    if "JAVA_GATEWAY" in str(error):
+        return OutsideError("Spark did not start: Java 17 or newer must be on PATH (or JAVA_HOME set)")
+    if any(f"{kind.__module__}.".startswith(_FOREIGN) for kind in type(error).__mro__):
+        return OutsideError(f"{_text(error)} ({DEBUG_VARIABLE}=1 shows the stack)")
+    return None
+
+
+def stack_of(error: BaseException) -> str:
+    """Returns the frames of an error, and of those that led to it, with their names and without a message that may
+    quote a record: ours are kept. The first one that was raised comes first, as Python prints them."""
+    chain: list[BaseException] = []
+    last: BaseException | None = error
+    while last is not None and last not in chain:
+        chain.append(last)
+        last = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+    return "\n".join(
+        f"{''.join(traceback.format_tb(one.__traceback__))}{_name(one)}"
+        f"{f': {one}' if isinstance(one, CleantailError) else ''}"
+        for one in reversed(chain)
+    )
+
+
+def _name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _os_text(error: OSError) -> str:
+    if error.filename is None:
+        return f"{type(error).__name__}: {_first_line(str(error))}"
+    return f"{error.filename}: {error.strerror or type(error).__name__}"
+
+
+def _text(error: Exception) -> str:
+    """Returns what may be shown of an error: of a Java exception its own message, not the name of the call that met
+    it."""
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        return _java_text(str(java.toString()))
+    if type(error).__name__ in _OF_PLANS or not any(k.__module__.startswith(_QUOTING) for k in type(error).__mro__):
+        return _first_line(str(error)) or _name(error)
+    if not type(error).__module__.startswith("pyspark."):
+        return _names(_name(error))
+    condition, kinds = re.match(_CONDITION, str(error)), _OF_PYTHON.findall(str(error))
+    return _names(_name(error), condition[1] if condition else None, *kinds[-1:])
+
+
+def _java_text(text: str) -> str:
+    """Returns what may be shown of a Java exception. `text`: class and message, as Java prints an exception. Where a
+    task of Spark failed, what it failed of counts: nothing of a record can stand before the name of that."""
+    task, alone = _OF_TASK.search(text), _OF_JAVA.match(text)
+    kept = str(task[1]).startswith(_OF_FILES) if task else bool(alone and alone[1].startswith(_OF_DRIVER))
+    if kept:
+        return _first_line(text)
+    if task:
+        return _names(text[: task.start(1) if task[1] else task.end()].strip(": "), task[1], task[2])
+    return _names(alone[1], alone[2]) if alone else _names("an error of Java")
+
+
+def _names(*names: str | None) -> str:
+    return f"{', '.join(name for name in names if name)[:_CHARS]}; its message may quote a record"
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip()[:_CHARS] for line in text.splitlines() if line.strip()), "")

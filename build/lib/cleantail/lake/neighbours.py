@@ -1,0 +1,249 @@
+"""Adapter: whether a table's folder is the table's alone, and its metadata names no file of somebody else's.
+
+What Iceberg deletes for a table goes by the table's own metadata: files that no snapshot knows below its location, and
+files that expired snapshots name wherever they are. Both are in the hands of whoever writes the table, and are deleted
+with Cleantail's rights. So this is asked before anything is deleted, and before a table is taken over.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleantail.config.claims.source_paths import roots_of
+from cleantail.config.platform import Platform
+from cleantail.errors import TableError
+from cleantail.lake.storage_locations import (
+    PATHS,
+    StorageLocation,
+    contains,
+    files_outside,
+    folder_location,
+    locations_of,
+    overlap,
+    surely_inside,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+READ_THREADS = 16
+DELETES_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
+GC_ENABLED = "gc.enabled"
+"""Iceberg's word for: files of this table may be deleted. A table that shares files with another says false."""
+_NAMED = 3
+"""So many files an error names."""
+
+
+def may_delete_files(properties: Mapping[str, str]) -> bool:
+    """Returns whether the table's `gc.enabled` allows to delete files of it; without the property it does."""
+    return properties.get(GC_ENABLED, "true").strip().lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another table or view of the catalog, and where its files may be: locations by the texts that name them."""
+
+    name: str
+    locations: Mapping[str, StorageLocation]
+
+
+def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) -> str:
+    """Raises TableError where the table's folder is, contains or lies in another's, the warehouse or CLEANTAIL_HOME, or
+    where its properties put files outside its location. Returns what could not be looked at, in words, if anything. It
+    costs one query of a SQL catalog, and reads the metadata file of every other table, 16 at a time."""
+    name, location = ".".join(table.name()[-2:]), table.location()
+    require_inner_paths(name, location, table.properties)
+    folders = {**locations_of(location, table.properties), **_metadata_folder(table.metadata_location)}
+    _require_below(name, location, platform)
+    others, hidden_text = _neighbours(catalog, table)
+    for other in others:
+        if pair := next(
+            ((m, t) for m, p in folders.items() for t, q in other.locations.items() if overlap(p, q)), None
+        ):
+            raise TableError(
+                f"table {name} lies at {pair[0]} and table {other.name} at {pair[1]}: files of the one could be "
+                f"deleted as those of the other; nothing was changed. Give each a folder that has no other's in it: "
+                f"make one of them anew elsewhere, or drop it without PURGE"
+            )
+    return hidden_text
+
+
+def require_inner_paths(name: str, location: str, properties: Mapping[str, str]) -> None:
+    """Raises TableError where a property puts files of the table outside its location."""
+    root = folder_location(location)
+    for key in PATHS:
+        path = properties.get(key)
+        if path and not surely_inside(folder_location(path), root):
+            raise TableError(
+                f"table {name} has {key}={path}, which is outside its location {location}: no file there is known to "
+                f"be its own; nothing was changed. Put a folder below the location, or take the property out; with "
+                f"{GC_ENABLED}=false Cleantail deletes no file of the table"
+            )
+
+
+def require_inner_files(name: str, location: str, files: Iterable[str]) -> None:
+    """Raises TableError where one of the files lies outside the location."""
+    if foreign_files := files_outside(files, location):
+        more = f" and {len(foreign_files) - _NAMED} more" if len(foreign_files) > _NAMED else ""
+        raise TableError(
+            f"the metadata of table {name} names files outside its location {location}: "
+            f"{', '.join(foreign_files[:_NAMED])}{more}; they may be another table's, and would be deleted with the "
+            f"snapshots that name them; nothing was changed. Take such files out of the table and its history, or set "
+            f"{GC_ENABLED}=false, with which Cleantail deletes no file of the table"
+        )
+
+
+def require_inner_metadata_log(name: str, location: str, metadata: Any) -> None:
+    """Raises TableError where each commit to the table would delete metadata files outside its location."""
+    if metadata.properties.get(DELETES_OLD_METADATA, "false").strip().lower() == "true":
+        files = [entry.metadata_file for entry in metadata.metadata_log]
+        if foreign_files := files_outside(files, location):
+            raise TableError(
+                f"table {name} has {DELETES_OLD_METADATA}=true, and its log of metadata names {foreign_files[0]}, "
+                f"which is outside its location {location}: a commit would delete it; nothing was changed. Set the "
+                f"property to false until the log names no such file"
+            )
+
+
+def named_by_metadata(table: Table) -> list[str]:
+    """Returns files that the table's metadata itself names: lists of manifests, statistics, older metadata."""
+    metadata = table.metadata
+    lists = [s.manifest_list for s in metadata.snapshots if s.manifest_list]
+    statistics = [s.statistics_path for s in (*metadata.statistics, *metadata.partition_statistics)]
+    return [*lists, *statistics, *(entry.metadata_file for entry in metadata.metadata_log)]
+
+
+def named_files(table: Table) -> Iterator[str]:
+    """Yields every file that any snapshot of the table names, or that the metadata does."""
+    yield from named_by_metadata(table)
+    with ThreadPoolExecutor(READ_THREADS) as pool:
+        lists = pool.map(lambda s: s.manifests(table.io), table.metadata.snapshots)
+        manifests = {m.manifest_path: m for of_snapshot in lists for m in of_snapshot}
+        yield from manifests
+        for entries in pool.map(lambda m: m.fetch_manifest_entry(table.io, discard_deleted=False), manifests.values()):
+            yield from (entry.data_file.file_path for entry in entries)
+
+
+def _require_below(name: str, location: str, platform: Platform) -> None:
+    """Raises TableError for a table in whose folder all tables or all of Cleantail's state are or will be, or that lies
+    among what else Cleantail keeps, or where files to ingest are."""
+    table_folder, home = folder_location(location), folder_location(str(platform.home))
+    shared = {"CLEANTAIL_HOME": str(platform.home)}
+    if "/" in platform.warehouse:  # a REST catalog may know it by a name
+        shared["the warehouse"] = platform.warehouse
+    for what, where in shared.items():
+        if contains(table_folder, folder_location(where)):
+            raise TableError(
+                f"table {name} lies at {location}, which has {what} ({where}) in it: files of other tables could be "
+                f"deleted as its own; nothing was changed. Give it a folder of its own"
+            )
+    warehouses = (shared.get("the warehouse"), f"{platform.home}/warehouse")  # it may have moved
+    if any(where and contains(folder_location(where), table_folder) for where in warehouses):
+        return
+    sources = (str(root) for root in roots_of(platform) if overlap(table_folder, folder_location(str(root))))
+    root = next(sources, None)
+    if root or contains(home, table_folder):
+        raise TableError(
+            f"table {name} lies at {location}, in {f'a folder of sources, {root},' if root else 'CLEANTAIL_HOME'} and "
+            f"not in the warehouse: files that are no table's could be deleted as its own; nothing was changed. Give "
+            f"it a folder in the warehouse, {platform.warehouse}"
+        )
+
+
+def _metadata_folder(metadata_location: str) -> dict[str, StorageLocation]:
+    folder = posixpath.dirname(metadata_location)
+    return {folder: folder_location(folder)} if folder else {}
+
+
+def _neighbours(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
+    """Returns all others of the catalog, and what of it could not be looked at."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    if isinstance(catalog, SqlCatalog):
+        return _of_database(catalog, table), ""
+    return _of_listing(catalog, table)
+
+
+def _of_database(catalog: Any, table: Table) -> list[Neighbour]:
+    """Returns the tables of every catalog in the database: they may share a store."""
+    from pyiceberg.catalog.sql import IcebergTables
+    from sqlalchemy import select
+    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.orm import Session
+
+    table_key = (catalog.name, *_identifier(table))
+    names = (IcebergTables.catalog_name, IcebergTables.table_namespace, IcebergTables.table_name)
+    try:
+        with Session(catalog.engine) as session:
+            entries = session.execute(select(*names, IcebergTables.metadata_location)).all()
+    except SQLAlchemyError as e:
+        raise TableError(f"catalog {catalog.name} cannot be reached: {type(e).__name__}") from None
+    others = [(entry[:3], str(entry[3])) for entry in entries if tuple(entry[:3]) != table_key and entry[3]]
+    with ThreadPoolExecutor(READ_THREADS) as pool:
+        read = pool.map(lambda other: _locations_in(catalog.properties, other[1]), others)
+        return [
+            Neighbour(".".join(key[1:] if key[0] == catalog.name else key), locations)
+            for (key, _), locations in zip(others, read, strict=True)
+        ]
+
+
+def _identifier(table: Table) -> tuple[str, str]:
+    *namespace, name = table.name()
+    return ".".join(namespace), name
+
+
+def _locations_in(properties: Mapping[str, str], metadata_location: str) -> dict[str, StorageLocation]:
+    """Returns where the table of a metadata file may have files; where that cannot be read, those of most tables."""
+    from pyiceberg.io import load_file_io
+
+    folders = _metadata_folder(metadata_location)
+    try:
+        with load_file_io(dict(properties), metadata_location).new_input(metadata_location).open() as stream:
+            text = stream.read()
+        document = json.loads(gzip.decompress(text) if metadata_location.endswith(".gz.metadata.json") else text)
+        return folders | locations_of(str(document["location"]), document.get("properties") or {})
+    except Exception:  # a table that is broken is in nobody's way but by its folder
+        folder = posixpath.dirname(metadata_location)
+        root = posixpath.dirname(folder) if posixpath.basename(folder) == "metadata" else folder
+        return folders | {root: folder_location(root)}
+
+
+def _of_listing(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
+    """Returns what the catalog lists, by one request a namespace and one a table; what it forbids is counted."""
+    names, refused = _listed(catalog)
+    with ThreadPoolExecutor(READ_THREADS) as pool:
+        loaded = list(pool.map(lambda name: _loaded(catalog, name), [n for n in names if n != _identifier(table)]))
+    hidden = refused + sum(1 for neighbour in loaded if neighbour is None)
+    hidden_text = f"{hidden} namespaces or tables of catalog {catalog.name} are not shown to us" if hidden else ""
+    return [neighbour for neighbour in loaded if neighbour is not None], hidden_text
+
+
+def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
+    """Returns (namespace, name) of all tables, and how many listings were refused."""
+    names: list[tuple[str, str]] = []
+    waiting: list[tuple[str, ...]] = [()]
+    refused = 0
+    while waiting:
+        namespace = waiting.pop()
+        try:
+            waiting += [n for n in catalog.list_namespaces(namespace) if len(n) > len(namespace)]
+            if namespace:
+                names += [(".".join(t[:-1]), t[-1]) for t in catalog.list_tables(namespace)]
+        except Exception:  # forbidden, or not offered: each server has its own way to say so
+            refused += 1
+    return names, refused
+
+
+def _loaded(catalog: Catalog, name: tuple[str, str]) -> Neighbour | None:
+    try:
+        other = catalog.load_table(name)
+    except Exception:  # forbidden, or gone meanwhile
+        return None
+    return Neighbour(".".join(name), locations_of(other.location(), other.properties))

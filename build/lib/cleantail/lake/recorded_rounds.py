@@ -1,0 +1,62 @@
+"""Adapter: the rows of one round in the evidence table, through PyIceberg, without Spark."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.lake.catalogs import open_catalog
+from cleantail.rounds.answers import decided, read_answer
+from cleantail.rounds.approval import Rejection
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.recorded_checks import RoundReference, recorded, require_matching_reference
+from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+COLUMNS = ("partition", "outcome", "note", "checked_at_ms", "head_snapshot_id", "checks", "sample", CHECKED_ROUND)
+
+
+def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id: str, kind: str) -> list[EvidenceRow]:
+    """Returns what checks found of the round, and what became of it; empty where the evidence has no such round."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+    from pyiceberg.expressions import And, EqualTo
+
+    try:
+        table = catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return []
+    table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
+    selected = tuple(name for name in COLUMNS if name in table_columns)
+    condition = And(EqualTo("topic", topic), EqualTo("round", round_id), EqualTo("kind", kind))
+    evidence: list[EvidenceRow] = table.scan(row_filter=condition, selected_fields=selected).to_arrow().to_pylist()
+    return evidence
+
+
+def recorded_round(catalog: Catalog, platform: Platform, topic: Topic, round_id: str, kind: str) -> CheckedRound:
+    """Returns the last check of the round that a task names. Raises HeldError as `recorded` does."""
+    return recorded(topic, round_id, kind, evidence_of_round(catalog, platform, topic.topic, round_id, kind))
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRound:
+    """A round that a task names, as the evidence has it, with its rows there. `answer`: who approved it, that it was
+    rejected, or None where nobody was asked."""
+
+    checked: CheckedRound
+    evidence: list[EvidenceRow]
+    answer: str | Rejection | None
+
+
+def answered_round(topic: Topic, platform: Platform, reference: RoundReference, kind: str) -> AnsweredRound:
+    """Returns the round with its answer. Raises HeldError where it is not as the task says, or waits for an answer."""
+    catalog = open_catalog(platform, os.environ)
+    evidence = evidence_of_round(catalog, platform, topic.topic, reference.round, kind)
+    checked = recorded(topic, reference.round, kind, evidence)
+    require_matching_reference(reference, checked, evidence)
+    return AnsweredRound(checked, evidence, decided(topic, checked, read_answer(catalog, topic, kind)))

@@ -1,0 +1,42 @@
+"""Adapter: from where and up to where a reader reads each log of a table, by its metadata."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.lake.table_metadata import live_files
+from cleantail.log.log_state import kept_log_start
+from cleantail.log.partition_state import states_of_properties
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
+    """Returns partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
+
+    A late record below it is in a file, but not in the log. The properties say what is so now: an older snapshot is
+    read as it was.
+    """
+    current = table.current_snapshot()
+    if snapshot_id is not None and not (current and snapshot_id == current.snapshot_id):
+        return {}
+    states = states_of_properties(table.properties, ".".join(table.name()))
+    starts = {p: kept_log_start(state, configs) for p, state in states.items()}
+    return {p: start for p, start in starts.items() if start > 0}
+
+
+def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
+    """Returns partition -> next offset, for every log at a snapshot, the current one when None.
+
+    Today's ends include records that have gone since (the state knows); those of an older snapshot are the ends of its
+    files, beyond which it has no record either. Raises TableError for an unknown snapshot.
+    """
+    ends: dict[int, int] = {}
+    for file in live_files(table, snapshot_id):
+        ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
+    if snapshot_id is None:
+        for partition, state in states_of_properties(table.properties, ".".join(table.name())).items():
+            ends[partition] = max(ends.get(partition, 0), state.log_end_offset or 0)
+    return ends

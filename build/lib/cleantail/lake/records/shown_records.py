@@ -1,0 +1,107 @@
+"""Records as a person may see them who has to decide: few, cut short, printable, and read when they are asked for.
+
+Nothing of them is kept anywhere: they are read from the snapshot that was checked, through PyIceberg. That is possible
+as long as a branch leads to it: while the round waits, while what a red check held back is kept
+(`cleantail.failed.branch.retention.ms`), and, for what was published, as long as the record is on `main`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleantail.lake.records.log_records import records_at
+from cleantail.lake.records.ordered_records import records_of
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+MOST_RECORDS = 50
+"""So many are shown at once."""
+KEY_CHARS, VALUE_CHARS, HEADER_CHARS = 60, 100, 60
+HEADERS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRecord:
+    """Key, value and headers in words that are safe to print: text in JSON's quotes, other bytes in hex, null."""
+
+    partition: int
+    offset: int
+    key: str
+    value: str
+    headers: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        headers = f", headers {', '.join(self.headers)}" if self.headers else ""
+        return f"offset {self.offset}: key {self.key}, value {self.value}{headers}"
+
+
+def snapshot_shown(table: Table, snapshot_id: int, published: bool) -> int | None:
+    """Returns the snapshot in which records of a checked one can be looked at: itself while a branch leads to it,
+    `main` where it was published, else none: what was dropped is not brought back by a look."""
+    heads = {ref.snapshot_id for ref in table.refs().values()}
+    current = table.current_snapshot()
+    if snapshot_id in heads and table.snapshot_by_id(snapshot_id) is not None:
+        return snapshot_id
+    return current.snapshot_id if published and current else None
+
+
+def read_shown(table: Table, partition: int, offsets: Iterable[int], snapshot_id: int) -> list[ShownRecord]:
+    """Returns the records of a log that are live at a snapshot, of these offsets, in their order; at most
+    MOST_RECORDS."""
+    few = sorted(set(offsets))[:MOST_RECORDS]
+    if not few:
+        return []
+    stored = records_at(table, partition, few, snapshot_id)
+    records = (record for batch in stored.to_batches() for record in records_of(batch))
+    shown_records = [
+        ShownRecord(
+            r.partition, r.offset, _word(r.key, KEY_CHARS), _word(r.value, VALUE_CHARS), headers_shown(r.headers)
+        )
+        for r in records
+    ]
+    return sorted(shown_records, key=lambda r: r.offset)[:MOST_RECORDS]
+
+
+def headers_shown(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, ...]:
+    """Returns `"name": "value"` of each, the first few."""
+    few = [f"{_word(k.encode(), HEADER_CHARS)}: {_word(v, HEADER_CHARS)}" for k, v in headers[:HEADERS_SHOWN]]
+    more = len(headers) - len(few)
+    return (*few, *([f"and {more} more"] if more > 0 else []))
+
+
+def _word(data: bytes | None, chars: int) -> str:
+    return shown(data, None, chars)
+
+
+def shown(data: bytes | None, length: int | None, chars: int) -> str:
+    """Returns a key or value as one printable, bounded word: text in JSON's quotes, other bytes in hex, null as it is.
+
+    `data` may be only the beginning of `length` bytes.
+    """
+    if data is None:
+        return "null"
+    cut = "…" if length is not None and length > len(data) else ""
+    text = _text(data, bool(cut))
+    if text is None:
+        return f"0x{data[: chars // 2].hex()}{cut or ('…' if len(data) > chars // 2 else '')}"
+    return f"{_quoted(text[:chars])}{cut or ('…' if len(text) > chars else '')}"
+
+
+def _text(data: bytes, is_cut: bool) -> str | None:
+    """Returns the text that the bytes are in UTF-8, None where they are none; what was cut may end in the middle of a
+    character."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as e:
+        return data[: e.start].decode() if is_cut and e.start >= len(data) - 3 else None
+
+
+def _quoted(text: str) -> str:
+    """Returns the text in JSON's quotes, and whatever is not printable (line breaks, marks of direction) as an
+    escape."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in quoted)

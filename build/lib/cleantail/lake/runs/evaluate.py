@@ -1,0 +1,235 @@
+"""What a run of one topic would do now, and why: metadata in, RunPlan out. Starts no Spark, changes nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from cleantail.config.platform import Platform
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.topic import Topic
+from cleantail.human import be, counted
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.namespaces import namespace_properties
+from cleantail.lake.runs.clocks import expiry_ms
+from cleantail.lake.runs.planned_logs import PlannedLog
+from cleantail.lake.runs.reader_properties import readers_of
+from cleantail.lake.runs.reclaim_plan import ReclaimPlan, resolve_reclaim
+from cleantail.lake.runs.release_properties import releases_of
+from cleantail.lake.table_metadata import TableFacts, require_partition, table_facts
+from cleantail.log.log_state import LogState, keyless_note_of, resolve_log_state
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.policy.due_work import DueWork, resolve_due_work
+from cleantail.log.policy.holds import Hold
+from cleantail.log.policy.retention import Retention
+from cleantail.log.policy.triggers import Decision
+from cleantail.log.reader_positions import Reader, namespace_of
+from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, pack
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A run of one topic: the work units to compact, the logs to sweep, whether files are rewritten, with reasons."""
+
+    topic: str
+    round: str
+    now_ms: int
+    reason: str
+    logs: tuple[LogState, ...]
+    decisions: tuple[Decision, ...]
+    retentions: tuple[Retention, ...]
+    units: tuple[WorkUnit, ...]
+    sweep: tuple[int, ...]
+    sweep_reason: str
+    reclaim: ReclaimPlan
+    readers: tuple[Reader, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    fresh_from: Mapping[int, int] = field(default_factory=dict)
+    """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
+    records: int = 0
+    """Of the whole table: what a run reads at most, by which its Spark application is set up."""
+    keyless: Mapping[int, str] = field(default_factory=dict)
+    """Partition -> what will become of its records without a key, in words; of those logs that have some."""
+
+    @property
+    def due(self) -> bool:
+        """Returns whether there is anything to compact, to retain or to sweep."""
+        return bool(self.units or self.sweep)
+
+    @property
+    def by_log(self) -> tuple[PlannedLog, ...]:
+        """Returns what is planned for each log, by partition number."""
+        decided = zip(self.logs, self.decisions, self.retentions, strict=True)
+        return tuple(PlannedLog(log, d, r, self.keyless.get(log.partition, "")) for log, d, r in decided)
+
+    @property
+    def repairs(self) -> dict[int, PartitionState]:
+        """Returns states to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
+        chosen = {w.partition for u in self.units for w in u.partitions}
+        return {
+            log.partition: replace(log.state, checkpoint=log.first_dirty_offset)
+            for log in self.logs
+            if log.repaired and log.partition not in chosen
+        }
+
+    def with_works(self, works: Collection[PartitionWork]) -> RunPlan:
+        """Returns the same plan with these works packed into units."""
+        base = self.units[0].base_snapshot_id if self.units else 0
+        unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # what was one unit stays one
+        return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns numbers and texts of our own making: what a task may pass on through XCom."""
+        fresh = {"fresh_from": {str(p): offset for p, offset in self.fresh_from.items()}} if self.fresh_from else {}
+        sweep = {"round": self.round, "now_ms": self.now_ms, "partitions": list(self.sweep), **fresh}
+        return {
+            "topic": self.topic,
+            "round": self.round,
+            "now_ms": self.now_ms,
+            "records": self.records,
+            "reason": self.reason,
+            "partitions": [planned.as_json() for planned in self.by_log],
+            "units": [WORK_UNIT_JSON.plain(unit) for unit in self.units],
+            "sweep": sweep if self.sweep else None,
+            "sweep_reason": self.sweep_reason,
+            "readers": [asdict(hold) for hold in self.holds],
+            "reclaim": {"due": self.reclaim.due, "reason": self.reclaim.reason},
+        }
+
+    def table(self) -> str:
+        """Returns the plan as text, for the log of a task."""
+        lines = [line for planned in self.by_log for line in planned.lines()]
+        rest = [f"  sweep: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"]
+        return "\n".join([f"{self.topic}: {self.reason}", *lines, *rest])
+
+
+def evaluate_topic(
+    topic: Topic,
+    platform: Platform,
+    *,
+    now_ms: int,
+    force: bool = False,
+    partition: int | None = None,
+    retry_quarantined: bool = False,
+) -> RunPlan:
+    """Plans a run of one topic at `now_ms`. Snapshots and branches expire by the real clock where `now_ms` is ahead of
+    it. Raises TableError when the catalog or the table is not usable."""
+    facts = read_facts(topic, platform)
+    return plan_run(
+        topic,
+        facts,
+        now_ms=now_ms,
+        force=force,
+        partition=partition,
+        retry_quarantined=retry_quarantined,
+        until_ms=expiry_ms(platform, now_ms, int(time.time() * 1000)),
+    )
+
+
+def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:
+    """Fetches the table's metadata as it stands, with what its namespace says of it: positions of readers, and
+    releases. Returns None where nothing was ingested yet."""
+    catalog = open_catalog(platform, os.environ)
+    table = load_table(catalog, topic, platform)
+    if table is None:
+        return None
+    properties = namespace_properties(catalog, namespace_of(topic))
+    return table_facts(table, readers_of(topic, properties), releases=releases_of(topic, properties))
+
+
+def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[LogState, ...]:
+    """Returns every log of the table, by partition number."""
+    if facts is None:
+        return ()
+    return tuple(
+        resolve_log_state(
+            p, facts.files_of(p), facts.states.get(p, PartitionState()), facts.arrived_of(p), topic.config, now_ms
+        )
+        for p in facts.partitions
+    )
+
+
+def plan_run(
+    topic: Topic,
+    facts: TableFacts | None,
+    *,
+    now_ms: int,
+    force: bool = False,
+    partition: int | None = None,
+    retry_quarantined: bool = False,
+    until_ms: int | None = None,
+) -> RunPlan:
+    """Plans a run from the table's metadata, the pure half of evaluate_topic; `until_ms` is the clock of expiry,
+    `now_ms` where none is given. Raises TableError for a partition that the table does not have."""
+    require_partition(topic, partition, facts.partitions if facts else [])
+    logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
+    readers = facts.readers if facts else ()
+    work = resolve_due_work(logs, readers, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined)
+    works = _works(logs, work, facts)
+    round_id = round_name(now_ms, facts.sequence_number if facts else 0)
+    unit_bytes = LONG_MAX if topic.columns else UNIT_BYTES  # an adopted table's file may hold several logs
+    return RunPlan(
+        topic=topic.topic,
+        round=round_id,
+        now_ms=now_ms,
+        reason=_reason(logs, works, work) if logs else "the table has no records yet",
+        logs=logs,
+        decisions=work.decisions,
+        retentions=work.retentions,
+        units=pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes),
+        sweep=work.sweep,
+        sweep_reason=work.sweep_reason,
+        reclaim=resolve_reclaim(facts, topic.config, now_ms if until_ms is None else until_ms),
+        readers=readers,
+        holds=work.holds,
+        fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
+        records=sum(file.live_records for file in facts.files) if facts else 0,
+        keyless={s.partition: note for s in logs if (note := keyless_note_of(s, topic.config))},
+    )
+
+
+def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) -> list[PartitionWork]:
+    """Returns what is to be done, most urgent first; logs of which only retention is due come last, without those whose
+    round a person has rejected."""
+    starts = {s.partition: r.log_start_offset for s, r in zip(logs, work.retentions, strict=True)}
+    by_partition = {s.partition: s for s in logs}
+    works = []
+    for p in [*work.compact, *work.retain]:
+        # 1. the bounds: never below the log start that retention moves to, nor above where the round ends
+        log, end = by_partition[p], work.ends[p]
+        first = max(log.first_dirty_offset, starts[p])
+        files = facts.files_of(p) if facts else ()
+        # 2. what lies between them, by the metadata of the files
+        due = PartitionWork(
+            partition=p,
+            first_dirty_offset=min(first, end),
+            end_offset=end,
+            log_start_offset=starts[p],
+            log_end_offset=log.log_end_offset,
+            bytes=log.total_bytes,
+            dirty_records=sum(f.records_between(first, end) for f in files),
+            dirty_bytes=sum(f.bytes_between(first, end) for f in files),
+            read_bytes=sum(f.bytes_between(starts[p], end) for f in files),
+        )
+        works.append(due)
+    return works
+
+
+def round_name(now_ms: int, sequence_number: int) -> str:
+    """Returns a name for branches and evidence: the time of the clock given, and the table's sequence number."""
+    stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
+    return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"
+
+
+def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWork) -> str:
+    if works:
+        return f"{len(works)} of {counted(len(logs), 'partition')} {be(len(works))} due"
+    if work.sweep:
+        return f"tombstones of {len(work.sweep)} of {counted(len(logs), 'partition')} are due, and nothing else"
+    reasons = sorted({d.reason for d in work.decisions})
+    more = f" (and {counted(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
+    return f"nothing is due: {reasons[0]}{more}"

@@ -1,0 +1,101 @@
+"""What a reclaim does: which files it rewrites together, which snapshots and which failed branches it lets go. Pure.
+
+1. Neighbouring files of one log are grouped as Kafka groups segments, up to segment.bytes (semantics.md 1.4.3).
+2. A group is rewritten where the deleted share of one of its files is above cleantail.reclaim.deleted.ratio, or where
+   it has cleantail.reclaim.min.merge.files files or more.
+3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
+   number, by which the next round knows what arrived.
+4. Snapshots expire after cleantail.snapshot.retention.ms, but for the current one, and none does where the table's
+   gc.enabled is false: files would go with it.
+5. Branches of failed rounds go after cleantail.failed.branch.retention.ms.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.human import be, counted
+from cleantail.lake.table_metadata import TableFacts
+from cleantail.log.segments import DataFile
+from cleantail.rounds.failed_branches import past_their_time
+
+_SNAPSHOTS = "cleantail.snapshot.retention.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimPlan:
+    """Groups of files to rewrite into one each (neighbours in offset order), snapshots past retention, branches of
+    failed rounds past their time, and why."""
+
+    groups: tuple[tuple[DataFile, ...], ...]
+    expired_snapshots: int
+    reason: str
+    branches: tuple[str, ...] = ()
+
+    @property
+    def due(self) -> bool:
+        """Returns whether there is anything to rewrite, to expire or to drop."""
+        return bool(self.groups or self.expired_snapshots or self.branches)
+
+
+def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
+    """Returns what reclaim would do now, by the clock of expiry (cleantail.lake.runs.clocks). Where the table's
+    gc.enabled is false no snapshot expires: files would go with it.
+
+    Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round knows
+    what arrived. A file of an adopted table that several logs share stays as it is.
+    """
+    if facts is None:
+        return ReclaimPlan((), 0, "there is no table yet")
+    # 1. files that become one, log by log
+    groups: list[tuple[DataFile, ...]] = []
+    shared = {path for path, logs in Counter(f.path for f in facts.files).items() if logs > 1}
+    for partition in facts.partitions:
+        state = facts.states.get(partition)
+        newest = state.known_sequence_number if state else 0
+        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= newest and f.path not in shared]
+        groups += rewrite_groups(files, configs)
+    # 2. snapshots past their retention
+    oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
+    expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)
+    if not facts.may_delete_files:
+        expired = 0
+    # 3. branches of failed rounds past theirs
+    branches = past_their_time(facts.branches, configs.cleantail_failed_branch_retention_ms, now_ms)
+    return ReclaimPlan(tuple(groups), expired, _reason(groups, expired, branches), tuple(branches))
+
+
+def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tuple[DataFile, ...]]:
+    """Returns neighbouring files of one log that become one: Kafka's grouping of segments (1.4.3), at most
+    segment.bytes.
+
+    A group is rewritten when one of its files has too large a deleted share, or when it merges enough small files.
+    """
+    groups: list[list[DataFile]] = []
+    for file in sorted(files, key=lambda f: (f.lower_offset, f.upper_offset, f.path)):
+        fits = groups and sum(f.live_bytes for f in groups[-1]) + file.live_bytes <= configs.segment_bytes
+        if fits and groups[-1][-1].iceberg_partition == file.iceberg_partition:
+            groups[-1].append(file)
+        else:
+            groups.append([file])
+    return [tuple(g) for g in groups if _worth_rewriting(g, configs)]
+
+
+def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
+    too_dead = any(f.deleted_share > configs.cleantail_reclaim_deleted_ratio for f in group)
+    return too_dead or len(group) >= configs.cleantail_reclaim_min_merge_files
+
+
+def _reason(groups: Sequence[Sequence[DataFile]], expired: int, branches: Sequence[str]) -> str:
+    parts = []
+    if groups:
+        parts.append(f"{counted(sum(len(g) for g in groups), 'file')} to rewrite into {len(groups)}")
+    if expired:
+        parts.append(f"{counted(expired, 'snapshot')} {be(expired)} past {_SNAPSHOTS}")
+    if branches:
+        count = counted(len(branches), "branch", "branches")
+        parts.append(f"{count} of failed rounds {be(len(branches))} past cleantail.failed.branch.retention.ms")
+    return "; ".join(parts) or "no file is over the deleted share, nothing to merge, no snapshot to expire"

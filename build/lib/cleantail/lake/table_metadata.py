@@ -1,0 +1,249 @@
+"""Adapter: what the Iceberg metadata of a topic table says, through PyIceberg, without Spark.
+
+Only fetches. What the numbers mean is decided in log_state, triggers and retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cleantail.config.topic import Topic
+from cleantail.errors import TableError
+from cleantail.lake.data_files import data_files_of
+from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
+from cleantail.lake.neighbours import may_delete_files
+from cleantail.lake.position_deletes import DeleteFile, lost_records
+from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
+from cleantail.log.reader_positions import Reader
+from cleantail.log.releases import NO_RELEASES, Releases, lifted
+from cleantail.log.segments import DataFile
+from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestEntry, ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+MANIFEST_READERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One moment of a topic table: its snapshot, live data files, what arrived since each log's last round, state.
+
+    `snapshot_id` is None for a table without data; `snapshots` (id, Unix ms) are those that no other branch is at.
+    """
+
+    table: str
+    snapshot_id: int | None
+    sequence_number: int
+    files: tuple[DataFile, ...]
+    arrived: tuple[DataFile, ...]
+    states: Mapping[int, PartitionState]
+    ingested: frozenset[str]
+    snapshots: tuple[tuple[int, int], ...]
+    readers: tuple[Reader, ...] = ()
+    branches: tuple[str, ...] = ()
+    last_compaction: LastCompaction | None = None
+    may_delete_files: bool = True
+    table_uuid: str = ""
+
+    def with_namespace(self, readers: tuple[Reader, ...], releases: Releases) -> TableFacts:
+        """Returns the facts with what the table's namespace says now."""
+        return replace(self, readers=readers, states=lifted(self.states, releases, self.table_uuid))
+
+    @property
+    def partitions(self) -> list[int]:
+        """Returns the partitions that have a file or a state."""
+        return sorted({f.partition for f in self.files} | set(self.states))
+
+    def files_of(self, partition: int) -> list[DataFile]:
+        """Returns the live data files of one log."""
+        return [f for f in self.files if f.partition == partition]
+
+    def arrived_of(self, partition: int) -> list[DataFile]:
+        """Returns what arrived in one log since its last round."""
+        return [f for f in self.arrived if f.partition == partition]
+
+
+def require_partition(topic: Topic, partition: int | None, partitions: Collection[int]) -> None:
+    """Raises TableError for a partition that the topic does not have."""
+    if partition is not None and partitions and partition not in partitions:
+        existing = ", ".join(map(str, sorted(partitions)))
+        raise TableError(f"topic {topic.topic} has no partition {partition}: it has {existing}")
+
+
+def table_facts(
+    table: Table,
+    readers: tuple[Reader, ...] = (),
+    snapshot_id: int | None = None,
+    releases: Releases = NO_RELEASES,
+) -> TableFacts:
+    """Fetches everything evaluate and status need, in one pass over a snapshot's manifests, the current one's when
+    None; the logs' states are those of now, as `releases` let them count. Raises TableError for an unknown snapshot."""
+    from pyiceberg.table.refs import MAIN_BRANCH
+
+    snapshot = _snapshot(table, snapshot_id)
+    table_uuid = str(table.metadata.table_uuid)
+    states = lifted(states_of_properties(table.properties, ".".join(table.name())), releases, table_uuid)
+    files = _live_files(table, snapshot) if snapshot else ()
+    held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
+    return TableFacts(
+        table=".".join(table.name()[-2:]),
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        sequence_number=(snapshot.sequence_number or 0) if snapshot else 0,
+        files=files,
+        arrived=_arrived(table, snapshot, files, states),
+        states=states,
+        ingested=frozenset(
+            name[len(PROPERTY_INGESTED) :] for name in table.properties if name.startswith(PROPERTY_INGESTED)
+        ),
+        snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots if s.snapshot_id not in held),
+        readers=readers,
+        branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
+        last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
+        may_delete_files=may_delete_files(table.properties),
+        table_uuid=table_uuid,
+    )
+
+
+def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
+    """Returns the data files of a snapshot, with how many of their records are deleted there."""
+    manifests = snapshot.manifests(table.io)
+    data = [m for m in manifests if content_of(m) == DATA]
+    deletes: dict[str, list[DeleteFile]] = {}
+    with ThreadPoolExecutor(MANIFEST_READERS) as pool:
+        of_deletes = [m for m in manifests if content_of(m) == DELETES]
+        for of_manifest in pool.map(lambda m: list(deletes_of(table, m)), of_deletes):
+            for delete in of_manifest:
+                deletes.setdefault(delete.data_file, []).append(delete)
+    # those of a data file that is gone stay in the metadata for a while
+    return tuple(
+        log
+        for entry in _entries(table, data)
+        for log in data_files_of(table, entry, _lost(table, deletes.get(entry.data_file.file_path)))
+    )
+
+
+def _lost(table: Table, deletes: list[DeleteFile] | None) -> int:
+    return lost_records(table.io, deletes) if deletes else 0
+
+
+def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
+    with ThreadPoolExecutor(MANIFEST_READERS) as pool:
+        for entries in pool.map(lambda m: m.fetch_manifest_entry(table.io, discard_deleted=True), manifests):
+            yield from entries
+
+
+def _arrived(
+    table: Table, snapshot: Snapshot | None, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]
+) -> tuple[DataFile, ...]:
+    """Returns the files with records that each log's last round had not seen.
+
+    A file above the round's sequence number came later, or was merged later from files that the round knew (operation
+    `replace`). In the second case the snapshots since then tell which records were really new; where they have expired,
+    the merged file counts as new, which costs a cleaning and loses nothing.
+    """
+    # 1. files above the round's sequence number came later
+    last_round = {p: s.known_sequence_number for p, s in states.items()}
+    newer = [f for f in files if f.data_sequence_number > last_round.get(f.partition, 0)]
+    # 2. or were merged later, which their commit says: `replace`, or none that is kept
+    operations = {s.snapshot_id: s.summary.operation.value for s in table.metadata.snapshots if s.summary}
+    merged = [f for f in newer if operations.get(f.snapshot_id) == "replace" or f.snapshot_id not in operations]
+    if not merged:
+        return tuple(newer)
+    # 3. of logs with merged files the appends since then tell what was really new
+    history = _added_since(table, snapshot, min(last_round.get(f.partition, 0) for f in merged))
+    if history is None:
+        return tuple(newer)
+    logs = {f.partition for f in merged}
+    untouched = [f for f in newer if f.partition not in logs]
+    really_new = [f for f in history if f.partition in logs and f.data_sequence_number > last_round.get(f.partition, 0)]
+    return (*untouched, *really_new)
+
+
+def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) -> list[DataFile] | None:
+    """Returns data files that appends added after `sequence_number` up to the snapshot; None where that part of the
+    history has expired."""
+    added: list[DataFile] = []
+    oldest = None
+    for oldest in ancestry(table, snapshot):
+        if (oldest.sequence_number or 0) <= sequence_number:
+            return added
+        added += files_added_by(table, oldest)
+    return None if oldest is not None and oldest.parent_snapshot_id is not None else added
+
+
+def ancestry(table: Table, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+    """Yields the snapshot and its ancestors, newest first, as far as they are kept; nothing for a table without a
+    snapshot."""
+    from pyiceberg.table.snapshots import ancestors_of
+
+    metadata: Any = _SnapshotsById(table)
+    yield from ancestors_of(snapshot, metadata)
+
+
+class _SnapshotsById:
+    """What PyIceberg's walk asks of a table's metadata. The metadata's own answer looks through all snapshots for each,
+    which takes 0.7 s for 5,000 of them where this takes 5 ms."""
+
+    def __init__(self, table: Table) -> None:
+        self.snapshot_by_id = {s.snapshot_id: s for s in table.metadata.snapshots}.get
+
+
+def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
+    """Returns data files with new records: those of an append. What a rewrite adds was there before."""
+    appends = snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite")
+    return _added_by(table, snapshot) if appends else []
+
+
+def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
+    manifests = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
+    entries = [e for e in _entries(table, manifests) if e.snapshot_id == snapshot.snapshot_id]
+    return [log for e in entries if content_of(e.data_file) == DATA for log in data_files_of(table, e, 0)]
+
+
+def added_files(table: Table, snapshot_id: int) -> list[DataFile]:
+    """Returns data files that a snapshot's own commit added. Raises TableError for an unknown one."""
+    snapshot = _snapshot(table, snapshot_id)
+    return _added_by(table, snapshot) if snapshot else []
+
+
+def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
+    """Returns data files of a snapshot, the current one when None. Raises TableError for an unknown one."""
+    snapshot = _snapshot(table, snapshot_id)
+    return _live_files(table, snapshot) if snapshot else ()
+
+
+def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
+    """Returns partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown
+    one."""
+    return sorted({f.partition for f in live_files(table, snapshot_id)})
+
+
+def snapshot_id_of(table: Table, text: str) -> int:
+    """Returns the snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for
+    neither."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    if (ref := table.metadata.refs.get(text)) is None:
+        names = ", ".join(sorted(table.metadata.refs)) or "none"
+        raise TableError(f"{'.'.join(table.name())} has no branch or tag {text}; it has {names}")
+    return int(ref.snapshot_id)
+
+
+def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
+    snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    if snapshot is None and snapshot_id is not None:
+        raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
+    return snapshot
+
+
+def arrivals(table: Table, snapshot_id: int | None = None) -> dict[str, int]:
+    """Returns data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md
+    3.5)."""
+    snapshot = _snapshot(table, snapshot_id)
+    return {f.path: f.data_sequence_number for f in _live_files(table, snapshot)} if snapshot else {}

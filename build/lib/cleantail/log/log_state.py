@@ -1,0 +1,246 @@
+"""The state of one log as numbers: sections, bounds, bytes, ratio, lags, tombstones.
+
+Everything that decides (triggers, retention, the plan of a round) and everything that shows (`cleantail status`) starts
+from a LogState. It is computed from metadata only, and `now_ms` is an argument. `resolve_log_state` has these steps:
+
+1. Files with live records are rolled into segments (semantics.md 3.1). Records that arrived below the checkpoint since
+   the last round are late.
+2. The log start is the lowest live offset, but never below what retention has set. The log end is one past the highest
+   offset that was ever seen, since it never moves back.
+3. First dirty is the checkpoint (semantics.md 1.2). Outside the log it is reset to the log start, with a warning. Late
+   records move it back to the lowest of them (semantics.md 3.5).
+4. The newest segment is active while it is younger than the effective segment.ms; no round touches it. First
+   uncleanable is the lowest of the log end, the base of the active segment, and the base of the first dirty segment
+   with a record younger than min.compaction.lag.ms; it is never below first dirty (semantics.md 1.2).
+5. Records without a key are counted in the two dirty sections, since cleantail.keyless.policy may hold the log back.
+6. Clean bytes are those of the inactive segments that begin below first dirty, cleanable bytes those of whole segments
+   between the two bounds, and uncleanable bytes the rest, with the active segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.keyless import KeylessRecords, keyless_between, keyless_note
+from cleantail.log.partition_state import Horizon, PartitionState
+from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, Segment, is_active, roll_segments
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """Describes one log at one moment.
+
+    The clean section is `[log_start, first_dirty)`, the cleanable one `[first_dirty, first_uncleanable)` and the
+    uncleanable one `[first_uncleanable, log_end)` (semantics.md 1.2): an end is always exclusive.
+
+    checkpoint                   what the table remembers; None before the first round
+    active_base_offset           base of the active segment; None where no segment is active
+    ..._bytes                    data-file bytes x live fraction
+    records                      live records
+    earliest_dirty_timestamp_ms  lowest positive first timestamp of a dirty inactive segment, in Unix ms
+    horizons                     the ledger: entries of tombstones with the time from which they may go
+    tombstones_without_horizon   tombstones that no round has kept yet, so their clock has not started
+    known_sequence_number        data files with a higher one arrived after the last round
+    late_offset                  lowest offset that arrived below the checkpoint since then; None where none did
+    state                        what the table remembers of the log, from which this was computed
+    ..._keyless                  records without a key in the two dirty sections
+    """
+
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    checkpoint: int | None
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    active_base_offset: int | None
+    segments: tuple[Segment, ...]
+    clean_bytes: int
+    cleanable_bytes: int
+    uncleanable_bytes: int
+    records: int
+    earliest_dirty_timestamp_ms: int | None
+    horizons: tuple[Horizon, ...]
+    tombstones_without_horizon: int
+    known_sequence_number: int
+    late_offset: int | None
+    warnings: tuple[str, ...]
+    state: PartitionState
+    cleanable_keyless: KeylessRecords = KeylessRecords()
+    uncleanable_keyless: KeylessRecords = KeylessRecords()
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Returns cleanable / (clean + cleanable) bytes; 0 for an empty log, never NaN (semantics.md 1.2)."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def repaired(self) -> bool:
+        """Returns whether the checkpoint lay outside the log and was reset (semantics.md 1.2)."""
+        return self.checkpoint is not None and not self.log_start_offset <= self.checkpoint <= self.log_end_offset
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(s.bytes for s in self.segments)
+
+    @property
+    def active_bytes(self) -> int:
+        """Returns the live bytes of the newest segment while it is active, which no round touches."""
+        return self.segments[-1].bytes if self.segments and self.active_base_offset is not None else 0
+
+    @property
+    def young_bytes(self) -> int:
+        """Returns the live bytes of the uncleanable segments that are not active: min.compaction.lag.ms holds them."""
+        rolled = self.segments[:-1] if self.active_base_offset is not None else self.segments
+        return sum(s.bytes for s in rolled if s.end_offset_exclusive > self.first_uncleanable_offset)
+
+    @property
+    def pending_tombstones(self) -> int:
+        return self.tombstones_without_horizon + sum(h.tombstones for h in self.horizons)
+
+    @property
+    def next_horizon_ms(self) -> int | None:
+        return min((h.horizon_ms for h in self.horizons if h.tombstones), default=None)
+
+
+def resolve_log_state(
+    partition: int,
+    files: Sequence[DataFile],
+    state: PartitionState,
+    arrived: Sequence[DataFile],
+    configs: KafkaConfigs,
+    now_ms: int,
+) -> LogState:
+    """Returns the numbers of LogCleanerManager.grabFilthiestCompactedLog for one log, by the steps of the module
+    docstring.
+
+    `files` are the log's data files, `arrived` those with records that the last round had not seen. A file whose
+    records are all deleted is part of no segment, as Kafka drops a segment that is cleaned empty; it still counts for
+    the log end.
+    """
+    # 1. the virtual segments of what is live, and what arrived late
+    late_offset = _late_offset(arrived, state)
+    segment_ms = configs.effective_segment_ms
+    live = [f for f in files if f.live_records]
+    segments = roll_segments(live, configs.segment_bytes, segment_ms)
+    # 2. the bounds of the log
+    log_start = _log_start(live, state, configs)
+    log_end = max([state.log_end_offset or 0, *(f.upper_offset + 1 for f in files)])
+    # 3. the clean point
+    first_dirty, warnings = _first_dirty(state, late_offset, log_start, log_end)
+    # 4. the segments that a round may touch, and up to where
+    active = segments[-1] if segments and is_active(segments[-1], now_ms, segment_ms) else None
+    inactive = segments[:-1] if active else segments
+    dirty = [s for s in inactive if s.end_offset_exclusive > first_dirty]
+    bound = _first_uncleanable(dirty, active, first_dirty, log_end, configs.min_compaction_lag_ms, now_ms)
+    # 5. the records without a key, for which `fail` would hold the log back
+    keyless = (keyless_between(live, first_dirty, bound), keyless_between(live, max(first_dirty, bound), log_end))
+    if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
+        warnings = (*warnings, note)
+    # 6. the numbers
+    dirty_timestamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
+    return LogState(
+        partition=partition,
+        log_start_offset=log_start,
+        log_end_offset=log_end,
+        checkpoint=state.checkpoint,
+        first_dirty_offset=first_dirty,
+        first_uncleanable_offset=bound,
+        active_base_offset=active.base_offset if active else None,
+        segments=segments,
+        clean_bytes=sum(s.bytes for s in inactive if s.base_offset < first_dirty),
+        cleanable_bytes=sum(s.bytes for s in dirty if s.end_offset_exclusive <= bound),
+        uncleanable_bytes=sum(s.bytes for s in segments if s.end_offset_exclusive > bound),
+        records=sum(f.live_records for f in files),
+        earliest_dirty_timestamp_ms=min(dirty_timestamps, default=None),
+        horizons=state.horizons,
+        tombstones_without_horizon=state.head_tombstones + sum(f.null_values for f in arrived),
+        known_sequence_number=state.known_sequence_number,
+        late_offset=late_offset,
+        warnings=warnings,
+        state=state,
+        cleanable_keyless=keyless[0],
+        uncleanable_keyless=keyless[1],
+    )
+
+
+def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:
+    """Returns what will become of the log's records without a key (cleantail.log.keyless)."""
+    return keyless_note(log.cleanable_keyless, log.uncleanable_keyless, configs)
+
+
+def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:
+    """Returns the first offset that a reader may see.
+
+    Retention moves the log start for good. Where it never did, a backfill may lower the start again.
+    """
+    lowest = min((f.lower_offset for f in live), default=0)
+    if state.log_start_offset is None:
+        return lowest
+    remembered = state.log_start_offset if not live else min(state.log_start_offset, lowest)
+    return max(remembered, kept_log_start(state, configs))
+
+
+def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
+    """Returns the offset below which no record is part of the log, whenever it arrived: the log start never moves back
+    (semantics.md 1.2).
+
+    A policy with `delete` keeps the log start that the state remembers. Another policy keeps what retention had set
+    while `delete` was in force.
+    """
+    return max(state.retained_from or 0, (state.log_start_offset or 0) if configs.deletes else 0)
+
+
+def _first_dirty(
+    state: PartitionState, late_offset: int | None, log_start: int, log_end: int
+) -> tuple[int, tuple[str, ...]]:
+    """Returns LogCleanerManager.cleanableOffsets' first dirty offset: the checkpoint, and warnings where it had to move
+    (semantics.md 1.2, 3.5)."""
+    checkpoint = state.checkpoint
+    if checkpoint is None:
+        return log_start, ()
+    if checkpoint < log_start:
+        return log_start, (f"checkpoint {checkpoint} is below the log start {log_start}: reset to the log start",)
+    if checkpoint > log_end:
+        return log_start, (
+            f"checkpoint {checkpoint} is above the log end {log_end}: reset to the log start {log_start}",
+        )
+    if late_offset is not None and late_offset < checkpoint:
+        late = max(late_offset, log_start)
+        return late, (f"records arrived below the checkpoint {checkpoint}: it moves back to {late}",)
+    return checkpoint, ()
+
+
+def _first_uncleanable(
+    dirty: Sequence[Segment], active: Segment | None, first_dirty: int, log_end: int, min_lag_ms: int, now_ms: int
+) -> int:
+    """Returns first uncleanable: max(first dirty, min of log end, active base, first dirty segment within the lag).
+
+    Kafka has the last stable offset in the place of the log end. In an archive both are one: what was ingested had been
+    committed (semantics.md 1.2, 3.10).
+    """
+    bounds = [log_end]
+    if active is not None:
+        bounds.append(active.base_offset)
+    if min_lag_ms > 0:
+        young = (s.base_offset for s in dirty if s.largest_timestamp_ms > now_ms - min_lag_ms)
+        bounds.append(next(young, log_end))
+    return max(first_dirty, min(bounds))
+
+
+def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | None:
+    """Returns the lowest offset that arrived below the checkpoint since the last round (semantics.md 3.5), or None."""
+    lowest = min((f.lower_offset for f in arrived), default=None)
+    if lowest is None or state.checkpoint is None or lowest >= state.checkpoint:
+        return None
+    return lowest
+
+
+def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms: int) -> int:
+    """Returns LogCleanerManager.maxCompactionDelay: by how many ms the oldest dirty record has passed
+    max.compaction.lag.ms (semantics.md 1.3b); 0 where it has not, and where no record has a timestamp."""
+    if earliest_dirty_timestamp_ms is None or earliest_dirty_timestamp_ms == NO_TIMESTAMP_MS:
+        return 0
+    return max((now_ms - max_lag_ms) - earliest_dirty_timestamp_ms, 0)

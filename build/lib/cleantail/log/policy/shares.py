@@ -1,0 +1,76 @@
+"""How many tasks go through a log: decided from metadata, so that `plan` can show it.
+
+1. A log of at most a task's share is one task: its offset map and its files are gone through there.
+2. A larger log is several tasks. Its dirty part is mapped by some of them, the maps are merged, and its files are gone
+   through by as many tasks as there are shares.
+3. A share is what each core gets where the records of the unit are dealt out evenly, within two bounds: below
+   SHARE_RECORDS a task of its own costs more than it saves, and what a task holds of a key has to fit into its memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cleantail.config.platform import Platform
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.human import counted
+from cleantail.log.policy.offset_map import keys_in_budget
+from cleantail.log.work_units import WorkUnit
+
+DEFAULT_CORES = 2
+"""Cores of an executor where no setting says how many it has."""
+
+
+SHARE_RECORDS = 1_000_000
+"""Records below which a log is never more than one task."""
+RECORD_BYTES = 96
+"""What a task holds of a record whose key is touched: the key, as text of some 40 bytes, its offset, rank and
+position. A longer key spills earlier."""
+
+
+def share_records(records: int, cores: int, memory_bytes: int) -> int:
+    """Returns how many records one task goes through at most, where a unit has `records` in all."""
+    return max(SHARE_RECORDS, min(-(-records // cores), memory_bytes // RECORD_BYTES))
+
+
+def share_count(records: int, share: int) -> int:
+    """Returns how many tasks go through a log of so many records."""
+    return max(-(-records // share), 1)
+
+
+def parallelism(master: str, conf: Mapping[str, object]) -> int:
+    """Returns how many tasks run at a time, as far as the settings tell."""
+    if "spark.default.parallelism" in conf:
+        return int(str(conf["spark.default.parallelism"]))
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if local:
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+    executors = int(str(conf.get("spark.executor.instances", 1)))
+    return max(executors * int(str(conf.get("spark.executor.cores", DEFAULT_CORES))), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """Says how a unit's logs are gone through, and why. `by_rounds`: a round ends where a log's map is full."""
+
+    reason: str
+    by_rounds: bool
+
+
+def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> TaskPlan:
+    """Returns the plan of a unit.
+
+    The number of dirty records, known from the files' bounds, is an upper limit of the number of keys.
+    """
+    cores = parallelism(platform.spark.master, platform.spark.conf)
+    budget = keys_in_budget(platform.cleaner, configs)
+    keys = max((w.dirty_records for w in unit.partitions), default=0)
+    sizes = (
+        f"{counted(len(unit.partitions), 'log')} for {counted(cores, 'core')}, at most {counted(keys, 'key')} in one"
+    )
+    if platform.cleaner.cleantail_over_budget == "rounds":
+        return TaskPlan(f"{sizes}, budget {budget}: a task for each log, whose round ends where the map is full", True)
+    return TaskPlan(f"{sizes}: a task for each log", False)

@@ -1,0 +1,95 @@
+"""What records of one key are compared by, as Spark SQL: the same text ranks a round and the `latest` view.
+
+1. A rank is a struct whose last field is the offset, and the highest rank wins (semantics.md 1.4, 2). So a tie in the
+   version goes to the higher offset.
+2. By `offset` the rank is the offset alone.
+3. By `timestamp` the version is the record's timestamp in ms. One beyond message.timestamp.after.max.ms counts as no
+   version, so that a wrong clock does not win for years (semantics.md 2, hazard 4).
+4. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing.
+5. A record without a version loses to any record that has one.
+
+Nothing of a configuration is in the text but numbers, and the header's name as the hexadecimal digits of its bytes: it
+cannot become SQL.
+"""
+
+from __future__ import annotations
+
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic_table import HEADERS, OFFSET, TIMESTAMP
+
+VERSION_BYTES = 8
+"""The length of a version header: KIP-280 makes it a big-endian long."""
+
+
+def rank_sql(configs: KafkaConfigs, latest_ms: str) -> str:
+    """Returns SQL of the rank: struct(offset), or struct(has_version, version, offset).
+
+    `latest_ms` is SQL of the latest timestamp that counts, in Unix ms (latest_timestamp_sql).
+    """
+    if configs.compaction_strategy == "offset":
+        return f"struct(`{OFFSET}`)"
+    version = version_sql(configs, latest_ms)
+    return (
+        f"named_struct('has_version', ({version}) IS NOT NULL, "
+        f"'version', coalesce({version}, 0L), '{OFFSET}', `{OFFSET}`)"
+    )
+
+
+def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
+    """Returns the version of a record as a long, null where it has none: its header, or its timestamp in ms."""
+    if configs.compaction_strategy == "header":
+        value = f"{header_sql(configs)}.value"
+        return f"CASE WHEN length({value}) = {VERSION_BYTES} THEN {_big_endian_long(value)} END"
+    millis = f"unix_millis(`{TIMESTAMP}`)"
+    return f"CASE WHEN {millis} <= {latest_ms} THEN {millis} END"
+
+
+def header_sql(configs: KafkaConfigs) -> str:
+    """Returns SQL of the version header, a struct (key, value) whose value may be null; null where there is none.
+
+    Of repeated headers the last counts, or the first by cleantail.header.occurrence: KIP-280 said both.
+    """
+    name = f"decode(X'{configs.compaction_strategy_header.encode().hex()}', 'UTF-8')"
+    position = 1 if configs.cleantail_header_occurrence == "first" else -1
+    return f"try_element_at(filter(`{HEADERS}`, h -> h.key = {name}), {position})"
+
+
+def malformed_header_sql(configs: KafkaConfigs) -> str:
+    """Returns whether a record has the version header with something else than 8 bytes in it: it counts as missing."""
+    header = header_sql(configs)
+    return f"({header} IS NOT NULL AND coalesce(length({header}.value), 0) <> {VERSION_BYTES})"
+
+
+def latest_timestamp_ms(configs: KafkaConfigs, now_ms: int) -> int:
+    """Returns the latest timestamp that counts, in Unix ms, for a round whose clock is `now_ms`."""
+    return min(now_ms + _future_ms(configs), LONG_MAX)
+
+
+def latest_timestamp_sql(configs: KafkaConfigs) -> str:
+    """Returns SQL of the latest timestamp that counts, for a view, whose clock is that of the query."""
+    bound = _future_ms(configs)
+    now = "unix_millis(current_timestamp())"
+    return f"{LONG_MAX}L" if bound > LONG_MAX // 2 else f"({now} + {bound}L)"
+
+
+def _future_ms(configs: KafkaConfigs) -> int:
+    """Returns by how many ms a timestamp may be ahead. By LogAppendTime the broker's clock decided, and Kafka does not
+    look at the bound either."""
+    return configs.message_timestamp_after_max_ms if configs.message_timestamp_type == "CreateTime" else LONG_MAX
+
+
+def strategy_text(configs: KafkaConfigs) -> str:
+    """Returns the strategy as text. Ranks compare only within one strategy: a ledger written under another says
+    nothing."""
+    if configs.compaction_strategy != "header":
+        return configs.compaction_strategy
+    return f"header {configs.cleantail_header_occurrence} {configs.compaction_strategy_header}"
+
+
+def _big_endian_long(value: str) -> str:
+    """Returns SQL that reads 8 bytes as a signed long. `conv` gives the unsigned number as text; what is above the
+    signed range wraps."""
+    unsigned = f"CAST(conv(hex({value}), 16, 10) AS DECIMAL(20, 0))"
+    wrapped = f"CASE WHEN {unsigned} >= {1 << 63}BD THEN {unsigned} - {1 << 64}BD ELSE {unsigned} END"
+    return f"CAST({wrapped} AS BIGINT)"

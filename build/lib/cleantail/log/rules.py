@@ -1,0 +1,36 @@
+"""What every round must have kept, by the measure that counts violations (semantics.md 1.4 to 1.6).
+
+Each measure of RULES is 0 in a log whose round is right; one that is not holds that log back alone. Each measure of
+WARNINGS is about the records that came in: a violation is reported and holds nothing back.
+"""
+
+RULES = {
+    "duplicate_keys": "keys are unique below the clean point",
+    "missing_winners": "every key of the input still has its winner",
+    "foreign_records": "surviving offsets are a subset of the input's",
+    "data_files_changed": "order and values are untouched: no data file was written or replaced",
+    "head_changed": "no record at or above the clean point changed",
+    "early_tombstones": "no tombstone left before its horizon",
+    "overdue_tombstones": "no tombstone is left past its horizon",
+    "invalid_left": "no record without a key is left below the clean point",
+    "resurrected": "no record older than a remembered deletion is left",
+    "contradicting_offsets": "no offset has two different records: a copy is equal in key, value, timestamp, headers",
+    "imbalance": "row balance = in - superseded - expired - invalid - past retention",
+}
+"""Measure -> the rule whose violations it counts."""
+
+WARNINGS = {
+    "malformed_versions": "version headers have 8 bytes; others count as missing",
+    "future_timestamps": "no timestamp is beyond message.timestamp.after.max.ms; others count as no version",
+}
+"""Measure -> what new records should keep to (semantics.md 2)."""
+
+
+def rule_text(measure: str) -> str:
+    """Returns the rule whose violations a measure counts."""
+    return RULES.get(measure) or WARNINGS[measure]
+
+
+def severity_of(measure: str) -> str:
+    """Returns Great Expectations' word: `critical` holds the log back, `warning` is only reported."""
+    return "critical" if measure in RULES else "warning"

@@ -1,0 +1,162 @@
+"""Virtual segments: the data files of one log, in offset order, rolled as Kafka would roll them.
+
+An Iceberg table has files, not log segments. These rules make one of the other (semantics.md 3.1), and every bound,
+ratio and retention decision is computed on the result. Nothing here opens a file.
+
+1. Files are taken in the order of their first offsets. A file belongs to the segment that its first offset falls into.
+2. A segment is rolled where one more file would pass segment.bytes, or where the time from the segment's first
+   timestamp to the file's largest one passes the effective segment.ms, min(segment.ms, max.compaction.lag.ms). Files
+   with the same first offset stay together.
+3. A file that reaches over the base of the next segment (a backfill) is cut there. It lends the later segments its
+   largest timestamp only, so that no late file glues the active segment to the tail.
+4. The newest segment is active until it is as old as the effective segment.ms. Kafka rolls only when the next record
+   comes; a quiet archive would then never be cleaned.
+5. Bytes are file bytes x live fraction: delete files shrink a log without rewriting it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+NO_TIMESTAMP_MS = -1
+"""Kafka's RecordBatch.NO_TIMESTAMP: the record carries none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """Describes one data file of one log, as the Iceberg manifests say. Both offset bounds are inclusive.
+
+    A file of an adopted table that holds several logs is one DataFile for each. `iceberg_partition` says in which
+    Iceberg partition an adopted table's file lies; files of two partitions cannot become one. `null_keys` counts the
+    records without a key when the file was written, `null_values` the tombstones.
+    """
+
+    path: str
+    partition: int
+    lower_offset: int
+    upper_offset: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    records: int
+    deleted_records: int
+    size_bytes: int
+    null_values: int
+    data_sequence_number: int
+    snapshot_id: int
+    iceberg_partition: str = ""
+    null_keys: int = 0
+
+    @property
+    def live_records(self) -> int:
+        return max(self.records - self.deleted_records, 0)
+
+    @property
+    def live_bytes(self) -> int:
+        """Returns file bytes x live fraction (semantics.md 3.1)."""
+        return self.size_bytes * self.live_records // self.records if self.records else 0
+
+    def records_between(self, start_offset: int, end_offset: int) -> int:
+        """Returns an upper limit of the records with offsets in [start, end), as the file's bounds tell."""
+        offsets = min(self.upper_offset + 1, end_offset) - max(self.lower_offset, start_offset)
+        inside = self.lower_offset >= start_offset and self.upper_offset < end_offset
+        return self.records if inside else max(min(self.records, offsets), 0)
+
+    def bytes_between(self, start_offset: int, end_offset: int) -> int:
+        """Returns an upper limit of the live bytes in [start, end): the share of records_between, as if all records
+        were equally long."""
+        return self.live_bytes * self.records_between(start_offset, end_offset) // self.records if self.records else 0
+
+    @property
+    def deleted_share(self) -> float:
+        return self.deleted_records / self.records if self.records else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Describes a virtual segment: `[base_offset, end_offset_exclusive)`, its live bytes and its record timestamps.
+
+    The end is one past the last record, so a gap of offsets before the next base belongs to no segment.
+    """
+
+    base_offset: int
+    end_offset_exclusive: int
+    bytes: int
+    first_timestamp_ms: int
+    largest_timestamp_ms: int
+    files: int
+
+    @classmethod
+    def of(cls, file: DataFile) -> Segment:
+        return cls(
+            base_offset=file.lower_offset,
+            end_offset_exclusive=file.upper_offset + 1,
+            bytes=file.live_bytes,
+            first_timestamp_ms=file.min_timestamp_ms,
+            largest_timestamp_ms=file.max_timestamp_ms,
+            files=1,
+        )
+
+    def joined(self, file: DataFile) -> Segment:
+        """Returns this segment with one more file. The first timestamp stays that of the first file that has one."""
+        has_timestamp = self.first_timestamp_ms != NO_TIMESTAMP_MS
+        return Segment(
+            base_offset=self.base_offset,
+            end_offset_exclusive=max(self.end_offset_exclusive, file.upper_offset + 1),
+            bytes=self.bytes + file.live_bytes,
+            first_timestamp_ms=self.first_timestamp_ms if has_timestamp else file.min_timestamp_ms,
+            largest_timestamp_ms=max(self.largest_timestamp_ms, file.max_timestamp_ms),
+            files=self.files + 1,
+        )
+
+
+def roll_segments(files: Iterable[DataFile], segment_bytes: int, segment_ms: int) -> tuple[Segment, ...]:
+    """Returns the data files of one log as disjoint virtual segments in offset order (semantics.md 3.1).
+
+    `segment_ms` is the effective one, min(segment.ms, max.compaction.lag.ms).
+    """
+    segments: list[Segment] = []
+    for file in sorted(files, key=lambda f: (f.lower_offset, f.upper_offset, f.path)):
+        if segments and not _must_roll(segments[-1], file, segment_bytes, segment_ms):
+            segments[-1] = segments[-1].joined(file)
+        else:
+            segments.append(Segment.of(file))
+    return _cut_at_next_base(segments)
+
+
+def _must_roll(current: Segment, file: DataFile, segment_bytes: int, segment_ms: int) -> bool:
+    """Returns Kafka's LogSegment.shouldRoll on whole files: whether the sum would pass the size, or the time span the
+    age."""
+    same_base = file.lower_offset == current.base_offset
+    too_big = current.bytes + file.live_bytes > segment_bytes
+    have_timestamps = NO_TIMESTAMP_MS not in (current.first_timestamp_ms, file.max_timestamp_ms)
+    too_long = have_timestamps and file.max_timestamp_ms - current.first_timestamp_ms > segment_ms
+    return not same_base and (too_big or too_long)
+
+
+def _cut_at_next_base(segments: list[Segment]) -> tuple[Segment, ...]:
+    """Returns the segments cut at the next base; one that reached over it passes on its end and its largest
+    timestamp."""
+    cut: list[Segment] = []
+    reach = Segment(0, 0, 0, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, 0)
+    for segment, following in zip(segments, [*segments[1:], None], strict=False):  # none for an empty log
+        if reach.end_offset_exclusive > segment.base_offset:
+            largest_ms = max(segment.largest_timestamp_ms, reach.largest_timestamp_ms)
+            end = max(segment.end_offset_exclusive, reach.end_offset_exclusive)
+            segment = replace(segment, largest_timestamp_ms=largest_ms, end_offset_exclusive=end)
+        reach = segment
+        end = (
+            segment.end_offset_exclusive
+            if following is None
+            else min(segment.end_offset_exclusive, following.base_offset)
+        )
+        cut.append(replace(segment, end_offset_exclusive=end))
+    return tuple(cut)
+
+
+def is_active(newest: Segment, now_ms: int, segment_ms: int) -> bool:
+    """Returns whether the newest segment is younger than the effective segment.ms (semantics.md 3.1).
+
+    A segment without timestamps has no age to go by, and stays active.
+    """
+    return newest.first_timestamp_ms == NO_TIMESTAMP_MS or now_ms - newest.first_timestamp_ms < segment_ms

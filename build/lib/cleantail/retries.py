@@ -1,0 +1,91 @@
+"""What is tried again, how often and after which pause: the policies of everything that may lose against others.
+
+1. Only what was overtaken is tried again in the same way: another commit came first, nothing that was read has changed
+   its meaning, and the same change can be made of the table as it is now (OvertakenError).
+2. A round of which the base has changed is void (ConflictError). It is compacted and checked anew, not merely repeated.
+3. Pauses are random and grow with the tries, so that two writers that met do not meet again and again.
+4. After the last try the caller gets that try's own error.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from cleantail.errors import ConflictError, OvertakenError
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+T = TypeVar("T")
+Note = Callable[[int, BaseException], None]
+"""Gets the number of the try that failed, counted from 1, and its error, where another one follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Says after which error an action is tried again, and how often at most; the first time counts.
+
+    The pause before a try is between the two bounds of `pause_s`, in seconds, times the number of tries so far.
+    """
+
+    error: type[Exception]
+    tries: int
+    pause_s: tuple[float, float]
+
+    def run(self, action: Callable[[], T], note: Note | None = None) -> T:
+        """Returns what the action returns. Raises the error of the last try, and any other error at once.
+
+        `note` is called before the pause, for a line in the log: "round r1 starts over (1 of 8): ...".
+        """
+        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
+        return Retrying(
+            retry=retry_if_exception_type(self.error),
+            stop=stop_after_attempt(self.tries),
+            wait=self._pause,
+            before_sleep=None if note is None else lambda state: note(state.attempt_number, _error_of(state)),
+            reraise=True,
+        )(action)
+
+    def _pause(self, state: RetryCallState) -> float:
+        return random.uniform(*self.pause_s) * state.attempt_number
+
+
+COMMITS = Retries(OvertakenError, tries=20, pause_s=(0.02, 0.1))
+"""Commits that Iceberg does not try again by itself, or not often enough: of branches, deletes and rollbacks."""
+ROUNDS = Retries(ConflictError, tries=8, pause_s=(0.1, 0.5))
+"""Rounds and expiries: each try plans, compacts and checks anew. After the last one the job exits with code 3."""
+
+
+def until(condition: Callable[[], bool], every_s: float, within_s: float) -> bool:
+    """Asks until the condition holds, every so many seconds but once at least; returns whether it did in time."""
+    from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+    return Retrying(
+        retry=retry_if_result(lambda holds: not holds),
+        stop=stop_after_delay(within_s),
+        wait=wait_fixed(every_s),
+        retry_error_callback=lambda _: False,
+    )(condition)
+
+
+def repeated(action: Callable[[], list[T]], pauses_s: Sequence[float]) -> list[T]:
+    """Does an action again, after each of the pauses, while it leaves something undone; returns what the last try has
+    left."""
+    from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_chain, wait_fixed
+
+    return Retrying(
+        retry=retry_if_result(bool),
+        stop=stop_after_attempt(1 + len(pauses_s)),
+        wait=wait_chain(*map(wait_fixed, pauses_s)),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
+    )(action)
+
+
+def _error_of(state: RetryCallState) -> BaseException:
+    error = state.outcome.exception() if state.outcome else None
+    assert error is not None, "only an error is tried again"
+    return error

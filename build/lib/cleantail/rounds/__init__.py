@@ -1,0 +1,1 @@
+"""What is known of rounds: how they were checked, approved, published and undone. Pure."""

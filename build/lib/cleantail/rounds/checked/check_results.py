@@ -1,0 +1,128 @@
+"""What is kept of a result of Great Expectations: counts, names, types and offsets, never what a record holds. Pure.
+
+Results go to the evidence, to Great Expectations' stores, to Data Docs, to Airflow's database and to alerts, where
+nobody finds them again when a person's records have to go. Who has to see the records that failed reads them by their
+offsets, as long as the branch with them is there (`cleantail.lake.records.shown_records`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cleantail.codec import Codec
+from cleantail.config.topic_table import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
+from cleantail.human import counted
+from cleantail.rounds.evidence_row import EvidenceRow
+
+COUNTS = (
+    "element_count",
+    "unexpected_count",
+    "unexpected_percent",
+    "unexpected_percent_total",
+    "unexpected_percent_nonmissing",
+    "missing_count",
+    "missing_percent",
+)
+"""Of a result, whatever the expectation."""
+OBSERVES_NO_VALUE = frozenset(
+    {
+        "expect_column_kl_divergence_to_be_less_than",
+        "expect_column_proportion_of_non_null_values_to_be_between",
+        "expect_column_proportion_of_unique_values_to_be_between",
+        "expect_column_to_exist",
+        "expect_column_type_to_be",
+        "expect_column_unique_value_count_to_be_between",
+        "expect_column_values_to_be_in_type_list",
+        "expect_column_values_to_be_of_type",
+        "expect_table_column_count_to_be_between",
+        "expect_table_column_count_to_equal",
+        "expect_table_columns_to_match_ordered_list",
+        "expect_table_columns_to_match_set",
+        "expect_table_row_count_to_be_between",
+        "expect_table_row_count_to_equal",
+    }
+)
+"""Expectations whose observed value is a count, a share, a distance, a type or the name of a column. That of any other
+is, or may be, what a record holds: the maximum of two numbers is one of them."""
+LOCATING_COLUMNS = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
+"""Columns that say where and when a record is: what was observed there is kept, whatever the expectation."""
+EXAMPLES = 20
+"""So many offsets of records that failed an expectation are kept."""
+OFFSETS, HIDDEN = "offsets", "hidden"
+_EXAMPLES_IN = "partial_unexpected_index_list"
+_OBSERVED = "observed_value"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What Great Expectations says of one expectation in one log of one round.
+
+    `rule`: what the expectation asks for, in words; `severity`: `critical` holds the log back, `warning` does not.
+    `observed`: text for people; that of a row of the evidence that an earlier version has written may hold data.
+    `error`: whether it could not be evaluated, which `observed` then explains. `offsets`: of records that failed.
+    """
+
+    partition: int
+    expectation: str
+    rule: str
+    severity: str
+    passed: bool
+    observed: str
+    error: bool = False
+    offsets: tuple[int, ...] = ()
+
+
+CHECK_RESULTS_JSON: Codec[tuple[CheckResult, ...]] = Codec(tuple[CheckResult, ...])
+"""The column `checks` of the evidence."""
+
+
+def checks_of(row: EvidenceRow) -> tuple[CheckResult, ...]:
+    """Parses the checks of a row of the evidence."""
+    return CHECK_RESULTS_JSON.value(row["checks"], "column checks of the evidence")
+
+
+def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what stays of `result`, by an allow-list, so that what a later version adds is left out. `hidden`: that
+    something was observed which is not kept. What was made by this function comes through as it is."""
+    kept = {name: result[name] for name in COUNTS if result.get(name) is not None}
+    if offsets := offsets_in(result):
+        kept[OFFSETS] = offsets
+    if result.get(HIDDEN):
+        kept[HIDDEN] = True
+    if result.get(_OBSERVED) is not None:
+        shown = expectation in OBSERVES_NO_VALUE or kwargs.get("column") in LOCATING_COLUMNS
+        kept |= {_OBSERVED: result[_OBSERVED]} if shown else {HIDDEN: True}
+    return kept
+
+
+def offsets_in(result: Mapping[str, Any]) -> list[int]:
+    """Returns offsets of records that failed, at most EXAMPLES: Great Expectations gives a list of rows, or one of
+    columns."""
+    examples = [example[OFFSET] for example in result.get(_EXAMPLES_IN) or () if OFFSET in example]
+    offsets = [offset for example in examples for offset in (example if isinstance(example, list) else [example])]
+    return sorted({*result.get(OFFSETS, ()), *offsets})[:EXAMPLES]
+
+
+def observed_text(kept: Mapping[str, Any]) -> str:
+    """Returns what was observed in words: `2 of 9 records, at offsets 4, 7`. `kept`: of `kept_result`."""
+    if kept.get(_OBSERVED) is not None:
+        return f"observed {kept[_OBSERVED]}"
+    if kept.get(HIDDEN):
+        return "observed what is not kept, since records hold it"
+    wrong = kept.get("unexpected_count")
+    if wrong is None:
+        return ""
+    if not wrong:
+        return "0 records"
+    if (records := kept.get("element_count")) is None:  # of distinct values it is not said how many records were seen
+        return counted(wrong, "unexpected value")
+    return f"{wrong} of {counted(records, 'record')}{_at(kept.get(OFFSETS, ()), wrong)}"
+
+
+def _at(offsets: list[int], wrong: int) -> str:
+    if not offsets:
+        return ""
+    some = "at" if wrong <= len(offsets) else "such as at"
+    return f", {some} {'offset' if len(offsets) == 1 else 'offsets'} {', '.join(map(str, offsets))}"

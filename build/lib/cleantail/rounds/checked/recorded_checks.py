@@ -1,0 +1,182 @@
+"""A checked round as the evidence has it, which is all that publish goes by.
+
+1. A check writes a row for each log, in one commit. Beside the columns for people each row has its part of the round as
+   JSON (`RoundPart`): verdict and measures of the log, and with the first log of a work unit that unit.
+2. What tasks hand on through Airflow's database everybody may have written who may edit the DAG. It only says which
+   round is meant (`RoundReference`), and where it contradicts the evidence nothing is published.
+
+`cleantail.lake.recorded_rounds` fetches the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from cleantail.codec import Codec
+from cleantail.config.topic import Topic
+from cleantail.errors import HeldError
+from cleantail.log.keyless import KEYLESS_RULE
+from cleantail.log.log_measure import LogMeasure
+from cleantail.rounds.approval import Hold, holds_of
+from cleantail.rounds.checked.check_results import checks_of
+from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
+from cleantail.rounds.checked.sample import sampled_log
+from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
+from cleantail.rounds.past_rounds import CHECKS, PUBLISHED, WITHDRAWN
+
+CLEAR_ALL = "clear compact and what follows it, so that the round is made and checked anew"
+_HORIZON = ("end_offset", "horizon_ms", "tombstones", "swept_to")
+"""The fields of a Horizon as the version before wrote it, a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPart:
+    """What the evidence keeps of a checked round for one log. `hold`: why the round waits for the log, empty where it
+    does not; `unit`: the work unit whose first log this is, None for the others."""
+
+    measure: LogMeasure
+    verdict: Verdict
+    hold: str = ""
+    unit: StagedUnit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReference:
+    """Which round a task means: its name, the heads of its branches, and the logs that passed there."""
+
+    round: str
+    heads: tuple[int, ...] = ()
+    passed: tuple[int, ...] = ()
+
+
+_ROUND_PART_JSON: Codec[RoundPart] = Codec(RoundPart)
+REFERENCE_JSON: Codec[RoundReference] = Codec(RoundReference)
+
+
+def parts_of(checked: CheckedRound) -> dict[int, str]:
+    """Returns partition -> the JSON of its part, for the row that says it was checked. No key, no value of a record and
+    nothing that a check has observed is in it."""
+    units = {unit.partitions[0].partition: unit for unit in checked.units}
+    verdicts = {v.partition: _without_values(v) for v in checked.verdicts}
+    reasons = {hold.partition: hold.reason for hold in checked.holds}
+    return {
+        m.partition: _ROUND_PART_JSON.text(
+            RoundPart(m, verdicts[m.partition], reasons.get(m.partition, ""), units.get(m.partition))
+        )
+        for m in checked.measures
+    }
+
+
+def _without_values(verdict: Verdict) -> Verdict:
+    """Returns the verdict without what its expectations have observed: that is data, but where one could not be
+    evaluated, or where there was no key to observe."""
+    failures = tuple(
+        failure if failure.error or failure.expectation == KEYLESS_RULE else replace(failure, observed="")
+        for failure in verdict.failures
+    )
+    return replace(verdict, failures=failures, warnings=())
+
+
+def _part(text: str, where: str) -> RoundPart:
+    """Parses a part of this version, or of the one before."""
+    plain = json.loads(text)
+    horizons = plain["measure"].get("horizons", ())
+    plain["measure"]["horizons"] = [
+        dict(zip(_HORIZON, horizon, strict=True)) if isinstance(horizon, list) else horizon for horizon in horizons
+    ]
+    return _ROUND_PART_JSON.of_plain(plain, where)
+
+
+def recorded(topic: Topic, round_id: str, kind: str, evidence: Iterable[EvidenceRow]) -> CheckedRound:
+    """Returns the last check of the round among its rows of evidence, as check_quality gave it. `holds` are those of
+    that check and those that the topic's YAML asks for now.
+
+    Raises HeldError where the round was never checked, or by a version that did not write down what publish needs, and
+    TableError for a row that cannot be read.
+    """
+    last = last_check(evidence)
+    if not last:
+        raise HeldError(
+            f"{topic.topic}: the evidence has no check of a round {round_id} ({kind}), so nothing was published. What "
+            f"a task hands on is no proof that its round was checked: {CLEAR_ALL}"
+        )
+    if not all(row.get(CHECKED_ROUND) for row in last):
+        raise HeldError(
+            f"{topic.topic}: round {round_id} ({kind}) was checked by an earlier version, which did not write down "
+            f"what is needed to publish it, so nothing was published: {CLEAR_ALL}"
+        )
+    return _joined(topic, round_id, kind, last)
+
+
+def _joined(topic: Topic, round_id: str, kind: str, evidence: Sequence[EvidenceRow]) -> CheckedRound:
+    where = f"{topic.topic}: column {CHECKED_ROUND} of the evidence of round {round_id} ({kind})"
+    texts = [row[CHECKED_ROUND] or "" for row in sorted(evidence, key=lambda r: r["partition"])]
+    parts = [_part(text, where) for text in texts]
+    checks = [check.passed for row in evidence for check in checks_of(row)]
+    measures = tuple(part.measure for part in parts)
+    holds_now = holds_of(topic, measures, [part.verdict.partition for part in parts if part.verdict.passed])
+    reasons = {part.verdict.partition: part.hold for part in parts if part.hold}
+    reasons |= {hold.partition: hold.reason for hold in holds_now}
+    return CheckedRound(
+        topic=topic.topic,
+        round=round_id,
+        kind=kind,
+        units=tuple(sorted((part.unit for part in parts if part.unit), key=lambda unit: unit.unit)),
+        measures=measures,
+        verdicts=tuple(part.verdict for part in parts),
+        checks_passed=sum(checks),
+        checks_total=len(checks),
+        holds=tuple(Hold(p, reason) for p, reason in sorted(reasons.items())),
+        sample=tuple(record for row in evidence for record in sampled_log(row).records),
+    )
+
+
+def last_check(evidence: Iterable[EvidenceRow]) -> list[EvidenceRow]:
+    """Returns the rows of the newest check: those of one check were written in one commit, at one time."""
+    checks = [row for row in evidence if row.get("outcome") in CHECKS]
+    newest = max((row["checked_at_ms"] for row in checks), default=0)
+    return [row for row in checks if row["checked_at_ms"] == newest]
+
+
+def require_matching_reference(
+    reference: RoundReference, checked: CheckedRound, evidence: Iterable[EvidenceRow]
+) -> None:
+    """Raises HeldError where a task was handed something else than a check of this round has found: somebody has
+    written into Airflow's database, and what was meant by it is not for us to guess. `evidence`: the round's rows."""
+    where = f"{checked.topic}: nothing was published of round {checked.round} ({checked.kind})"
+    heads = {row["head_snapshot_id"] for row in evidence if row.get("outcome") in CHECKS}
+    if not set(reference.heads) <= heads:
+        raise HeldError(
+            f"{where}: the XCom of its check names snapshots that no check of it has seen. Somebody has changed it: "
+            f"{CLEAR_ALL}"
+        )
+    earlier = reference.heads and set(reference.heads) != set(checked.heads)  # a try before this one started over
+    if not earlier and sorted(reference.passed) != checked.green:
+        raise HeldError(
+            f"{where}: the XCom of its check says that partitions {sorted(reference.passed)} passed, and the evidence "
+            f"says {checked.green}. Somebody has changed it: {CLEAR_ALL}"
+        )
+
+
+def require_open(checked: CheckedRound, evidence: Iterable[EvidenceRow]) -> None:
+    """Raises HeldError where the evidence says what became of this very check: published, though its snapshot is
+    not on `main`, or dropped while it waited for an approval. `evidence`: the round's rows."""
+    heads, evidence = set(checked.heads), list(evidence)
+    since_ms = max(
+        row["checked_at_ms"] for row in last_check(evidence)
+    )  # the same snapshots may have been checked before
+    later = (row for row in evidence if row["checked_at_ms"] >= since_ms and row["head_snapshot_id"] in heads)
+    ends = {row["outcome"]: row["note"] for row in later}
+    if PUBLISHED in ends:
+        end = "was published before, and is on main no more: it was undone, or is long past"
+    elif WITHDRAWN in ends and checked.holds:
+        end = f"was withdrawn: {ends[WITHDRAWN]}"
+    else:
+        return
+    raise HeldError(
+        f"{checked.topic}: nothing was published: round {checked.round} ({checked.kind}) {end}. The next run makes it "
+        "anew"
+    )

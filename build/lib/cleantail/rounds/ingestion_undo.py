@@ -1,0 +1,218 @@
+"""Undoing an ingestion: the table as if its files had never come, with everything appended since. Pure.
+
+1. What is taken back is a commit: its data files hold the records of all its source files together.
+2. `main` becomes the snapshot before it, followed by every append since, each as it was. Rewrites since are undone with
+   it; they changed no record.
+3. The marks of its source files go, so that they can be ingested again.
+4. It refuses where something may have been built on its records: after a round, which can be undone first, and after a
+   change that is nobody's of ours.
+5. A quarantine that began after it is lifted, since what it holds back were its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cleantail.errors import CleantailError, TableError
+from cleantail.human import instant
+from cleantail.log.partition_state import PartitionState
+from cleantail.rounds.ingestions import INGEST, SOURCES, Ingestion, Sources, ingestion_of
+from cleantail.rounds.rollback import BY, ROLLBACK, ROUND, UNDONE, Commit, kept_appends
+from cleantail.rounds.size_history import OPERATION
+
+LAST = "last"
+UNDID_INGESTION = "ingestion "
+"""So begins what a snapshot that took one back says of it in cleantail.undone; its snapshot's id follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestionChoice:
+    """Which ingestion a person means: `text` is what was written. That is `last`, a snapshot's id or a file, which is
+    known by its content (`sha256`) where it is there, else by its name."""
+
+    text: str
+    snapshot_id: int | None = None
+    sha256: str | None = None
+    name: str | None = None
+
+    def means(self, ingestion: Ingestion) -> bool:
+        """Returns whether the choice is for this ingestion."""
+        if self.sha256 is not None:
+            return any(f.sha256 == self.sha256 for f in ingestion.files)
+        if self.name is not None:
+            return any(f.name == self.name for f in ingestion.files)
+        return self.snapshot_id in (None, ingestion.snapshot_id)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestionUndo:
+    """What undoing an ingestion does. `to_snapshot_id`: the snapshot before it, None where the table had none;
+    `appends`: the snapshots whose files are appended again, oldest first; `others`: the other ingestions of the kept
+    history, newest first."""
+
+    ingestion: Ingestion
+    sources: Sources
+    to_snapshot_id: int | None
+    appends: tuple[int, ...]
+    rewrites: int
+    others: tuple[Ingestion, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what the command line prints."""
+        return {
+            "ingestion": self.ingestion.as_json(),
+            "to_snapshot_id": self.to_snapshot_id,
+            "appends_kept": len(self.appends),
+            "rewrites_undone": self.rewrites,
+            "others": [other.as_json() for other in self.others],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneIngestion:
+    """An ingestion that was taken back before: by which snapshot, when (Unix ms), and who asked for it."""
+
+    snapshot_id: int
+    at_ms: int
+    by: str
+    ingestion: Ingestion
+
+
+def ingestions(history: Sequence[Commit], topic: str) -> tuple[Ingestion, ...]:
+    """Returns the ingestions in main's kept history, newest first, each with whether it can be taken back.
+
+    `history`: the ancestry of `main`, newest first, as far as it is kept.
+    """
+    indexes = [index for index, c in enumerate(history) if c.summary.get(OPERATION) == INGEST]
+    return tuple(
+        replace(ingestion_of(history[index], topic), refusal=refusal(history, index, topic)) for index in indexes
+    )
+
+
+def plan_undo(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> IngestionUndo:
+    """Plans how to take back the ingestion that is meant. Raises CleantailError where there is none such, or several,
+    and TableError where it cannot be: nothing is changed."""
+    kept_ingestions = ingestions(history, topic)
+    ingestion = _chosen_ingestion(history, kept_ingestions, choice, topic)
+    if ingestion.refusal or ingestion.sources is None:
+        raise TableError(f"{topic}: {_title(ingestion)} cannot be taken back: {ingestion.refusal}; nothing was changed")
+    index = next(n for n, c in enumerate(history) if c.snapshot_id == ingestion.snapshot_id)
+    since = history[:index]
+    return IngestionUndo(
+        ingestion=ingestion,
+        sources=ingestion.sources,
+        to_snapshot_id=history[index].parent_id,
+        appends=kept_appends(since),
+        rewrites=sum(c.operation == "replace" for c in since),
+        others=tuple(other for other in kept_ingestions if other != ingestion),
+    )
+
+
+def undone_before(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> UndoneIngestion | None:
+    """Returns the snapshot that has taken back what is meant, where nothing in the table is meant by it any more."""
+    if choice.text == LAST or any(choice.means(ingestion) for ingestion in ingestions(history, topic)):
+        return None
+    for commit in history:
+        name = commit.summary.get(UNDONE, "")
+        if commit.summary.get(OPERATION) == ROLLBACK and name.startswith(UNDID_INGESTION):
+            ingestion = replace(ingestion_of(commit, topic), snapshot_id=int(name.removeprefix(UNDID_INGESTION)))
+            if choice.means(ingestion):
+                return UndoneIngestion(commit.snapshot_id, commit.at_ms, commit.summary.get(BY, ""), ingestion)
+    return None
+
+
+def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
+    """Returns why the ingestion at this place of the history cannot be taken back, and what makes it possible; empty
+    where it can. Rounds are not asked what they touched: their checkpoints, proofs and horizons rest on all records
+    they saw."""
+    commit, since = history[index], history[:index]
+    # 1. a round since then may be built on its records
+    if rounds := [c for c in since if c.is_round]:
+        first = rounds[-1]
+        more = f" and {len(rounds) - 1} more since" if len(rounds) > 1 else ""
+        return (
+            f"round {first.summary.get(ROUND)} of {instant(first.at_ms)} UTC{more} was published after it, and may be "
+            f"built on its records; `cleantail rollback {topic} --to {first.parent_id}` first makes it possible"
+        )
+    # 2. so may a change that is not ours
+    if foreign := next((c for c in since if c.operation not in ("append", "replace")), None):
+        return (
+            f"snapshot {foreign.snapshot_id} of {instant(foreign.at_ms)} UTC ({foreign.operation}) came after it and "
+            "is not Cleantail's: what it changed would be undone as well"
+        )
+    # 3. the snapshot to go back to must be kept, and the commit must say whose marks go
+    if commit.parent_id is not None and all(c.snapshot_id != commit.parent_id for c in history):
+        return "the snapshot before it has expired (cleantail.snapshot.retention.ms)"
+    if SOURCES not in commit.summary:
+        return "it was made by an earlier version, which did not note whose marks are to go with it"
+    return ""
+
+
+def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
+    """Returns the state of a log without the ingestion, before which it knew `log_end`. Only rounds that were undone
+    since can have moved it on; it never goes below what is clean."""
+    ends = [end for end in (log_end, state.checkpoint) if end is not None]
+    before = max(ends, default=None)
+    if state.log_end_offset is None or (before is not None and before >= state.log_end_offset):
+        return state
+    return replace(state, log_end_offset=before)
+
+
+def without_ingestion(state: PartitionState, log_end: int | None, at_ms: int) -> PartitionState:
+    """Returns the state of a log once the ingestion of `at_ms` (Unix ms) is taken back: `lowered`, and without a
+    quarantine that began after it. What a check or a person has refused since then held its records. Were the
+    quarantine left, nothing would lift it where nothing else is due."""
+    state = lowered(state, log_end)
+    since_ms = state.quarantine.since_ms if state.quarantine else 0
+    return replace(state, quarantine=None) if since_ms >= at_ms else state
+
+
+def _chosen_ingestion(
+    history: Sequence[Commit], kept_ingestions: Sequence[Ingestion], choice: IngestionChoice, topic: str
+) -> Ingestion:
+    """Returns the one ingestion that is meant. Raises CleantailError where there is none, or more than one."""
+    meant = [ingestion for ingestion in kept_ingestions if choice.means(ingestion)]
+    if choice.text == LAST and meant:
+        return meant[0]
+    if not meant:
+        raise CleantailError(_unknown(history, choice, topic))
+    if len(meant) > 1:
+        ids = ", ".join(str(one.snapshot_id) for one in meant)
+        raise CleantailError(f"{topic}: {choice.text} was ingested {len(meant)} times: name the snapshot, one of {ids}")
+    [one] = meant
+    if choice.snapshot_id is None and len(one.files) > 1:
+        raise CleantailError(
+            f"{topic}: {choice.text} came in one commit with others, and can only go with them ({one.names}): "
+            f"--ingestion {one.snapshot_id} takes back all of them; nothing was changed"
+        )
+    return one
+
+
+def _unknown(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> str:
+    """Returns why nothing in the table's history is meant."""
+    if choice.text == LAST:
+        return f"{topic}: no ingestion is in the table's kept history: nothing to take back"
+    same_name = [one for one in ingestions(history, topic) if choice.name in {f.name for f in one.files}]
+    if same_name and choice.sha256:
+        ids = ", ".join(str(one.snapshot_id) for one in same_name)
+        return (
+            f"{topic}: the content of {choice.text} as it is now is of no ingestion in the kept history. A file of its "
+            f"name came with other content, as snapshot {ids}: name that with --ingestion; nothing was changed"
+        )
+    if commit := next((c for c in history if c.snapshot_id == choice.snapshot_id), None):
+        what = commit.summary.get(OPERATION) or f"{commit.operation} of another writer, as a sink"
+        return (
+            f"{topic}: snapshot {commit.snapshot_id} is no ingestion of Cleantail's ({what}): a writer that goes by "
+            "its own position would never bring its records again; nothing was changed"
+        )
+    return (
+        f"{topic}: no ingestion in the table's kept history is {choice.text}: it never was, was taken back, its "
+        "snapshot has expired (cleantail.snapshot.retention.ms), or an earlier version made it without noting its "
+        f"files; nothing was changed. `cleantail rollback {topic} --ingestion last --dry-run` lists those it knows"
+    )
+
+
+def _title(ingestion: Ingestion) -> str:
+    return f"ingestion {ingestion.snapshot_id} of {instant(ingestion.at_ms)} UTC ({ingestion.names})"

@@ -1,0 +1,85 @@
+"""What the last compaction of a topic read, kept and took, as Kafka's CleanerStats: a property of its table, for the
+metrics and for nothing else.
+
+It is set in the commit that publishes the round, so it outlives every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cleantail.codec import Codec
+from cleantail.errors import TableError
+from cleantail.log.log_measure import LogMeasure
+from cleantail.log.policy.offset_map import buffer_percent
+from cleantail.rounds.checked.staged_units import StagedUnit
+
+PROPERTY_COMPACTION = "cleantail.last.compaction"
+COUNTS = ("records_read", "records_kept", "map_records", "map_keys")
+"""Measures of a log, by check_quality: records in [log start, end) before and after, those in [first dirty, end), and
+their distinct keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastCompaction:
+    """`clean_ms` of the slowest work unit and `buffer_percent` of the fullest map; the rest is the sum over the logs
+    that were compacted and checked, published or not.
+
+    Bytes are those of data files by their share of the records (semantics.md 3.1): nothing is copied, so "written" is
+    what was kept. "map" is of the dirty part, which the offset map is made of.
+    """
+
+    clean_ms: int
+    buffer_percent: float
+    bytes_read: int
+    bytes_written: int
+    messages_read: int
+    messages_written: int
+    map_bytes_read: int
+    map_messages_read: int
+    invalid_messages_read: int
+
+    @property
+    def recopy_percent(self) -> float:
+        """Returns kept bytes in percent of those looked at; 0 where there were none."""
+        return 100 * self.bytes_written / self.bytes_read if self.bytes_read else 0.0
+
+    @classmethod
+    def of_round(cls, units: Sequence[StagedUnit], measures: Iterable[LogMeasure]) -> LastCompaction | None:
+        """Returns what the units of a round and their measures say. None where only retention was due, which is not the
+        cleaner's work, and for a round that an earlier version has begun, which did not write everything down."""
+        works = {w.partition: w for unit in units for w in unit.partitions if w.first_dirty_offset < w.end_offset}
+        logs = [m for m in measures if m.partition in works]
+        slots = [unit.map_slots for unit in units if unit.map_slots is not None]
+        if not logs or len(slots) < len(units) or any(m.map_keys is None for m in logs):
+            return None
+        read = sum(w.read_bytes for w in works.values())
+        hidden = sum(unit.counts.hidden_bytes.get(p, 0) for unit in units for p in works)
+        return cls(
+            clean_ms=max(unit.clean_ms or 0 for unit in units),
+            buffer_percent=buffer_percent(max(m.map_keys or 0 for m in logs), max(slots)),
+            bytes_read=read,
+            bytes_written=max(read - hidden, 0),
+            messages_read=sum(m.records_read or 0 for m in logs),
+            messages_written=sum(m.records_kept or 0 for m in logs),
+            map_bytes_read=sum(w.dirty_bytes for w in works.values()),
+            map_messages_read=sum(m.map_records or 0 for m in logs),
+            invalid_messages_read=sum(m.deleted.get("invalid", 0) for m in logs),
+        )
+
+    @classmethod
+    def parsed(cls, text: str | None) -> LastCompaction | None:
+        """Parses what `as_json` wrote; None for no text, and for one that this version cannot read: a metric is no
+        reason to stop."""
+        try:
+            return _LAST_COMPACTION_JSON.value(text or "", PROPERTY_COMPACTION)
+        except TableError:
+            return None
+
+    def as_json(self) -> str:
+        """Returns one line, for the property."""
+        return _LAST_COMPACTION_JSON.text(self)
+
+
+_LAST_COMPACTION_JSON: Codec[LastCompaction] = Codec(LastCompaction)

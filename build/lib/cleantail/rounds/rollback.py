@@ -1,0 +1,222 @@
+"""Undoing rounds: what a topic's table and its logs' states were before them, with everything appended since. Pure.
+
+1. A rollback makes `main` what it would be had the undone rounds never been: the snapshot before them, then the appends
+   since, each as it was, with its files, its offsets and the marks of its source files.
+2. Deletes and rewrites of those rounds, and of `reclaim` since, are left out.
+3. It refuses where a commit since then is neither a round of ours, nor an append, nor a rewrite that changes no record:
+   undoing that would lose what somebody else has done.
+4. The logs' states go back to those before the rounds. The log end never goes back, and a quarantine stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
+from typing import Any
+
+from cleantail.codec import Codec
+from cleantail.errors import CleantailError, TableError
+from cleantail.human import instant
+from cleantail.log.partition_state import PartitionState, parse_partition_state
+from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.rounds.size_history import OPERATION
+
+ROUND = "cleantail.round"
+HEADS = "cleantail.heads"
+"""Of a round's snapshot: those that were checked (approval.heads_of). A round made anew may have the same name."""
+BEFORE = "cleantail.before"
+"""Summary entry of a published round: the states of its logs before it, so that they can be put back."""
+APPROVED_BY = "cleantail.approved-by"
+ROLLBACK = "rollback"
+UNDONE = "cleantail.undone"
+"""Summary entry of a rollback: the names of the rounds that it has undone, or which ingestion."""
+BY = "cleantail.by"
+REQUEST = "cleantail.request"
+"""Summary entry of a rollback: what asked for it, so that a task that is tried again does not go a round further."""
+COMPUTED = (
+    "added-", "removed-", "deleted-", "total-", "changed-partition-count", "partition", "manifests-", "entries-",
+    "engine-", "iceberg-version", "app-", "spark.app.id", "replace-partitions", "source-snapshot-id",
+)  # fmt: skip
+"""Beginnings of the summary entries that Iceberg makes itself, for every commit anew."""
+_STATES_JSON: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A snapshot in `main`'s history; `operation` is Iceberg's: append, replace, overwrite or delete."""
+
+    snapshot_id: int
+    parent_id: int | None
+    at_ms: int
+    operation: str
+    summary: Mapping[str, str]
+
+    @property
+    def is_round(self) -> bool:
+        """Returns whether a round of ours made the commit."""
+        return self.summary.get(OPERATION) in (COMPACT, EXPIRE)
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneRound:
+    """A published round that a rollback takes back, which goes to `before_snapshot_id` for it."""
+
+    round: str
+    kind: str
+    snapshot_id: int
+    at_ms: int
+    before_snapshot_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """What a rollback does. `appends`: the snapshots whose files are appended again, oldest first; `states`: the
+    states before the undone rounds of the logs that they touched, None for a log that had none; `earlier`: published
+    rounds that stay, and that a rollback could undo as well."""
+
+    to_snapshot_id: int
+    to_at_ms: int
+    undone: tuple[UndoneRound, ...]
+    appends: tuple[int, ...]
+    rewrites: int
+    states: Mapping[int, PartitionState | None]
+    earlier: tuple[UndoneRound, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what the command line prints."""
+        return {
+            "to_snapshot_id": self.to_snapshot_id,
+            "to_at_ms": self.to_at_ms,
+            "undone": [asdict(u) for u in self.undone],
+            "appends_kept": len(self.appends),
+            "rewrites_undone": self.rewrites,
+            "earlier": [asdict(u) for u in self.earlier],
+        }
+
+
+def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> RollbackPlan:
+    """Plans the rollback to snapshot `to`, or to before the last published round where it is None.
+
+    `history`: the ancestry of `main`, newest first, as far as it is kept. Raises CleantailError where there is no round
+    to undo, TableError where the history does not reach so far or has a commit that cannot be undone.
+    """
+    # 1. the commits since the snapshot to go back to, with at least one round among them
+    target = _target(history, to, table)
+    since = history[: history.index(target)]
+    rounds = [c for c in since if c.is_round]
+    if not rounds:
+        raise CleantailError(f"{table}: no round was published after snapshot {target.snapshot_id}: nothing to undo")
+    # 2. none of them may be what a rollback cannot undo
+    for commit in since:
+        if reason := _refusal(commit):
+            raise TableError(f"{table}: {reason}")
+    return RollbackPlan(
+        to_snapshot_id=target.snapshot_id,
+        to_at_ms=target.at_ms,
+        undone=tuple(_undone(c) for c in rounds),
+        appends=kept_appends(since),
+        rewrites=sum(c.operation == "replace" for c in since),
+        states=_states_before(rounds, table),
+        earlier=published_rounds(history[history.index(target) :]),
+    )
+
+
+def kept_appends(since: Sequence[Commit]) -> tuple[int, ...]:
+    """Returns the snapshots of these commits (newest first) whose files are appended again, oldest first."""
+    return tuple(c.snapshot_id for c in reversed(since) if c.operation == "append" and not _is_record(c))
+
+
+def published_rounds(history: Sequence[Commit]) -> tuple[UndoneRound, ...]:
+    """Returns the rounds in `main`'s kept history that a rollback can still undo, newest first: none that lies behind a
+    commit which plan_rollback refuses."""
+    kept = {c.snapshot_id for c in history}
+    within_reach = takewhile(lambda c: not _refusal(c), history)
+    return tuple(_undone(c) for c in within_reach if c.is_round and c.parent_id in kept)
+
+
+def rollbacks(history: Sequence[Commit]) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Returns (Unix ms, names of the rounds that it has undone) of each rollback in `main`'s kept history."""
+    return tuple((c.at_ms, tuple(c.summary.get(UNDONE, "").split(","))) for c in history if _is_record(c))
+
+
+def _target(history: Sequence[Commit], to: int | None, table: str) -> Commit:
+    by_id = {c.snapshot_id: c for c in history}
+    if to is not None:
+        if to not in by_id:
+            raise TableError(
+                f"{table}: snapshot {to} is not in the table's history: it never was, has expired, or was undone itself"
+            )
+        return by_id[to]
+    last = next((c for c in history if c.is_round), None)
+    if last is None:
+        raise CleantailError(f"{table}: no published round is in the kept history: nothing to undo")
+    if last.parent_id is None or last.parent_id not in by_id:
+        raise TableError(
+            f"{table}: the snapshot before round {last.summary.get(ROUND)} has expired "
+            "(cleantail.snapshot.retention.ms): it cannot be undone"
+        )
+    return by_id[last.parent_id]
+
+
+def _refusal(commit: Commit) -> str:
+    """Returns why no rollback goes behind this commit; empty where one can."""
+    if commit.summary.get(BEFORE) if commit.is_round else commit.operation in ("append", "replace"):
+        return ""
+    if commit.is_round:
+        return (
+            f"round {commit.summary.get(ROUND)} (snapshot {commit.snapshot_id}) does not say what the state was "
+            "before it: it was published by an earlier version and cannot be undone"
+        )
+    return (
+        f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC ({commit.operation}) is not Cleantail's: "
+        "a rollback would undo what it changed; nothing was done. Name a later snapshot with --to"
+    )
+
+
+def _is_record(commit: Commit) -> bool:
+    """Returns whether the commit is the record of an earlier rollback, which has no files of its own."""
+    return commit.summary.get(OPERATION) == ROLLBACK
+
+
+def _undone(commit: Commit) -> UndoneRound:
+    name, kind = commit.summary.get(ROUND, "?"), commit.summary[OPERATION]
+    return UndoneRound(name, kind, commit.snapshot_id, commit.at_ms, commit.parent_id)
+
+
+def _states_before(rounds: Sequence[Commit], table: str) -> dict[int, PartitionState | None]:
+    """Returns the states of the logs before `rounds`, newest first and none of them refused: the earliest that touched
+    a log says what its state was."""
+    states: dict[int, PartitionState | None] = {}
+    for commit in rounds:
+        states |= unpacked(commit.summary[BEFORE], f"{table}: {BEFORE} of snapshot {commit.snapshot_id}")
+    return states
+
+
+def answer_to(history: Sequence[Commit], request: str) -> Commit | None:
+    """Returns the rollback that this request has brought about already, if any."""
+    return next((c for c in history if _is_record(c) and request and c.summary.get(REQUEST) == request), None)
+
+
+def restored(before: PartitionState | None, now: PartitionState) -> PartitionState:
+    """Returns the state of a log after the rollback. The log end never goes back, and a quarantine is about what comes
+    next: both stay as they are."""
+    ends = [s.log_end_offset for s in (before, now) if s is not None and s.log_end_offset is not None]
+    return replace(before or PartitionState(), log_end_offset=max(ends, default=None), quarantine=now.quarantine)
+
+
+def writer_entries(summary: Mapping[str, str]) -> dict[str, str]:
+    """Returns what a writer put into a summary: sinks keep there how far they have come, and read it from the
+    ancestry."""
+    return {name: value for name, value in summary.items() if not name.startswith(COMPUTED)}
+
+
+def packed(states: Mapping[int, PartitionState | None]) -> str:
+    """Returns the states as one short text: a summary stays in the table's metadata for as long as its snapshot."""
+    return _STATES_JSON.packed({p: state.as_json() if state else None for p, state in states.items()})
+
+
+def unpacked(text: str, where: str) -> dict[int, PartitionState | None]:
+    """Returns the states of `packed`. Raises TableError, naming `where`, when the text is none of it."""
+    texts = _STATES_JSON.unpacked(text, where)
+    return {p: parse_partition_state(t, f"{where}, partition {p}") if t else None for p, t in texts.items()}

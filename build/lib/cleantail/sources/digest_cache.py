@@ -1,0 +1,117 @@
+"""The digests of source files that were read before, so that a run does not read all of its landing folder again.
+
+They are in a SQLite file, CLEANTAIL_HOME/digests.db, for its owner only; several processes may use it. A file is
+recognized by its resolved path, device, inode, size and its times of change, to the nanosecond. Without the cache
+everything works, only slower.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
+from cleantail.sources.source_files import content_digest, file_state
+
+logger = logging.getLogger("cleantail.digest_cache")
+
+FILE_NAME = "digests.db"
+SETTLED_MS = 10_000
+"""A file that changed less than so many ms ago is not remembered. It may change again within one tick of its file
+system's clock, which no time of change would show."""
+MOST_FILES = 100_000
+"""The number of digests that are kept, about 25 MB. When the cache is full, deleted files make room; where there are
+none, new files are read every time."""
+_BUSY_SECONDS = 5
+_TABLE = "CREATE TABLE IF NOT EXISTS digests (path BLOB PRIMARY KEY, state TEXT NOT NULL, sha256 TEXT NOT NULL)"
+
+
+class DigestCache:
+    """Keeps digests by file. It is opened as a context manager, for one look at a number of files."""
+
+    def __init__(self, home: Path, limits: InputLimits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        self._database = _opened(home / FILE_NAME)
+        self._room: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    def digest(self, file: Path, clock_ms: int) -> str:
+        """Returns what content_digest says of the file, with its errors. `clock_ms` is the real clock (Unix ms)."""
+        before = file_state(file)
+        path = os.fsencode(os.path.realpath(file))
+        if before is not None and (remembered := self._remembered(path, before)):
+            return remembered
+        digest = content_digest(file, self._limits)
+        if before is not None and before == file_state(file) and _changed_ms(file) + SETTLED_MS <= clock_ms:
+            self._remember(path, before, digest)
+        return digest
+
+    def _remembered(self, path: bytes, state: str) -> str | None:
+        rows = self._execute("SELECT sha256 FROM digests WHERE path = ? AND state = ?", (path, state))
+        return str(rows[0][0]) if rows else None
+
+    def _remember(self, path: bytes, state: str, digest: str) -> None:
+        if self._room is None:
+            self._room = self._make_room()
+        if self._room > 0:
+            self._room -= 1
+            self._execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (path, state, digest))
+
+    def _make_room(self) -> int:
+        """Returns how many more digests may be kept, after those of deleted files were dropped."""
+        count = self._count()
+        if count >= MOST_FILES:
+            paths = [row[0] for row in self._execute("SELECT path FROM digests")]
+            deleted_paths = [path for path in paths if isinstance(path, bytes) and not os.path.exists(path)]
+            for path in deleted_paths:
+                self._execute("DELETE FROM digests WHERE path = ?", (path,))
+            count = self._count()
+        return MOST_FILES - count
+
+    def _count(self) -> int:
+        return int((self._execute("SELECT count(*) FROM digests") or [(MOST_FILES,)])[0][0])
+
+    def _execute(self, statement: str, values: tuple[bytes | str, ...] = ()) -> list[tuple[bytes | str | int, ...]]:
+        """Returns the rows of a statement; none where the cache does not work, which ends its use and nothing else."""
+        if self._database is None:
+            return []
+        try:
+            return self._database.execute(statement, values).fetchall()
+        except sqlite3.Error as e:
+            logger.warning("digests of files are not remembered: %s", e)
+            self._database.close()
+            self._database = None
+            return []
+
+
+def _opened(file: Path) -> sqlite3.Connection | None:
+    """Returns the database, made for its owner only, or None. A damaged one is deleted, and made anew at the next
+    time."""
+    try:
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        database = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None)
+        database.execute(_TABLE)
+        return database
+    except sqlite3.OperationalError as e:  # another process has it, or the disk is full
+        logger.warning("digests of files are not remembered: %s", e)
+    except sqlite3.DatabaseError as e:
+        logger.warning("%s is damaged, and goes: %s", file, e)
+        file.unlink(missing_ok=True)
+    except OSError as e:
+        logger.debug("digests of files are not remembered: %s", e)
+    return None
+
+
+def _changed_ms(file: Path) -> int:
+    status = file.stat()
+    return max(status.st_mtime_ns, status.st_ctime_ns) // 1_000_000

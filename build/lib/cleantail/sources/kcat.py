@@ -1,0 +1,250 @@
+"""kcat's `-J` envelope: one JSON object a line, as records and back.
+
+`{"topic", "partition", "offset", "tstype", "ts", "headers": [k, v, ...], "key", "payload"}`; a null payload is a
+tombstone, a null key no key, "" an empty one. kcat writes bytes that are not UTF-8 as they are, so lines are read
+with surrogate escapes and such bytes survive. Fields may instead be base64, marked by `key_encoding`,
+`payload_encoding` or `headers_encoding` = "base64", which is how `cleantail read` writes what is not UTF-8.
+
+A line that names its topic speaks for it: where that is another topic than the one at hand, the line is refused. A line
+without `topic` is taken for one of the topic at hand.
+
+What is wrong with a line is said by field, number and JSON type: the reason goes to logs and alerts, so nothing that
+may be a key, a value or a header is quoted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cleantail.config.settings.input_limits import DEFAULT_LIMITS, HEADERS, InputLimits, limit_text, line_problem
+from cleantail.errors import BadLineError, CleantailError
+from cleantail.human import counted
+from cleantail.sources.input_content import Content
+
+LONG_MAX = (1 << 63) - 1
+INT_MAX = (1 << 31) - 1
+TIMESTAMP_TYPES = {"create": 0, "logappend": 1, "unknown": -1}
+TIMESTAMP_MAX_MS = LONG_MAX // 1000
+"""The last timestamp that Iceberg can keep: it has microseconds in a long."""
+FIELDS = frozenset(
+    ("topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload")
+    + ("key_encoding", "payload_encoding", "headers_encoding")
+)
+"""The names in a line that are the envelope's, and not data."""
+BLANK_LINES = 100_000
+BLANK_LINES_A_RECORD = 10
+"""The blank lines of a file that are passed over, beside BLANK_LINES, for each of its records. Each costs a task a
+look, and millions of them pack to nothing."""
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""What Kafka lets a topic be called (org.apache.kafka.common.internals.Topic)."""
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Describes one record of a log. `timestamp_ms` is None where it carries none; `value` None makes it a
+    tombstone."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+def read_records(
+    file: Path, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
+) -> Iterator[Record]:
+    """Yields the records of a `.jsonl` or `.jsonl.gz` file; a few blank lines pass. `topic` is as in parse_line.
+
+    Raises BadLineError with the line's number, also where a limit is passed.
+    """
+    number, blank = 1, 0
+    try:
+        with Content(file, limits) as content:
+            for line in content.lines():
+                if line.strip():
+                    yield parse_line(line, encoding, topic, limits)
+                elif (blank := blank + 1) > BLANK_LINES + BLANK_LINES_A_RECORD * (number - blank):
+                    raise ValueError(
+                        f"{blank} blank lines, of at most {BLANK_LINES} and {BLANK_LINES_A_RECORD} for each record "
+                        f"before them: leave them out"
+                    )
+                number += 1
+    except ValueError as e:
+        raise BadLineError(file, number, str(e)) from None
+    except (OSError, EOFError, zlib.error) as e:
+        if isinstance(e, FileNotFoundError | PermissionError | IsADirectoryError):
+            raise CleantailError(f"{file} cannot be read: {e.strerror}; nothing was appended") from None
+        raise BadLineError(file, number, f"the file ends early or is not gzip: {e}") from None
+
+
+def parse_line(
+    line: bytes, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
+) -> Record:
+    """Returns the record of one line.
+
+    `topic` is what the line's own `topic` has to be where it has one; None lets it be any. Raises ValueError saying
+    which field is wrong, of what kind it is, and what is allowed.
+    """
+    if problem := line_problem(line, limits):
+        raise ValueError(problem)
+    fields = _json_object(line)
+    _require_topic(fields, topic)
+    timestamp_ms = _integer(fields, "ts", -1, TIMESTAMP_MAX_MS, default=-1)
+    return Record(
+        partition=_integer(fields, "partition", 0, INT_MAX),
+        offset=_integer(fields, "offset", 0, LONG_MAX - 1),
+        timestamp_ms=None if timestamp_ms < 0 else timestamp_ms,
+        timestamp_type=_timestamp_type(fields),
+        key=_bytes(fields, "key", encoding),
+        value=_bytes(fields, "payload", encoding),
+        headers=_headers(fields, encoding, limits),
+    )
+
+
+def _json_object(line: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_without_repeated_names)
+    except RecursionError:
+        raise ValueError("nested too deeply: a record is an object, of which only the headers are a list") from None
+    except json.JSONDecodeError as e:
+        raise ValueError(f"not JSON: {e}") from None
+    except ValueError as e:
+        if str(e).startswith("Exceeds the limit"):  # Python's: they cost the square of their number
+            raise ValueError("not JSON: a number of thousands of digits") from None
+        raise
+    if not isinstance(fields, dict):
+        raise ValueError(f"not a JSON object but {_kind(fields)}")
+    if "payload" not in fields:
+        raise ValueError('"payload" is missing: a record has one, null for a tombstone')
+    return fields
+
+
+def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
+    """Raises ValueError for a line of another topic: at an offset of this topic it would take the place of a record of
+    its own.
+
+    What is no name of a topic may be anything, data included, and is not shown.
+    """
+    if "topic" not in fields:
+        return
+    name = fields["topic"]
+    if not isinstance(name, str):
+        raise ValueError('"topic" is not a string: the name of the topic is allowed, or no "topic" at all')
+    if topic is None or name == topic:
+        return
+    if not TOPIC_NAME.fullmatch(name):
+        raise ValueError(f'"topic" is not a name that Kafka allows: "{topic}" is allowed, or no "topic" at all')
+    raise ValueError(
+        f'"topic" is "{name}": a record of another topic; "{topic}" is allowed, or no "topic" at all. Where the lines '
+        f"rightly say {name} (renamed, prefixed, mirrored), set source.topic: {name} in the topic's YAML, or for these "
+        "files alone --any-topic"
+    )
+
+
+def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object whose names occur once. Raises ValueError otherwise: of two offsets nobody knows which is
+    meant."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        times = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in times.items() if count > 1)
+        # an object within the line is data, and so may be its names
+        raise ValueError(f'"{twice}" occurs twice' if twice in FIELDS else "a name occurs twice in an object")
+    return fields
+
+
+def _integer(fields: dict[str, Any], name: str, low: int, high: int, default: int | None = None) -> int:
+    value = fields.get(name, default)
+    if value is None:
+        raise ValueError(f'"{name}" is missing: an integer from {low} to {high}')
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f'"{name}" is {_number_or_kind(value)}: an integer from {low} to {high} is allowed')
+    return value
+
+
+def _number_or_kind(value: object) -> str:
+    """Returns an offset, a partition or a time that is out of bounds, so that the reason says by how much; of anything
+    else only the kind."""
+    return str(value) if type(value) is int and abs(value) <= 10 * LONG_MAX else _kind(value)
+
+
+def _timestamp_type(fields: dict[str, Any]) -> int:
+    name = fields.get("tstype", "create")
+    if not isinstance(name, str) or name not in TIMESTAMP_TYPES:
+        raise ValueError(f'"tstype" is {_kind(name, "another string")}: one of {", ".join(TIMESTAMP_TYPES)} is allowed')
+    return TIMESTAMP_TYPES[name]
+
+
+def _bytes(fields: dict[str, Any], name: str, encoding: str) -> bytes | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ValueError(f'"{name}" is {_kind(value)}: a string or null is allowed')
+    return _decoded(value, name, fields.get(f"{name}_encoding", encoding))
+
+
+def _decoded(value: str, name: str, encoding: object) -> bytes:
+    if encoding == "text":
+        try:
+            return value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise ValueError(f'"{name}" has a lone surrogate, which no bytes stand for') from None
+    if encoding != "base64":
+        raise ValueError(f'"{name}_encoding" is {_kind(encoding, "another string")}: text or base64 is allowed')
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f'"{name}" is a string of {counted(len(value), "character")} that is not base64') from None
+
+
+def _headers(fields: dict[str, Any], encoding: str, limits: InputLimits) -> tuple[Header, ...]:
+    flat = fields.get("headers")
+    if flat is None:
+        return ()
+    if not isinstance(flat, list) or len(flat) % 2:
+        raise ValueError('"headers" is not a list of names and values in turn')
+    if len(flat) // 2 > limits.headers:
+        raise ValueError(f'"headers" are {len(flat) // 2}, of at most {limits.headers}; {limit_text(HEADERS)}')
+    encoding = fields.get("headers_encoding", encoding)
+    return tuple(_header(name, value, encoding) for name, value in zip(flat[::2], flat[1::2], strict=True))
+
+
+def _header(name: object, value: object, encoding: str) -> Header:
+    if not isinstance(name, str) or not (value is None or isinstance(value, str)):
+        kinds = f"{_kind(name)} and {_kind(value)}"
+        raise ValueError(f'"headers" has {kinds}: a string and a string or null are allowed')
+    if not _is_utf8(name):
+        raise ValueError('"headers" has a name that is not UTF-8')
+    return name, None if value is None else _decoded(value, "headers", encoding)
+
+
+def _is_utf8(name: str) -> bool:
+    """Returns whether a header key is a string, as Kafka's are: bytes that are not UTF-8 came in as lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _kind(value: object, string: str = "a string") -> str:
+    """Returns what a value is, in JSON's words."""
+    if value is None:
+        return "null"
+    kinds = ((bool, "true or false"), ((int, float), "a number"), (str, string), (list, "a list"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "an object")

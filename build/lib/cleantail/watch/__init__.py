@@ -1,0 +1,1 @@
+"""What people and scrapers look at: states, metrics, approvals, alerts and charts."""

@@ -1,0 +1,177 @@
+"""What is wrong with the logs of a topic: the events that can be seen in table metadata. Pure.
+
+1. CHECK_FAILED and QUARANTINED: a log is in quarantine, after a red check or a person's answer.
+2. DEADLINE_MISSED: dirty records have passed max.compaction.lag.ms (semantics.md 1.3b), and a run that was to clean
+   them did not.
+3. ERASURE: a tombstone is there longer than cleantail.erasure.grace.ms after it was due.
+4. HOLD_CAP: tombstones went that a registered reader had not read (semantics.md 3.9).
+5. APPROVAL: a round waits for somebody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from cleantail.config.events import Event
+from cleantail.config.schedules.run_times import run_before
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.human import be, counted, duration, instant, readable_reason
+from cleantail.log.log_state import LogState
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.policy.triggers import decide
+from cleantail.log.quarantine import red_since_and_retry
+from cleantail.log.reader_positions import Reader, hold_offset
+from cleantail.rounds.failed_branches import kept_until_ms
+from cleantail.watch.alerting.incidents import Condition
+
+
+def log_alarms(
+    logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
+) -> list[Condition]:
+    """Returns what is wrong at `now_ms`, by the clock of the run that was to bring it in order."""
+    conditions = []
+    for log in logs:
+        hold = hold_offset(readers, log.partition)
+        conditions += [_red(log, configs), _quarantined(log, configs)]
+        conditions += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms)]
+    return [condition for condition in conditions if condition is not None]
+
+
+def partition_subject(partition: int) -> str:
+    """Returns the subject of a partition's incident: one incident however often it is tried again, released and red
+    again."""
+    return f"partition {partition}"
+
+
+def quarantine_occurrence(since_ms: int) -> str:
+    """Returns what tells a quarantine from the next of the same partition, as after a release: channels hear of it
+    anew."""
+    return f"since {since_ms}"
+
+
+def check_failed(
+    partition: int, state: PartitionState, expectations: Collection[str], link: str, now_ms: int, backoff_ms: int
+) -> Condition:
+    """Returns a red check of the run of `now_ms`, as the incident of the quarantine that it leads to.
+
+    A partition that a check holds already is held since its first red check. Any other, also after a person's no, is
+    held from now on.
+    """
+    since_ms, retry_at_ms = red_since_and_retry(state, now_ms, backoff_ms)
+    names = ", ".join(sorted(set(expectations)))
+    held = f"in quarantine since {instant(since_ms)} UTC{_retry(retry_at_ms)}"
+    text = f"partition {partition}: check failed: {names}; {held}"
+    return _red_check(partition, text, since_ms, link)
+
+
+def _red_check(partition: int, text: str, since_ms: int, link: str = "") -> Condition:
+    subject, occurrence = partition_subject(partition), quarantine_occurrence(since_ms)
+    return Condition(Event.CHECK_FAILED, subject, text, link, partition, occurrence=occurrence)
+
+
+def _retry(retry_at_ms: int) -> str:
+    return f", tried again by the first run after {instant(retry_at_ms)} UTC"
+
+
+def _red(log: LogState, configs: KafkaConfigs) -> Condition | None:
+    """Returns what check_failed returns, once the quarantine is in the table: for whoever was not told when it was
+    seen."""
+    held = log.state.quarantine
+    if held is None or not held.check_failed:
+        return None
+    since = f"in quarantine since {instant(held.since_ms)} UTC{_retry(held.retry_at_ms)}{_kept(held, configs)}"
+    return _red_check(log.partition, f"partition {log.partition}: {held.reason}; {since}", held.since_ms)
+
+
+def _kept(held: Quarantine, configs: KafkaConfigs) -> str:
+    until_ms = kept_until_ms(held.branch, configs.cleantail_failed_branch_retention_ms)
+    return f"; what was held back is on branch {held.branch} until {instant(until_ms)} UTC" if until_ms else ""
+
+
+def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
+    held = log.state.quarantine
+    if held is None:
+        return None
+    word = "in quarantine" if held.check_failed else "held back"
+    since = f"{word} since {instant(held.since_ms)} UTC"
+    text = f"partition {log.partition} is {since}{_retry(held.retry_at_ms)}: {held.reason}{_kept(held, configs)}"
+    subject, occurrence = partition_subject(log.partition), quarantine_occurrence(held.since_ms)
+    return Condition(Event.QUARANTINED, subject, text, partition=log.partition, occurrence=occurrence)
+
+
+def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | None:
+    """Returns the condition of the page's state `overdue`: late by Kafka's rule (semantics.md 1.3b), with something to
+    clean."""
+    decision = decide(log, configs, now_ms)
+    if not (configs.compacts and decision.overdue_ms > 0 and decision.cleanable_bytes > 0):
+        return None
+    late = f"{duration(decision.overdue_ms)} past max.compaction.lag.ms, which is"
+    reason = readable_reason(decision.reason)
+    text = f"partition {log.partition} is {late} {duration(configs.max_compaction_lag_ms)}: {reason}"
+    return Condition(Event.DEADLINE_MISSED, partition_subject(log.partition), text, partition=log.partition)
+
+
+def missed_deadlines(
+    logs: Iterable[LogState], logs_before: Iterable[LogState], configs: KafkaConfigs, now_ms: int, before_ms: int
+) -> list[Condition]:
+    """Returns the deadlines that are missed when a run begins, though it will clean the logs now.
+
+    They were missed at `before_ms` already, when the run before was to clean the logs; `logs_before` are the logs at
+    that time.
+    """
+    late = {log.partition for log in logs_before if _overdue(log, configs, before_ms)}
+    conditions = [_overdue(log, configs, now_ms) for log in logs if log.partition in late]
+    return [condition for condition in conditions if condition is not None]
+
+
+def deadline_run_ms(schedule: str | None, configs: KafkaConfigs, now_ms: int) -> int:
+    """Returns when (Unix ms) the run was to start that should have cleaned what was overdue then.
+
+    Records that pass their deadline between two runs of a schedule are not late. Without a schedule they are not late
+    for another max.compaction.lag.ms.
+    """
+    before_ms = run_before(schedule, now_ms)
+    return now_ms - configs.max_compaction_lag_ms if before_ms is None else before_ms
+
+
+def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int) -> Condition | None:
+    late = [h for h in log.horizons if h.tombstones and now_ms > _due_ms(h, hold, configs) + _grace(configs)]
+    if not (configs.compacts and late):
+        return None
+    count, first_ms = sum(h.tombstones for h in late), min(_due_ms(h, hold, configs) for h in late)
+    still = f"up to {counted(count, 'tombstone')} {be(count)} still there"
+    text = f"partition {log.partition}: {still}, due since {instant(first_ms)} UTC"
+    return Condition(Event.ERASURE, partition_subject(log.partition), text, partition=log.partition)
+
+
+def _due_ms(horizon: Horizon, hold: int | None, configs: KafkaConfigs) -> int:
+    """Returns when (Unix ms) an entry's tombstones are due: at its horizon, or, where a reader has not read them yet,
+    at the end of the longest hold (semantics.md 3.9)."""
+    waits = hold is not None and hold < horizon.end_offset
+    return horizon.horizon_ms + (configs.cleantail_readers_hold_cap_ms if waits else 0)
+
+
+def _grace(configs: KafkaConfigs) -> int:
+    return configs.cleantail_erasure_grace_ms
+
+
+def left_behind(name: str, partition: int, offset: int, removed_to: int) -> Condition:
+    """Returns the condition of a reader at `offset` who had not read tombstones up to `removed_to` when they were
+    removed: the cap was reached (semantics.md 3.9)."""
+    text = (
+        f"reader {name} is at offset {offset} of partition {partition}, and tombstones up to {removed_to} are gone: "
+        "cleantail.readers.hold.cap.ms has passed; load the state anew (cleantail latest)"
+    )
+    subject = f"reader {name} of partition {partition}"
+    return Condition(Event.HOLD_CAP, subject, text, partition=partition, mark=removed_to)
+
+
+def still_behind(conditions: Iterable[Condition], readers: Iterable[Reader]) -> list[Condition]:
+    """Returns those of the hold cap incidents whose reader is registered, and still before what was removed."""
+    behind = {f"reader {r.name} of partition {r.partition}": r.offset for r in readers}
+    return [c for c in conditions if c.event is Event.HOLD_CAP and behind.get(c.subject, c.mark + 1) <= c.mark]
+
+
+def round_waits(task_id: str, run_id: str, text: str, link: str) -> Condition:
+    """Returns the condition of a round that waits, in this task of this run, for somebody's approval."""
+    return Condition(Event.APPROVAL, f"task {task_id} of run {run_id}", text, link)

@@ -1,0 +1,1 @@
+"""Charts as coordinates: no markup, and no library that draws."""

@@ -1,0 +1,211 @@
+"""Charts of a topic: its size over time, what rounds dropped, how long they took, and each partition by itself. Pure.
+
+They are coordinates in a drawing of a Frame's width and height; the markup is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cleantail.human import duration, size
+from cleantail.rounds.past_rounds import Round
+from cleantail.rounds.size_history import SizePoint
+from cleantail.watch.charts.axes import Scale, Tick, moment, moments, scale
+
+WIDEST_COLUMN = 60.0
+LABEL_WIDTH = 110.0
+"""The room for a moment as it is written, with the distance to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Describes the drawing and the margins around the chart in it, where labels of the axes are written."""
+
+    width: float
+    height: float
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def inner_width(self) -> float:
+        return self.width - self.left - self.right
+
+    @property
+    def inner_height(self) -> float:
+        return self.height - self.top - self.bottom
+
+    @property
+    def base(self) -> float:
+        """Returns the y of the axis of time."""
+        return self.height - self.bottom
+
+    @property
+    def end(self) -> float:
+        """Returns the x where the chart ends."""
+        return self.width - self.right
+
+
+WIDE = Frame(1000, 220, 80, 20, 48, 30)
+SMALL = Frame(440, 150, 66, 20, 44, 26)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeChart:
+    """Describes two step lines, oldest left: bytes of files, and live bytes. A single point makes no line, and is still
+    one of `dots`."""
+
+    frame: Frame
+    files: str
+    live: str
+    dots: tuple[tuple[float, float, SizePoint], ...]
+    values: Scale
+    moments: tuple[Tick, ...]
+
+
+def size_chart(points: Sequence[SizePoint], frame: Frame = WIDE) -> SizeChart | None:
+    """Returns the table's size over its kept snapshots; None for a table without any."""
+    if not points:
+        return None
+    ordered = sorted(points, key=lambda p: p.at_ms)
+    first, last = ordered[0].at_ms, ordered[-1].at_ms
+    values = scale(max(max(p.file_bytes, p.live_bytes) for p in ordered), frame.top, frame.inner_height, size)
+    xs = [frame.left + (p.at_ms - first) / max(last - first, 1) * frame.inner_width for p in ordered]
+    files = [values.y(p.file_bytes) for p in ordered]
+    live = [values.y(p.live_bytes) for p in ordered]
+    dots = tuple(zip(xs, files, ordered, strict=True))
+    ticks = moments(first, last, frame.left, frame.inner_width)
+    return SizeChart(frame, _steps(xs, files), _steps(xs, live), dots, values, ticks)
+
+
+def _steps(xs: Sequence[float], ys: Sequence[float]) -> str:
+    """Returns the points of a step line. A size holds until the next commit, so each point is reached horizontally."""
+    corners = [(xs[0], ys[0])]
+    for x, y in zip(xs[1:], ys[1:], strict=True):
+        corners += [(x, corners[-1][1]), (x, y)]
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Describes a piece of a column: `kind` says of what, `number` how many."""
+
+    kind: str
+    number: int
+    y: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Describes a round as a column, stacked from the bottom; `label` is written above it where there is room."""
+
+    round: Round
+    x: float
+    width: float
+    parts: tuple[Part, ...]
+    label: str
+
+    @property
+    def middle(self) -> float:
+        return self.x + self.width / 2
+
+    @property
+    def top(self) -> float | None:
+        """Returns the y where the column ends; None for an empty column."""
+        return min((part.y for part in self.parts), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChart:
+    """Describes rounds as columns, oldest left; the moments are those of some of the rounds."""
+
+    frame: Frame
+    columns: tuple[Column, ...]
+    values: Scale
+    moments: tuple[Tick, ...]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Returns the kinds of parts that the columns have."""
+        return tuple(dict.fromkeys(part.kind for column in self.columns for part in column.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChart:
+    """Describes one partition over the rounds that were published: what was kept of it, and what went."""
+
+    partition: int
+    records: int
+    chart: ColumnChart
+
+
+def count(number: int) -> str:
+    """Returns a count as the page writes it: 1,234,567."""
+    return f"{number:,}"
+
+
+def dropped_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart | None:
+    """Returns how many records each round dropped, by reason; None without rounds."""
+    return _columns([(r, dict(r.deleted)) for r in rounds], frame, count)
+
+
+def duration_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart | None:
+    """Returns how many ms each round took from its begin to the end of its check; None where no round has its begin
+    written down."""
+    timed = [(r, {"duration": r.duration_ms}) for r in rounds if r.duration_ms is not None]
+    return _columns(timed, frame, duration)
+
+
+def partition_charts(rounds: Sequence[Round], frame: Frame = SMALL) -> list[PartitionChart]:
+    """Returns a chart for each partition of which a round was published: its records before the round, kept and
+    dropped."""
+    stacks: dict[int, list[tuple[Round, dict[str, int]]]] = {}
+    for round_ in sorted(rounds, key=_time):
+        for log in round_.published_logs:
+            stack = {"kept": log.records_out, "dropped": sum(log.deleted.values())}
+            stacks.setdefault(log.partition, []).append((round_, stack))
+    charts = ((p, stack[-1][1]["kept"], _columns(stack, frame, count)) for p, stack in sorted(stacks.items()))
+    return [PartitionChart(p, records, chart) for p, records, chart in charts if chart]
+
+
+def _columns(
+    stacks: Sequence[tuple[Round, dict[str, int]]], frame: Frame, write: Callable[[int], str]
+) -> ColumnChart | None:
+    if not stacks:
+        return None
+    ordered = sorted(stacks, key=lambda each: _time(each[0]))
+    values = scale(max(sum(stack.values()) for _, stack in ordered), frame.top, frame.inner_height, write)
+    pitch = frame.inner_width / len(ordered)
+    width = min(pitch * 0.8, WIDEST_COLUMN)
+    columns = tuple(
+        Column(
+            r, frame.left + (i + 0.5) * pitch - width / 2, width, _stacked(stack, values), write(sum(stack.values()))
+        )
+        for i, (r, stack) in enumerate(ordered)
+    )
+    return ColumnChart(frame, columns, values, _some_moments(columns, frame))
+
+
+def _stacked(stack: dict[str, int], values: Scale) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    below = 0
+    for kind, number in stack.items():
+        if number:
+            below += number
+            top = values.y(below)
+            parts.append(Part(kind, number, top, values.y(below - number) - top))
+    return tuple(parts)
+
+
+def _some_moments(columns: Sequence[Column], frame: Frame) -> tuple[Tick, ...]:
+    """Returns the times of as many rounds as fit without their labels touching."""
+    pitch = columns[1].x - columns[0].x if len(columns) > 1 else frame.inner_width
+    every = -(-int(LABEL_WIDTH) // max(int(pitch), 1))
+    return tuple(Tick(column.middle, moment(_time(column.round))) for column in columns[::every])
+
+
+def _time(round_: Round) -> int:
+    return round_.checked_at_ms

@@ -1,0 +1,206 @@
+"""Samples of the metrics: from log states (a scrape, evaluate), from evidence rows, and from what jobs return. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from cleantail.codec import Codec
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.log_state import LogState, overdue_ms
+from cleantail.log.policy.triggers import quarantine_pause
+from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.tombstones import due_tombstones
+from cleantail.rounds.checked.check_results import CheckResult, checks_of
+from cleantail.rounds.checked.checked_round import Verdict
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
+from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
+from cleantail.rounds.last_compaction import LastCompaction
+from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
+from cleantail.rounds.rollback import ROLLBACK
+from cleantail.rounds.size_history import Saved
+from cleantail.watch import metrics as m
+from cleantail.watch.metric import Metric, Sample
+
+_UNITS_JSON: Codec[tuple[StagedUnit, ...]] = Codec(tuple[StagedUnit, ...])
+Totals = Counter[tuple[Metric, tuple[str, ...]]]
+"""Counters by metric and labels."""
+
+
+def log_samples(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> list[Sample]:
+    """Returns the gauges of a topic and of each of its logs. A topic that does not compact has no gauge that says how
+    dirty it is."""
+    samples = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
+    held = [log for log in logs if log.state.quarantine]
+    samples.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
+    samples.append(Sample(m.UNCLEANABLE_BYTES, (topic,), sum(log.cleanable_bytes for log in held)))
+    return [*samples, *_dirtiness(topic, logs, configs, now_ms)] if configs.compacts else samples
+
+
+def _of_log(topic: str, log: LogState, now_ms: int) -> Iterator[Sample]:
+    labels = (topic, str(log.partition))
+    yield Sample(m.TOMBSTONES, labels, log.pending_tombstones)
+    yield Sample(m.TOMBSTONES_DUE, labels, due_tombstones(log, now_ms))
+    yield Sample(m.QUARANTINED, labels, int(log.state.quarantine is not None))
+    yield Sample(m.LOG_RECORDS, labels, log.records)
+    yield Sample(m.LOG_END, labels, log.log_end_offset)
+    yield Sample(m.FIRST_DIRTY, labels, log.first_dirty_offset)
+    sections = {"clean": log.clean_bytes, "cleanable": log.cleanable_bytes, "uncleanable": log.uncleanable_bytes}
+    for section, size in sections.items():
+        yield Sample(m.LOG_BYTES, (*labels, section), size)
+    if log.state.last_round_ms is not None:
+        yield Sample(m.LAST_ROUND, labels, log.state.last_round_ms / 1000)
+
+
+def _dirtiness(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> Iterator[Sample]:
+    late = {log.partition: _delay_secs(log, configs, now_ms) for log in logs}
+    for log in logs:
+        yield Sample(m.DIRTY_PERCENT, (topic, str(log.partition)), 100 * log.dirty_ratio)
+        yield Sample(m.COMPACTION_DELAY, (topic, str(log.partition)), late[log.partition])
+    dirtiest = max((log.dirty_ratio for log in logs if not quarantine_pause(log, now_ms)), default=0.0)
+    yield Sample(m.MAX_DIRTY_PERCENT, (topic,), 100 * dirtiest)
+    yield Sample(m.MAX_COMPACTION_DELAY, (topic,), max(late.values(), default=0.0))
+    yield Sample(m.DIRTY_LIMIT, (topic,), 100 * configs.min_cleanable_dirty_ratio)
+
+
+def _delay_secs(log: LogState, configs: KafkaConfigs, now_ms: int) -> float:
+    return overdue_ms(log.earliest_dirty_timestamp_ms, configs.max_compaction_lag_ms, now_ms) / 1000
+
+
+def saved_samples(topic: str, saved: Saved) -> list[Sample]:
+    """Returns what compaction has saved, as far as the kept history knows."""
+    return [
+        Sample(m.HIDDEN_BYTES, (topic,), saved.hidden_bytes),
+        Sample(m.RECLAIMED_KEPT, (topic,), saved.reclaimed_bytes),
+    ]
+
+
+def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
+    """Returns what the last compaction cost; nothing before the first."""
+    if last is None:
+        return []
+    return [
+        Sample(m.MAX_CLEAN_TIME, (topic,), last.clean_ms / 1000),
+        Sample(m.MAX_BUFFER_UTILIZATION, (topic,), last.buffer_percent),
+        Sample(m.RECOPY_PERCENT, (topic,), last.recopy_percent),
+        Sample(m.BYTES_READ, (topic,), last.bytes_read),
+        Sample(m.BYTES_WRITTEN, (topic,), last.bytes_written),
+        Sample(m.MESSAGES_READ, (topic,), last.messages_read),
+        Sample(m.MESSAGES_WRITTEN, (topic,), last.messages_written),
+        Sample(m.MAP_BYTES_READ, (topic,), last.map_bytes_read),
+        Sample(m.MAP_MESSAGES_READ, (topic,), last.map_messages_read),
+        Sample(m.INVALID_MESSAGES_READ, (topic,), last.invalid_messages_read),
+    ]
+
+
+def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
+    """Returns the counters over rows of the evidence table (past_rounds)."""
+    totals: Totals = Counter()
+    for row in rows:
+        topic, partition, outcome = row["topic"], row["partition"], outcome_of(row)
+        if row["kind"] == RECLAIM:
+            totals += Counter({(m.RECLAIMED, (topic,)): row["freed_bytes"]})
+            continue
+        totals += _saved(topic, row, outcome)
+        totals += _failed(topic, partition, checks_of(row))
+        totals += _rounds(topic, partition, row["kind"], outcome) if outcome != CHECKED else Counter()
+        totals += _dropped(topic, partition, deleted_of(row)) if outcome == PUBLISHED else Counter()
+    return totals
+
+
+def _saved(topic: str, row: EvidenceRow, outcome: str) -> Totals:
+    """Returns the bytes that a published round hid, or that a rollback put back."""
+    saved_bytes = row.get("saved_bytes")
+    if outcome != PUBLISHED or not saved_bytes:
+        return Counter()
+    return Counter({(m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)): saved_bytes})
+
+
+def _rounds(topic: str, partition: int, kind: str, outcome: str) -> Totals:
+    return Counter({(m.ROUNDS, (topic, str(partition), kind, outcome)): 1})
+
+
+def _failed(topic: str, partition: int, checks: Iterable[CheckResult]) -> Totals:
+    log = (topic, str(partition))
+    return Counter((m.CHECKS_FAILED, (*log, check.severity)) for check in checks if not check.passed)
+
+
+def _dropped(topic: str, partition: int, deleted: Mapping[str, int]) -> Totals:
+    log = (topic, str(partition))
+    return Counter({(m.DROPPED, (*log, reason)): count for reason, count in deleted.items() if count})
+
+
+def total_samples(totals: Totals) -> list[Sample]:
+    """Returns counters as samples, in the order of their labels."""
+    ordered = sorted(totals.items(), key=lambda item: (item[0][0].name, item[0][1]))
+    return [Sample(metric, labels, count) for (metric, labels), count in ordered]
+
+
+def job_samples(job: str, topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    """Returns what the end of a Spark job says: increments for counters, values for gauges.
+
+    `result` is the job's; it is empty for a job that failed before it had one.
+    """
+    samples = _AFTER.get(job, _nothing)(topic, result)
+    return samples if isinstance(samples, list) else total_samples(samples)
+
+
+def _nothing(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    return []
+
+
+def _after_check(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    checked = ROUND_RESULT_JSON.of_plain(result, "the result of check_quality")
+    units = _UNITS_JSON.of_plain(result.get("units", ()), "the units of check_quality's result")
+    last = LastCompaction.of_round(units, checked.measures)
+    return [*total_samples(_held_back(topic, COMPACT, checked.verdicts)), *compaction_samples(topic, last)]
+
+
+def _after_publish(topic: str, result: Mapping[str, Any]) -> Totals:
+    return _became(topic, ROUND_RESULT_JSON.of_plain(result, "the result of publish"))
+
+
+def _after_expiry(topic: str, result: Mapping[str, Any]) -> Totals:
+    expired = ROUND_RESULT_JSON.of_plain(result, "the result of expire_tombstones")
+    return _held_back(topic, EXPIRE, expired.verdicts) + _became(topic, expired)
+
+
+def _became(topic: str, result: RoundResult) -> Totals:
+    """Returns the counters of a round's end: the logs that were published, with the records dropped of them, and those
+    that were rejected."""
+    totals: Totals = Counter()
+    for outcome, logs in ((PUBLISHED, result.published), (REJECTED, result.rejected)):
+        totals += sum((_rounds(topic, p, result.kind or COMPACT, outcome) for p in logs), Counter())
+    measures = (m for m in result.measures if m.partition in result.published)
+    return sum((_dropped(topic, m.partition, m.deleted) for m in measures), totals)
+
+
+def _after_rollback(topic: str, result: Mapping[str, Any]) -> Totals:
+    logs = result.get("partitions") or ()
+    return sum((_rounds(topic, log["partition"], ROLLBACK, PUBLISHED) for log in logs), Counter())
+
+
+def _after_reclaim(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+    freed = result.get("reclaimed_bytes", 0)
+    return [Sample(m.RECLAIMED, (topic,), freed)] if freed > 0 else []
+
+
+def _held_back(topic: str, kind: str, verdicts: Iterable[Verdict]) -> Totals:
+    """Returns the counters of a check: the logs that failed, and every expectation that was not met. What passed counts
+    when it is published."""
+    totals: Totals = Counter()
+    for verdict in verdicts:
+        totals += _failed(topic, verdict.partition, (*verdict.failures, *verdict.warnings))
+        totals += _rounds(topic, verdict.partition, kind, HELD_BACK) if not verdict.passed else Counter()
+    return totals
+
+
+_AFTER: Mapping[str, Callable[[str, Mapping[str, Any]], list[Sample] | Totals]] = {
+    "check_quality": _after_check,
+    "publish": _after_publish,
+    "expire_tombstones": _after_expiry,
+    "reclaim": _after_reclaim,
+    "rollback": _after_rollback,
+}

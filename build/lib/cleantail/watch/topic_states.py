@@ -1,0 +1,147 @@
+"""The state of a topic: of all that hold, the one that a person should know first, with its reason. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from cleantail.config.topic import Topic
+from cleantail.human import readable_reason
+from cleantail.log.log_state import LogState
+from cleantail.log.policy.due_work import DueWork
+from cleantail.log.policy.holds import slowest, waiting_text
+from cleantail.watch.dag_state import DagState, failure_text, standstill_text
+
+
+class State(StrEnum):
+    """Lists the states of a topic, in the order of the chips and rows: first what a person has to do something
+    about."""
+
+    BROKEN = "broken"
+    UNREADABLE = "unreadable"
+    NO_DAG = "no DAG"
+    FAILED = "failed"
+    QUARANTINED = "quarantined"
+    AWAITING_APPROVAL = "waits for approval"
+    REJECTED = "rejected"
+    OVERDUE = "overdue"
+    PAUSED = "paused"
+    DUE = "due"
+    WAITING = "waiting"
+    CLEAN = "clean"
+    RETAINED = "retention only"
+    EMPTY = "empty"
+    READING = "reading"
+
+    @property
+    def for_people(self) -> bool:
+        """Returns whether it is one of those that come first in the list, whatever the ratio."""
+        return list(State).index(self) <= list(State).index(State.DUE)
+
+
+MEANING = {
+    State.BROKEN: "its YAML cannot be used",
+    State.UNREADABLE: "its table cannot be read",
+    State.NO_DAG: "Airflow has no DAG of it, or cannot import its file: what is due is not done",
+    State.FAILED: "the last run of its DAG failed",
+    State.QUARANTINED: "a check failed: partitions are held back until their next try",
+    State.AWAITING_APPROVAL: "a round that was checked is published when a person says so",
+    State.REJECTED: "a person said no to a round, or nobody said yes: its partitions rest until their next try",
+    State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
+    State.PAUSED: "something is due, and its DAG is paused in Airflow: no run does it",
+    State.DUE: "the next run has something to do",
+    State.WAITING: "dirty, but not above the limit or not yet cleanable, or tombstones wait for a registered reader",
+    State.CLEAN: "clean up to the log end",
+    State.RETAINED: "cleanup.policy has no compact",
+    State.EMPTY: "nothing was ingested yet",
+    State.READING: "its metadata is being read",
+}
+"""State -> what it means."""
+
+
+def state_of(
+    topic: Topic, logs: Sequence[LogState], work: DueWork, now_ms: int, approval_task: str, dag: DagState | None
+) -> tuple[State, str]:
+    """Returns the state that a person should know first, and its reason in words: of the DAG, or of the log that is in
+    it."""
+    dag = dag or DagState()
+    # 1. what stops every run
+    if dag.import_error:
+        return State.NO_DAG, "Airflow cannot import the file of its DAG (Import Errors): no run begins"
+    if approval_task:
+        return State.AWAITING_APPROVAL, approval_question(approval_task)
+    # 2. what the logs say, and whether a run will see to it
+    state, note = _of_logs(topic, logs, work)
+    if dag.failed:
+        adds_reason = state in (State.QUARANTINED, State.REJECTED, State.OVERDUE)
+        return State.FAILED, "; ".join([failure_text(dag, now_ms), *([note] if adds_reason else [])])
+    if state is State.OVERDUE and dag.stands_still:
+        return state, f"{note}; {standstill_text(dag)}"
+    if state is State.DUE and dag.stands_still:
+        return (
+            State.PAUSED if dag.exists else State.NO_DAG,
+            f"{standstill_text(dag)}, so no run does what is due: {note}",
+        )
+    return state, note
+
+
+def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[State, str]:
+    """Returns the most pressing state of the logs, and the reason in words of the log that is in it."""
+    held = [(log.partition, log.state.quarantine) for log in logs if log.state.quarantine]
+    late = [d for d in work.decisions if d.compact and d.overdue_ms > 0]
+    # 1. a person or a check holds a log back
+    if held:
+        partition, why = min(held, key=lambda held_log: not held_log[1].check_failed)
+        return State.QUARANTINED if why.check_failed else State.REJECTED, _of(partition, why.reason)
+    # 2. there is nothing
+    if not logs:
+        return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_text(topic)}"
+    # 3. what a run would do
+    if late:
+        worst = max(late, key=lambda d: d.overdue_ms)
+        return State.OVERDUE, _of(worst.partition, worst.reason)
+    if work.any_due:
+        return State.DUE, _due_text(work)
+    # 4. what waits, and why
+    if not topic.config.compacts:
+        return State.RETAINED, MEANING[State.RETAINED]
+    if waiting := slowest(work.holds):
+        return State.WAITING, waiting_text(waiting)
+    dirty = [d for d, log in zip(work.decisions, logs, strict=True) if log.first_dirty_offset < log.log_end_offset]
+    if dirty:
+        worst = max(dirty, key=lambda d: d.dirty_ratio)
+        return State.WAITING, _of(worst.partition, worst.reason)
+    return State.CLEAN, MEANING[State.CLEAN]
+
+
+def _due_text(work: DueWork) -> str:
+    """Returns the first of what a run would do: the dirtiest log, retention, tombstones."""
+    if work.compact:
+        worst = max((d for d in work.decisions if d.compact), key=lambda d: d.dirty_ratio)
+        return _of(worst.partition, worst.reason)
+    if work.retain:
+        return next(
+            _of(d.partition, r.reason)
+            for d, r in zip(work.decisions, work.retentions, strict=True)
+            if d.partition == work.retain[0]
+        )
+    return work.sweep_reason
+
+
+def ingestion_text(topic: Topic) -> str:
+    """Returns how the first records get into the topic's table."""
+    if topic.columns is not None:
+        return f"its table {topic.table} has no records; another writer brings them"
+    command = f"cleantail ingest {topic.topic} --file FILE"
+    if topic.source.path:
+        return f"the next run takes the files that match {topic.source.path}; by hand: {command}"
+    return f"{command}, or a source.path in its YAML"
+
+
+def _of(partition: int, reason: str) -> str:
+    return f"partition {partition}: {readable_reason(reason)}"
+
+
+def approval_question(task: str) -> str:
+    """Returns `task approve asks whether a checked round may be published`."""
+    return f"task {task} asks whether a checked round may be published"

@@ -1,0 +1,1 @@
+"""Policies side by side, each replayed over a topic's real history."""

@@ -1,0 +1,216 @@
+"""Policies side by side: a topic as it is configured, and as it would be, on its real history."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cleantail.config.loading import scan_topics
+from cleantail.config.platform import Platform
+from cleantail.config.problems import validate
+from cleantail.config.run_schedule import parts_of
+from cleantail.config.schedules.run_times import run_times
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.evidence_table import read_evidence
+from cleantail.lake.runs.evaluate import log_states
+from cleantail.lake.table_metadata import table_facts
+from cleantail.log.policy.triggers import decide
+from cleantail.rounds.past_rounds import Round
+from cleantail.whatif.observed_history import Basis, History, Outcome
+from cleantail.whatif.replay import changed_values, next_expiry, simulate
+
+SET = Path("--set")
+"""The name that a wrong `--set` is reported under, where errors name a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Describes one side of a comparison. `due` says what a run would do now, from metadata, which is exact."""
+
+    outcome: Outcome
+    due: tuple[int, ...]
+    reason: str
+    next_expiry_ms: int | None
+    next_expiry_basis: Basis | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Describes two policies of one topic. `changes` maps a key to (before, after).
+
+    Both sides are None where there is no history to replay, and `note` says why. `observed_rounds` counts the
+    compactions of a log that really were published within the history.
+    """
+
+    topic: str
+    changes: Mapping[str, tuple[object, object]]
+    before: Policy | None = None
+    after: Policy | None = None
+    start_ms: int = 0
+    days: float = 0.0
+    whole_days: int = 0
+    observed_rounds: int = 0
+    note: str = ""
+
+
+def with_settings(topic: Topic, settings: Sequence[str]) -> Topic:
+    """Returns the topic with the configs `name=value` in place of its own. Raises ConfigError as a topic's YAML
+    would."""
+    pairs = [setting.partition("=") for setting in settings]
+    without_value = [name for name, equals, _ in pairs if not equals or not name]
+    if without_value:
+        allowed = "name=value, as min.cleanable.dirty.ratio=0.2"
+        raise ConfigError(SET, [Problem("", f"{without_value[0]!r} has no value", allowed)])
+    configs_now = {_alias(name): getattr(topic.config, name) for name in KafkaConfigs.model_fields}
+    configs = validate(KafkaConfigs, configs_now | {name: _value(text) for name, _, text in pairs}, SET)
+    return topic.model_copy(update={"config": configs})
+
+
+def _alias(field: str) -> str:
+    return KafkaConfigs.model_fields[field].alias or field
+
+
+def _value(text: str) -> int | float | str:
+    """Returns a value as YAML would read it: `0.2` is a number, `compact,delete` is text."""
+    if re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"[-+]?[0-9]*\.[0-9]+|[-+]?[0-9]+\.", text) else text
+
+
+Counting = Callable[[Sequence[Any], str], Iterable[Any]]
+"""Gives the same items again, and shows somebody how many of them went by; the text is their noun."""
+
+
+def _uncounted(items: Sequence[Any], noun: str) -> Iterable[Any]:
+    return items
+
+
+def compare(
+    before: Topic, after: Topic, platform: Platform, now_ms: int, counting: Counting = _uncounted
+) -> Comparison:
+    """Returns both policies on the history of the table that the topic has now. Raises TableError where it cannot be
+    read."""
+    # 1. the table, and its history
+    changes = changes_between(before, after)
+    catalog = open_catalog(platform, os.environ)
+    table = load_table(catalog, before, platform)
+    if table is None:
+        return Comparison(before.topic, changes, note="nothing was ingested yet: there is no history to compare on")
+    from cleantail.whatif.table_history import read_history
+
+    history = read_history(table, _rounds(catalog, platform, before), now_ms)
+    if history is None:
+        return Comparison(before.topic, changes, note="the table has no records: there is no history to compare on")
+    # 2. both policies on it
+    facts = table_facts(table)
+    old, new = (
+        _policy(topic, history, log_states(topic, facts, now_ms), now_ms, counting) for topic in (before, after)
+    )
+    real = sum(r.at_ms >= history.start_ms for r in history.rounds)
+    return Comparison(
+        before.topic, changes, old, new, history.start_ms, history.days, history.whole_days, real, _note(history)
+    )
+
+
+def _rounds(catalog: Any, platform: Platform, topic: Topic) -> list[Round]:
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        return read_evidence(catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}"), topic.topic)
+    except NoSuchTableError:
+        return []
+
+
+def _policy(topic: Topic, history: History, logs: Sequence[Any], now_ms: int, counting: Counting) -> Policy:
+    cron, _ = parts_of(topic.schedule)  # when assets are updated is not known
+    ticks = run_times(cron, history.start_ms, history.end_ms, (a.at_ms for a in history.arrivals))
+    decisions = [decide(log, topic.config, now_ms) for log in logs]
+    due = tuple(d.partition for d in decisions if d.compact)
+    reasons = [d.reason for d in decisions if d.compact == bool(due)]
+    expiry = next_expiry(logs, topic.config, now_ms) or (None, None)
+    outcome = simulate(history, topic.config, counting(ticks, "replayed run"))
+    return Policy(outcome, due, reasons[0] if reasons else "no records", *expiry)
+
+
+def _note(history: History) -> str:
+    if not history.rounds:
+        return "no round was published yet: how many records a round drops is not known"
+    return "" if history.whole_days else "the history is shorter than a day: too short for a rate a day"
+
+
+def changes_between(before: Topic, after: Topic) -> dict[str, tuple[object, object]]:
+    """Returns what differs in effect, by the keys of the YAML: key -> (before, after)."""
+    configs = changed_values(_configs(before), _configs(after))
+    rest = changed_values(_rest(before), _rest(after))
+    return configs | rest
+
+
+def _configs(topic: Topic) -> dict[str, object]:
+    values = {_alias(name): getattr(topic.config, name) for name in KafkaConfigs.model_fields}
+    return {name: ",".join(sorted(v)) if isinstance(v, frozenset) else v for name, v in values.items()}
+
+
+def _rest(topic: Topic) -> dict[str, object]:
+    return {name: value for name, value in topic.model_dump(mode="json", by_alias=True).items() if name != "config"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Describes all topics of two configurations: those that changed in effect, new ones and removed ones, by name.
+
+    `broken_in_base` and `broken` say what is wrong in files of the base and of the proposal. Nothing is known of the
+    topics in these.
+    """
+
+    changed: tuple[Comparison, ...]
+    added: tuple[Topic, ...]
+    removed: tuple[Topic, ...]
+    broken_in_base: tuple[str, ...]
+    broken: tuple[str, ...]
+
+
+def differences(
+    base_dir: Path, config_dir: Path, platform: Platform, now_ms: int, counting: Counting = _uncounted
+) -> Difference:
+    """Returns how the topics of `config_dir` differ from those of `base_dir`. A broken file hides none of the others.
+
+    Raises ConfigError where a directory is none.
+    """
+    old, wrong_before = _topics(base_dir)
+    new, wrong = _topics(config_dir)
+    both = sorted(old.keys() & new.keys())
+    differing = [t for t in both if changes_between(old[t][1], new[t][1])]
+    changed = [_compared(old[t][1], new[t][1], platform, now_ms) for t in counting(differing, "topic")]
+    return Difference(
+        tuple(changed),
+        tuple(new[t][1] for t in sorted(new.keys() - old.keys()) if new[t][0] not in wrong_before),
+        tuple(old[t][1] for t in sorted(old.keys() - new.keys()) if old[t][0] not in wrong),
+        tuple(dict.fromkeys(map(str, wrong_before.values()))),  # of a broken defaults.yaml every file tells the same
+        tuple(dict.fromkeys(map(str, wrong.values()))),
+    )
+
+
+def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, ConfigError]]:
+    """Returns topic -> (name of its file, the topic), and name of the file -> what is wrong in it."""
+    topics_by_file = [(file.name, topic) for file, topic in scan_topics(config_dir, os.environ)]
+    topics = {topic.topic: (name, topic) for name, topic in topics_by_file if isinstance(topic, Topic)}
+    return topics, {name: topic for name, topic in topics_by_file if isinstance(topic, ConfigError)}
+
+
+def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
+    """Returns the comparison of one topic. Where its table cannot be read, the note says so, and the others are not
+    hidden; a catalog out of reach is an error of all."""
+    try:
+        return compare(before, after, platform, now_ms)
+    except OutsideError:
+        raise
+    except CleantailError as e:
+        return Comparison(before.topic, changes_between(before, after), note=str(e))

@@ -1,0 +1,234 @@
+"""What another policy would have done with a topic's real history: its appends, replayed through the real triggers.
+Pure.
+
+1. Every tick of the schedule is a run. The log as it would stand then is resolved, and decided on, by the functions
+   that decide real runs.
+2. What a round would drop is known where real rounds covered the same offsets: of the records between two clean points
+   exactly as many have a successor, however many rounds it takes.
+3. Elsewhere it is estimated from the share that real rounds dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.log_state import LogState, resolve_log_state
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.policy.retention import resolve_retention
+from cleantail.log.policy.triggers import decide
+from cleantail.log.segments import DataFile
+from cleantail.whatif.observed_history import DAY_MS, Basis, History, ObservedRound, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class DropCurve:
+    """Says how many of a log's records real rounds dropped, by offset. `share` is used for offsets that no round
+    covered."""
+
+    rounds: tuple[ObservedRound, ...]
+    share: float | None
+
+    def dropped(self, start_offset: int, end_offset: int) -> tuple[float, Basis]:
+        """Returns how many records the cleaning of [start, end) drops, of that span and of what was clean before it,
+        and how well that is known."""
+        covered, records, whole = 0, 0.0, True
+        for round_ in self.rounds:
+            low, high = max(round_.first_dirty_offset, start_offset), min(round_.end_offset, end_offset)
+            if low < high:
+                length = round_.end_offset - round_.first_dirty_offset
+                covered += high - low
+                records += round_.dropped * (high - low) / length
+                whole = whole and high - low == length
+        missing = end_offset - start_offset - covered
+        if missing > 0 and self.share is None:
+            return records, Basis.UNKNOWN
+        return records + max(missing, 0) * (
+            self.share or 0.0
+        ), Basis.MEASURED if whole and not missing else Basis.ESTIMATED
+
+
+def drop_curves(history: History) -> dict[int, DropCurve]:
+    """Returns one curve a log; a log without rounds of its own takes the share of the topic's other logs."""
+    overall = _share(history.rounds)
+    curves = {}
+    for p in history.partitions:
+        rounds = tuple(r for r in history.rounds if r.partition == p and r.end_offset > r.first_dirty_offset)
+        share = _share(rounds)
+        curves[p] = DropCurve(rounds, overall if share is None else share)
+    return curves
+
+
+def _share(rounds: Sequence[ObservedRound]) -> float | None:
+    """Returns dropped records by dirty offset; None where nothing was dirty. It is never above 1: a record supersedes
+    one other."""
+    offsets = sum(r.end_offset - r.first_dirty_offset for r in rounds)
+    return min(sum(r.dropped for r in rounds) / offsets, 1.0) if offsets > 0 else None
+
+
+def simulate(history: History, configs: KafkaConfigs, ticks: Iterable[int]) -> Outcome:
+    """Returns what `configs` would have done, had a run come at each of the ticks (Unix ms, ascending)."""
+    # 1. the logs at the start of the history
+    curves = drop_curves(history)
+    logs = [_Replay(p, history, configs, curves[p]) for p in history.partitions]
+    whole_days_ms = history.end_ms - history.whole_days * DAY_MS
+    # 2. every tick is a run; of the whole days at the end runs and rounds are counted apart
+    runs = early_runs = early_rounds = 0
+    for at_ms in ticks:
+        worked = [log.tick(at_ms) for log in logs]
+        runs += any(worked)
+        if at_ms <= whole_days_ms:
+            early_runs, early_rounds = runs, sum(log.rounds for log in logs)
+    # 3. the sums, as certain as the least certain log
+    bases = {log.basis for log in logs if log.rounds}
+    unknown = Basis.UNKNOWN in bases
+    measured = bases <= {Basis.MEASURED}
+    return Outcome(
+        runs=runs,
+        rounds=(rounds := sum(log.rounds for log in logs)),
+        whole_days_runs=runs - early_runs,
+        whole_days_rounds=rounds - early_rounds,
+        superseded=None if unknown else round(sum(log.superseded for log in logs)),
+        expired=None if unknown else round(sum(log.expired for log in logs)),
+        past_retention=round(sum(log.past_retention for log in logs)),
+        bytes_freed=None if unknown else round(sum(log.bytes_freed for log in logs)),
+        read_bytes=sum(log.read_bytes for log in logs),
+        basis=Basis.UNKNOWN if unknown else Basis.MEASURED if measured else Basis.ESTIMATED,
+    )
+
+
+class _Replay:
+    """Keeps the state of one log on its way through the ticks."""
+
+    def __init__(self, partition: int, history: History, configs: KafkaConfigs, curve: DropCurve) -> None:
+        self._configs, self._curve = configs, curve
+        self._arrivals = sorted((a for a in history.arrivals if a.file.partition == partition), key=lambda a: a.at_ms)
+        self._next = 0
+        self._files: list[DataFile] = []
+        self._new: list[DataFile] = []
+        self._pending: list[tuple[int, float]] = []
+        self._partition = partition
+        self._state = PartitionState(checkpoint=_checkpoint_at(curve.rounds, history.start_ms))
+        self._removed_records = float(sum(a.file.deleted_records for a in self._arrivals))
+        self.basis = Basis.MEASURED
+        self.rounds = self.read_bytes = 0
+        self.superseded = self.expired = self.past_retention = self.bytes_freed = 0.0
+
+    def tick(self, now_ms: int) -> bool:
+        """Does a run at `now_ms`. Returns whether there was anything to do."""
+        self._arrive(now_ms)
+        if not self._files:
+            return False
+        swept = self._sweep(now_ms)
+        log = resolve_log_state(
+            self._partition, self._live_files(), self._state, self._new if self.rounds else (), self._configs, now_ms
+        )
+        retained = self._retain(log, now_ms)
+        if not decide(log, self._configs, now_ms).compact:
+            return swept or retained
+        self._clean(log, now_ms)
+        return True
+
+    def _arrive(self, now_ms: int) -> None:
+        while self._next < len(self._arrivals) and self._arrivals[self._next].at_ms <= now_ms:
+            file = self._arrivals[self._next].file
+            self._files.append(file)
+            self._new.append(file)
+            self._next += 1
+
+    def _live_files(self) -> list[DataFile]:
+        """Returns the files with their removed records spread evenly over what is clean: which file lost which is not
+        known."""
+        clean = sum(f.records for f in self._files if self._is_clean(f))
+        share = min(self._removed_records / clean, 1.0) if clean else 0.0
+        return [replace(f, deleted_records=round(f.records * share) if self._is_clean(f) else 0) for f in self._files]
+
+    def _is_clean(self, file: DataFile) -> bool:
+        return file.upper_offset < (self._state.checkpoint or 0)
+
+    def _sweep(self, now_ms: int) -> bool:
+        due = [count for horizon_ms, count in self._pending if now_ms >= horizon_ms]
+        self._pending = [entry for entry in self._pending if now_ms < entry[0]]
+        self.expired += sum(due)
+        self._drop(sum(due), self._files)
+        return sum(due) >= 1
+
+    def _retain(self, log: LogState, now_ms: int) -> bool:
+        """Drops whole segments past retention. Returns whether there were any."""
+        retention = resolve_retention(log, self._configs, now_ms)
+        if not retention.due:
+            return False
+        live = self._live_files()
+        removed = [f for f in live if f.upper_offset < retention.log_start_offset]
+        self.past_retention += sum(f.live_records for f in removed)
+        self.bytes_freed += sum(f.live_bytes for f in removed)
+        self._removed_records -= sum(f.deleted_records for f in removed)
+        paths = {f.path for f in removed}
+        self._files = [f for f in self._files if f.path not in paths]
+        self._state = replace(self._state, log_start_offset=retention.log_start_offset)
+        return True
+
+    def _clean(self, log: LogState, now_ms: int) -> None:
+        # 1. what the round drops: of new offsets by the curve, of late records by its share
+        start, end = log.first_dirty_offset, log.first_uncleanable_offset
+        fresh = max(start, min(self._state.checkpoint or 0, end))
+        dropped, basis = self._curve.dropped(fresh, end)
+        late = sum(f.records for f in self._new if f.upper_offset < fresh)
+        if late:  # records that came below the clean point: no round of its own is known for them
+            dropped, basis = (
+                dropped + late * (self._curve.share or 0.0),
+                max(basis, Basis.ESTIMATED, key=list(Basis).index),
+            )
+        # 2. the counts
+        cleaned = [f for f in self._files if f.lower_offset < end]
+        self.rounds += 1
+        self.read_bytes += log.total_bytes
+        self.superseded += dropped
+        self.basis = max(self.basis, basis, key=list(Basis).index)
+        # 3. the log after the round
+        self._keep_tombstones(fresh, end, dropped, now_ms)
+        self._drop(dropped, cleaned)
+        self._new = []
+        self._state = replace(self._state, checkpoint=end)
+
+    def _keep_tombstones(self, start: int, end: int, dropped: float, now_ms: int) -> None:
+        """Gives this round's horizon to the tombstones of the dirty part that survive, as far as the drop share
+        tells."""
+        files = [f for f in self._files if start <= f.lower_offset < end]
+        records = sum(f.records for f in files)
+        share = max(1.0 - dropped / records, 0.0) if records else 0.0
+        self._pending.append((now_ms + self._configs.delete_retention_ms, sum(f.null_values for f in files) * share))
+
+    def _drop(self, records: float, among: Sequence[DataFile]) -> None:
+        self._removed_records += records
+        total = sum(f.records for f in among)
+        self.bytes_freed += records * sum(f.size_bytes for f in among) / total if total else 0.0
+
+
+def _checkpoint_at(rounds: Sequence[ObservedRound], at_ms: int) -> int | None:
+    """Returns the clean point as real rounds had left it when the history begins."""
+    before = [r for r in rounds if r.at_ms <= at_ms]
+    return max(before, key=lambda r: r.at_ms).end_offset if before else None
+
+
+def next_expiry(logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> tuple[int, Basis] | None:
+    """Returns when (Unix ms) the next tombstone goes, and how well that is known; None where no tombstone waits, or
+    none would be cleaned now.
+
+    That is a horizon that is set, which no change of config moves (semantics.md 1.5), else the horizon that a round
+    would set now.
+    """
+    if not configs.compacts:
+        return None
+    set_horizons = [log.next_horizon_ms for log in logs if log.next_horizon_ms is not None]
+    if set_horizons:
+        return min(set_horizons), Basis.MEASURED
+    due = any(decide(log, configs, now_ms).compact and log.tombstones_without_horizon for log in logs)
+    return (now_ms + configs.delete_retention_ms, Basis.ESTIMATED) if due else None
+
+
+def changed_values(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, tuple[object, object]]:
+    """Returns the keys whose values differ: key -> (before, after), None where a side has none."""
+    keys = [*before, *(k for k in after if k not in before)]
+    return {k: (before.get(k), after.get(k)) for k in keys if before.get(k) != after.get(k)}

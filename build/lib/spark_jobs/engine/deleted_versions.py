@@ -1,0 +1,108 @@
+"""The ledger of deleted versions: what an expired tombstone's rank was, for as long as late records may come.
+
+A side table of (partition, key) with the rank of the tombstone that has gone. While the round's clock is before
+`forget_at_ms`, a record that ranks below it does not come back to life (semantics.md 2, hazard 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
+from cleantail.log.ranking import latest_timestamp_ms, rank_sql, strategy_text
+from cleantail.log.work_units import WorkUnit
+from spark_jobs.engine.log_task import Remembered
+from spark_jobs.engine.transforms.spans import below_end
+from spark_jobs.iceberg.file_columns import layout_of
+from spark_jobs.iceberg.snapshot_files import FILE, POS, SnapshotFiles, with_position
+from spark_jobs.iceberg.tables import TopicTable, iceberg_table
+
+COLUMNS = {
+    PARTITION: "int",
+    KEY: "binary",
+    "strategy": "string",
+    "has_version": "boolean",
+    "version": "bigint",
+    OFFSET: "bigint",
+    "forget_at_ms": "bigint",
+}
+
+VERSION_COLUMN = {"offset": (), "timestamp": (TIMESTAMP,), "header": (HEADERS,)}
+
+
+def ledger_table(table: TopicTable) -> str:
+    return f"{table.name[:-1]}{LEDGER_SUFFIX}`"
+
+
+def remembered_files(table: TopicTable, logs: Collection[int]) -> Remembered:
+    """Returns the side table's files of these logs. A task knows by each row whether it is still in force."""
+    name = ledger_table(table)
+    if not table.topic.config.cleantail_tombstone_lateness_ms or not table.spark.catalog.tableExists(name):
+        return Remembered()
+    iceberg = iceberg_table(table.spark, name)
+    snapshot = iceberg.currentSnapshot()
+    if snapshot is None:
+        return Remembered()
+    files = SnapshotFiles(table.jvm, iceberg, int(snapshot.snapshotId()))
+    return Remembered(tuple(files.log_files(logs)), layout_of(iceberg, {name: name for name in COLUMNS}))
+
+
+def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> None:
+    """Writes the ranks of the tombstones that an expiry is about to publish as gone.
+
+    A crash before that publish leaves entries of tombstones that are still there: they are not above themselves, so
+    nothing is lost by it.
+    """
+    configs = table.topic.config
+    if not configs.cleantail_tombstone_lateness_ms:
+        return
+    for unit in units:
+        works = [w for w in unit.partitions if w.partition in green]
+        if works:
+            _forget(table, unit.now_ms)
+            forget_at_ms = min(unit.now_ms + configs.cleantail_tombstone_lateness_ms, LONG_MAX)
+            _write(table, _expired(table, unit, green), configs, unit.now_ms, forget_at_ms)
+
+
+def _expired(table: TopicTable, unit: WorkUnit, green: set[int]) -> DataFrame:
+    """Returns the tombstones that the base has and the unit's branch no longer has."""
+    works = [w for w in unit.partitions if w.partition in green]
+    before = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(VALUE).isNull())
+    after = with_position(table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])))
+    placed = with_position(before, PARTITION, OFFSET, KEY, *VERSION_COLUMN[table.topic.config.compaction_strategy])
+    return placed.join(after, [FILE, POS], "left_anti").where(F.col(KEY).isNotNull())
+
+
+def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_ms: int, forget_at_ms: int) -> None:
+    rank = rank_sql(configs, f"{latest_timestamp_ms(configs, now_ms):d}L")
+    ranked = tombstones.withColumn("rank", F.expr(rank))
+    versioned = configs.compaction_strategy != "offset"
+    ranked.select(
+        PARTITION,
+        KEY,
+        F.lit(strategy_text(configs)).alias("strategy"),
+        (F.col("rank.has_version") if versioned else F.lit(False)).alias("has_version"),
+        (F.col("rank.version") if versioned else F.lit(0).cast("bigint")).alias("version"),
+        OFFSET,
+        F.lit(forget_at_ms).cast("bigint").alias("forget_at_ms"),
+    ).coalesce(1).writeTo(ledger_table(table)).append()
+
+
+def ensure_ledger(table: TopicTable) -> None:
+    """Makes the side table where there is none."""
+    columns = ", ".join(f"`{column}` {kind}" for column, kind in COLUMNS.items())
+    properties = "'format-version'='2', 'commit.retry.num-retries'='20'"
+    table.ensure_side_table(ledger_table(table), columns, properties)
+
+
+def _forget(table: TopicTable, now_ms: int) -> None:
+    """Drops what is past its time."""
+    ensure_ledger(table)
+    past = f"forget_at_ms <= {now_ms:d}"
+    if table.spark.table(ledger_table(table)).where(past).limit(1).count():
+        table.spark.sql(f"DELETE FROM {ledger_table(table)} WHERE {past}")

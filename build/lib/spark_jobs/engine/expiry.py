@@ -1,0 +1,170 @@
+"""What one task finds that an expiry removes, and counts once it has: due tombstones, but for those that guard a key.
+
+1. By offset none guards: what is above a tombstone beats it.
+2. By timestamp or header a record above the clean point may have the lower rank. Were its tombstone removed, that
+   record would bring the key back (semantics.md 2, hazards 2 and 3): such a tombstone guards the key.
+3. Against records that are not in the log yet the lateness bound protects, not this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
+
+from cleantail.log.winner.versions import Booleans
+from cleantail.log.winner.winners import Ranks, beaten, ranks_of, record_ranks, worst_ranks
+from cleantail.rounds.checked.staged_units import EXPIRED
+from spark_jobs.engine.judgement import Tally
+from spark_jobs.engine.key_numbers import KEY_AND_OFFSET, number_keys
+from spark_jobs.engine.log_task import Bounds, LogCounts, LogRemovals, LogTask
+from spark_jobs.engine.records import Records, records_of
+from spark_jobs.engine.removals import Removed
+from spark_jobs.engine.task_database import task_database
+from spark_jobs.engine.tombstone_entries import Ledgers
+from spark_jobs.engine.touched_records import batch_of, positions_by_place, touched_records, versioned
+from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes
+
+
+def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> LogRemovals:
+    """Returns the tombstones in the ledgers' spans, without those that guard a key."""
+    io = load_file_io(dict(properties), task.location)
+    removed = Removed()
+    with task_database(task.threads, task.memory_bytes) as database:
+        guards = guarding(task, io, database, ledgers)
+        for number, records in tombstones_of(task, io, ledgers):
+            goes = ~held_by(guards, task, number, records)
+            removed.add_records(EXPIRED, task, number, records, goes)
+    return removed.result(task, task)
+
+
+def tombstones_of(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[tuple[int, Records]]:
+    """Yields the tombstones of the base that lie in the ledgers' spans."""
+    for number, file in task.numbered_files():
+        if not _may_have(file, task, ledgers):
+            continue
+        keep = alive(file.records, read_deletes(io, file.before, file))
+        for records in records_of(io, task, file, keep, versions=versioned(task), tombstones=True):
+            inside = _looked_at(records, task, ledgers)
+            if inside.any():
+                yield number, records.where(inside)
+
+
+def _may_have(file: LogFile, task: LogTask, ledgers: Ledgers) -> bool:
+    spans = (span for work in task.works for span in ledgers[work.partition].spans)
+    return file.null_values != 0 and any(file.may_hold(low, end) for low, end in spans)
+
+
+def _looked_at(records: Records, task: LogTask, ledgers: Ledgers) -> Booleans:
+    assert records.tombstone is not None, "tombstones were asked for"
+    inside = np.zeros(len(records), np.bool_)
+    for log in records.logs():
+        of_log = records.tombstone & (records.log == log)
+        of_log[of_log] = ledgers[task.works[log].partition].looked_at(records.offset[of_log])
+        inside |= of_log
+    return inside
+
+
+Guards = Mapping[int, np.ndarray[Any, Any]]
+"""Number of a file among the task's -> the positions of its tombstones that guard a key."""
+
+
+def guarding(task: LogTask, io: FileIO, database: Any, ledgers: Ledgers) -> Guards:
+    """Returns the tombstones for whose sake a key stays deleted: a record above the clean point has the lower rank."""
+    if not versioned(task):
+        return {}
+
+    def keys() -> Iterator[pa.RecordBatch]:
+        for _, records in tombstones_of(task, io, ledgers):
+            yield pa.RecordBatch.from_arrays([records.key, pa.array(records.offset)], schema=KEY_AND_OFFSET)
+
+    touched = number_keys(database, keys())
+    lowest = _lowest_above(task, io, database, touched.count)
+    tombstones = touched_records(task, database, _batches(task, io, ledgers))
+    own = record_ranks(tombstones.versions, tombstones.offset)
+    guards = beaten(ranks_of(tombstones.number, lowest), own)
+    return {
+        place % len(task.files): np.array(positions.to_array(), np.int64)
+        for place, positions in positions_by_place(
+            tombstones.place[guards] % max(len(task.files), 1), tombstones.pos[guards]
+        ).items()
+    }
+
+
+def _lowest_above(task: LogTask, io: FileIO, database: Any, count: int) -> Ranks:
+    """Returns the lowest rank of each numbered key among the records above the clean point."""
+    bounds = Bounds.of(task)
+
+    def above() -> Iterator[pa.RecordBatch]:
+        for number, file in task.numbered_files():
+            if file.upper_offset is None or file.upper_offset >= int(bounds.end.min()):
+                keep = alive(file.records, read_deletes(io, file.before, file))
+                for records in records_of(io, task, file, keep, versions=True):
+                    chosen = (records.offset >= bounds.end[records.log]) & ~records.keyless
+                    rest = records.where(chosen)
+                    yield batch_of(task, number, rest, np.zeros(len(rest), np.uint8))
+
+    waiting = touched_records(task, database, above())
+    return worst_ranks(waiting.number, waiting.versions, waiting.offset, count)
+
+
+def _batches(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[pa.RecordBatch]:
+    for number, records in tombstones_of(task, io, ledgers):
+        yield batch_of(task, number, records, np.zeros(len(records), np.uint8))
+
+
+def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -> Booleans:
+    """Returns which records are among the guards."""
+    positions = guards.get(file_number)
+    if positions is None:
+        return np.zeros(len(records), np.bool_)
+    return np.isin(records.pos, positions)
+
+
+def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
+    """Returns the counts of LogMeasure: an expiry may remove due tombstones, and nothing else."""
+    io = load_file_io(dict(properties), task.location)
+    tally, bounds = Tally(task, ledgers), Bounds.of(task)
+    with task_database(task.threads, task.memory_bytes) as database:
+        guards = guarding(task, io, database, ledgers)
+    for number, file in task.numbered_files():
+        before = alive(file.records, read_deletes(io, file.before, file))
+        after = alive(file.records, all_of(file.records) if file.lost else read_deletes(io, file.after, file))
+        for records in records_of(io, task, file, before | after, keys=False, tombstones=True):
+            _judge_records(tally, bounds, records, before, after, held_by(guards, task, number, records))
+    return tally.result()
+
+
+def _judge_records(
+    tally: Tally, bounds: Bounds, records: Records, before: Booleans, after: Booleans, guards: Booleans
+) -> None:
+    base, live = before[records.pos], after[records.pos]
+    head = records.offset >= bounds.end[records.log]
+    tombstone = _looked_at(records, tally.task, tally.ledgers) & base
+    due = _past_horizon(tally, records) & tombstone
+    gone = base & ~live
+    tally.add(
+        records,
+        {
+            "records_in": base,
+            "records_out": live,
+            "foreign_records": live & ~base,
+            "head_changed": (base != live) & head,
+            "missing_winners": gone & ~head & ~tombstone,
+            "early_tombstones": gone & ~head & tombstone & ~(due & ~guards),
+            "overdue_tombstones": live & due & ~guards,
+        },
+    )
+    tally.add_tombstones(records.where(base), live[base], (due & guards)[base])
+
+
+def _past_horizon(tally: Tally, records: Records) -> Booleans:
+    past = np.zeros(len(records), np.bool_)
+    for log in records.logs():
+        of_log = records.log == log
+        ledger = tally.ledgers[tally.task.works[log].partition]
+        past[of_log] = ledger.past_horizon(records.offset[of_log], tally.task.now_ms)
+    return past

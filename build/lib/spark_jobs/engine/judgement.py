@@ -1,0 +1,241 @@
+"""What one task counts of its logs once a round is on its branch: violations of the rules, and the new state.
+
+1. The winners are found anew, on the base, and every record of the base is looked at: whether the branch has it, and
+   whether it should.
+2. Keys that the dirty part touches must have one survivor, their winner. The records of all other keys must be as they
+   were: they were proven unique when they were cleaned. A full proof starts from nothing (spark_jobs.engine.proof).
+3. A file that could not change, and has not, is counted by its metadata; of its tombstones alone it is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
+
+from cleantail.log.winner.versions import Booleans
+from cleantail.log.winner.winners import Ranks
+from spark_jobs.engine.dirty_part import DirtyPart, is_dirty, read_dirty_part
+from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask
+from spark_jobs.engine.records import Records, records_of
+from spark_jobs.engine.removals import COPIES
+from spark_jobs.engine.task_database import task_database
+from spark_jobs.engine.tombstone_entries import EntryTally, Ledgers
+from spark_jobs.engine.touched_records import (
+    DIRTY,
+    LIVE,
+    PAST,
+    TouchedRecords,
+    batch_of,
+    flags_of,
+    remembered_ranks,
+    touched_records,
+    verdict_of,
+    versioned,
+)
+from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes
+
+UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
+"""Strategy -> the measure that counts dirty records which it cannot rank by what they have."""
+
+
+@dataclass(slots=True)
+class LogTally:
+    """Counts of one log: measures by name, and tombstones by entry."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    tombstones: EntryTally = field(default_factory=EntryTally)
+
+
+class Tally:
+    """Counts by log: the place of a log among the task's works -> its tally."""
+
+    def __init__(self, task: LogTask, ledgers: Ledgers) -> None:
+        self.task, self.ledgers = task, ledgers
+        self.logs = [LogTally() for _ in task.works]
+
+    def add(self, records: Records, measures: Mapping[str, Booleans]) -> None:
+        """Adds to each measure how many records it names, by log."""
+        for log in records.logs():
+            of_log = records.log == log if len(self.logs) > 1 else slice(None)
+            for name, named in measures.items():
+                self.logs[log].counts[name] += int(np.count_nonzero(named[of_log]))
+
+    def add_places(self, place: np.ndarray[Any, Any], measures: Mapping[str, Booleans], sign: int = 1) -> None:
+        """Does the same for touched records, by their place."""
+        log = place // max(len(self.task.files), 1)
+        for name, named in measures.items():
+            for number, count in enumerate(np.bincount(log[named], minlength=len(self.logs)).tolist()):
+                self.logs[number].counts[name] += sign * count
+
+    def count_dirty(self, records_by_log: Mapping[int, int]) -> None:
+        """Counts the records of the dirty part."""
+        for log, records in records_by_log.items():
+            self.logs[log].counts["map_records"] += records
+
+    def add_tombstones(self, records: Records, live: Booleans, guards: Booleans | None = None) -> None:
+        """Counts the tombstones among the records, where the ledgers say that there can be any."""
+        if records.tombstone is None or not records.tombstone.any():
+            return
+        for log in records.logs():
+            ledger = self.ledgers.get(self.task.works[log].partition)
+            chosen = records.tombstone & (records.log == log)
+            if ledger is None or not chosen.any():
+                continue
+            chosen[chosen] = ledger.looked_at(records.offset[chosen])
+            offsets = records.offset[chosen]
+            held = np.zeros(len(offsets), np.bool_) if guards is None else guards[chosen]
+            self.logs[log].tombstones.add(ledger.entry_ends(offsets), live[chosen], held, offsets)
+
+    def result(self) -> list[LogCounts]:
+        return [
+            LogCounts(work.partition, dict(tally.counts), tally.tombstones.by_entry())
+            for work, tally in zip(self.task.works, self.logs, strict=True)
+        ]
+
+
+def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
+    """Returns, for each log of the task, the counts of LogMeasure. `task.files` know what base and branch have
+    deleted. `properties`: of PyIceberg's FileIO."""
+    io = load_file_io(dict(properties), task.location)
+    with task_database(task.threads, task.memory_bytes) as database:
+        dirty = read_dirty_part(task, io, database)
+        tally = Tally(task, ledgers)
+        tally.count_dirty(dirty.records)
+        touched = touched_records(task, database, looked_at(dirty, io, tally))
+        ranks = remembered_ranks(task, io, database, dirty.touched.count)
+        judge_touched(tally, touched, dirty.touched.count, ranks)
+        return tally.result()
+
+
+def read_share(
+    dirty: DirtyPart, io: FileIO, ledgers: Ledgers
+) -> tuple[Iterator[pa.RecordBatch], Callable[[], list[LogCounts]]]:
+    """Returns what a share finds: records whose key decides, and, once they are read, the counts of all others. The
+    dirty records are counted by the first share alone."""
+    tally = Tally(dirty.task, ledgers)
+    if dirty.task.is_first_share:
+        tally.count_dirty(dirty.records)
+    return looked_at(dirty, io, tally), tally.result
+
+
+def decide_bucket(
+    task: LogTask, records: TouchedRecords, count: int, remembered: Ranks | None, ledgers: Ledgers
+) -> list[LogCounts]:
+    """Returns the counts that depend on which record of a bucket's keys wins."""
+    tally = Tally(task, ledgers)
+    judge_touched(tally, records, count, remembered)
+    return tally.result()
+
+
+def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Yields the records with a key that are below the end, and counts all that does not depend on keys."""
+    task, bounds = dirty.task, Bounds.of(dirty.task)
+    for number, file in task.numbered_files():
+        before = read_deletes(io, file.before, file)
+        if _as_it_was(file, dirty):
+            _count_unread(io, tally, file, alive(file.records, before))
+            continue
+        after = all_of(file.records) if file.lost else read_deletes(io, file.after, file)
+        alive_after = alive(file.records, after)
+        _count_foreign(io, tally, file, ~alive(file.records, before) & alive_after)
+        copies = dirty.copies.of(file)
+        keep = alive(file.records, before)
+        for records in records_of(io, task, file, keep, versions=versioned(task), tombstones=True):
+            live = alive_after[records.pos]
+            tally.add_tombstones(records, live)
+            in_dirty = is_dirty(records, bounds)
+            copy = copies.among(records, in_dirty)
+            _count_records(tally, bounds, records, live, copy)
+            if versioned(task):
+                unusable = records.versions(task).unusable & in_dirty
+                tally.add(records, {UNUSABLE[task.configs.compaction_strategy]: unusable})
+            rest = (records.offset < bounds.end[records.log]) & ~copy & ~records.keyless
+            past = records.offset < bounds.start[records.log]
+            flags = flags_of(task, past) + np.where(live, LIVE, 0) + np.where(past, PAST, 0)
+            flags += np.where(in_dirty, DIRTY, 0)
+            yield batch_of(task, number, records.where(rest), flags[rest])
+
+
+def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Booleans, copy: Booleans) -> None:
+    """Counts what depends on a record alone. `missing_winners` counts every record that is gone here; those that had to
+    go are taken off by judge_touched."""
+    head = records.offset >= bounds.end[records.log]
+    past = records.offset < bounds.start[records.log]
+    keyless = records.keyless & ~head
+    tally.add(
+        records,
+        {
+            "records_in": np.ones(len(records), np.bool_),
+            "records_out": live,
+            "records_read": ~head & ~past,
+            "records_kept": live & ~head & ~past,
+            "head_changed": ~live & head,
+            "missing_winners": ~(live | head | past | keyless | copy),
+            "invalid_left": live & keyless,
+            "duplicate_keys": live & copy & ~past,
+            COPIES: copy,
+        },
+    )
+
+
+def judge_touched(tally: Tally, records: TouchedRecords, count: int, remembered: Ranks | None) -> None:
+    """Counts what depends on which record of a key wins."""
+    verdict = verdict_of(records, count, remembered)
+    live, past = records.has(LIVE), records.has(PAST)
+    touched = verdict.known & ~past
+    spared = touched & live & ~verdict.winner
+    tally.add_places(records.place, {"missing_winners": touched & ~live & ~verdict.winner}, sign=-1)
+    tally.add_places(
+        records.place,
+        {
+            "duplicate_keys": spared & ~verdict.buried,
+            "resurrected": spared & verdict.buried,
+            "map_keys": first_of_each(records, verdict.known),
+        },
+    )
+
+
+def first_of_each(records: TouchedRecords, known: Booleans) -> Booleans:
+    """Returns one record of each key that has a winner."""
+    first = np.zeros(len(records.number), np.bool_)
+    _, places = np.unique(records.number[known], return_index=True)
+    first[np.flatnonzero(known)[places]] = True
+    return first
+
+
+def _count_unread(io: FileIO, tally: Tally, file: LogFile, keep: Booleans) -> None:
+    """Counts the records of a file that is as it was, all of them below the end, by its metadata."""
+    assert file.log is not None, "a file of several logs is read"
+    [place] = [i for i, work in enumerate(tally.task.works) if work.partition == file.log]
+    counts, records = tally.logs[place].counts, int(np.count_nonzero(keep))
+    for name in ("records_in", "records_out", "records_read", "records_kept"):
+        counts[name] += records
+    ledger = tally.ledgers.get(file.log)
+    if file.null_values == 0 or ledger is None:
+        return
+    if any(file.may_hold(low, end) for low, end in ledger.spans):
+        for batch in records_of(io, tally.task, file, keep, keys=False, tombstones=True):
+            tally.add_tombstones(batch, np.ones(len(batch), np.bool_))
+
+
+def _count_foreign(io: FileIO, tally: Tally, file: LogFile, foreign: Booleans) -> None:
+    """Counts records that only the branch has: deleted in the base, and back again."""
+    if not foreign.any():
+        return
+    for records in records_of(io, tally.task, file, foreign, keys=False):
+        everyone = np.ones(len(records), np.bool_)
+        tally.add(records, {"foreign_records": everyone, "records_out": everyone})
+
+
+def _as_it_was(file: LogFile, dirty: DirtyPart) -> bool:
+    """Returns whether the metadata show that the round has changed nothing in the file, and had nothing to change."""
+    if file.log is None or file.before != file.after or file.lost or file.null_keys != 0 or dirty.copies:
+        return False
+    [work] = [work for work in dirty.task.works if work.partition == file.log]
+    return file.lies_in(work.log_start_offset, work.first_dirty_offset) and not dirty.may_touch(file)

@@ -1,0 +1,119 @@
+"""Two different records at one offset: in what a round reads, in what an expiry removes from, in a whole topic.
+
+1. A compaction compares the records of its dirty part where an offset occurs twice among the living.
+2. Where records are late it also compares them with those that earlier rounds have hidden at their offsets.
+3. An expiry compares where tombstones are due: one that is removed must not have hidden another record.
+4. A proof of the topic compares everything that readers see.
+5. Values are read only where an offset occurs twice, and there only of those offsets' range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cleantail.config.topic_table import OFFSET, PARTITION
+from cleantail.log.contradictions import CANDIDATE, HIDDEN, LIVE, Contradiction
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.round_state import late_spans
+from cleantail.log.tombstones import spans_of
+from cleantail.log.work_units import PartitionWork, WorkUnit
+from spark_jobs.engine.transforms.contradictions import COLUMNS, PART, contradicting, first_by_log, spans_twice
+from spark_jobs.engine.transforms.spans import span_condition
+from spark_jobs.iceberg.tables import DELETED, TopicTable
+
+Spans = Mapping[int, Sequence[tuple[int, int]]]
+LateFiles = Sequence[tuple[int, int, Sequence[str]]]
+"""[from, to) of offsets of a log that an earlier round has passed over, and the files that were added after it."""
+
+
+def contradictions_in(records: DataFrame) -> list[Contradiction]:
+    """Returns the contradictions by log, in the order of the logs' numbers. `records`:
+    transforms.contradictions.COLUMNS. Runs one plan over offsets, and only where one of them occurs twice another over
+    keys and values."""
+    twice = {row[PARTITION]: (row["low"], row["high"] + 1) for row in spans_twice(records).collect()}
+    if not twice:
+        return []
+    rows = first_by_log(contradicting(records.where(span_condition(twice)))).collect()
+    return sorted((Contradiction.of_row(row.asDict()) for row in rows), key=lambda c: c.partition)
+
+
+def all_candidates(records: DataFrame) -> DataFrame:
+    """Marks all records as candidates: each is compared with the others of its offset."""
+    return records.withColumn(PART, F.lit(CANDIDATE)).select(*COLUMNS)
+
+
+def with_parts(records: DataFrame, passed: Column) -> DataFrame:
+    """Marks records by the part that they have in a comparison: deleted ones are hidden, living ones that an earlier
+    round has `passed` are live, and the other living ones are candidates. `records`: with `_deleted`."""
+    # a literal for all would let Spark drop `_deleted`, and Iceberg gives deleted records only where that is read
+    part = F.when(F.col(DELETED), HIDDEN).when(passed, LIVE).otherwise(CANDIDATE)
+    return records.withColumn(PART, part).select(*COLUMNS)
+
+
+def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> LateFiles:
+    """Returns where this round looks again at offsets that an earlier one has passed over."""
+    spans = ((*span, sequence_number) for *span, sequence_number in late_spans(work, state))
+    ranges = [
+        (low, high, table.files_after(unit.base_snapshot_id, work.partition, sequence_number))
+        for low, high, sequence_number in spans
+    ]
+    return [(low, high, files) for low, high, files in ranges if files]
+
+
+def of_round(
+    table: TopicTable, unit: WorkUnit, late_by_log: Mapping[int, LateFiles], has_copies: bool
+) -> dict[int, Contradiction]:
+    """Returns the contradictions in the dirty part of a compaction: among the living records, and where records are
+    late also with those that earlier rounds have hidden there, as long as their files are kept. `has_copies`: whether
+    an offset occurs twice among the living.
+
+    In a topic that was created anew the first offsets are of records that were removed long ago. Without the hidden
+    ones the new records would pass for late ones, and lose.
+    """
+    if has_copies:
+        spans = {w.partition: [(w.first_dirty_offset, w.end_offset)] for w in unit.partitions}
+    else:
+        spans = {p: [(low, high) for low, high, _ in ranges] for p, ranges in late_by_log.items() if ranges}
+    if not spans:
+        return {}
+    passed = _passed_before(late_by_log)
+    records = table.with_hidden_at(unit.base_snapshot_id).where(_inside(spans))
+    records = records.where(~F.col(DELETED) | passed)
+    return _by_log(with_parts(records, passed))
+
+
+def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
+    """Returns the condition for records that an earlier round has read: in files that were there for it, at offsets at
+    which this round looks again."""
+    spans = [
+        (F.col(PARTITION) == p) & F.col(OFFSET).between(low, high - 1) & ~F.col("_file").isin(list(files))
+        for p, ranges in late_by_log.items()
+        for low, high, files in ranges
+    ]
+    return reduce(or_, spans, F.lit(False))
+
+
+def of_expiry(table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState]) -> dict[int, Contradiction]:
+    """Returns the contradictions of an expiry, where tombstones are due: one that is removed must not have hidden
+    another record of its offset."""
+    spans = {w.partition: spans_of(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
+    return _by_log(all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))))
+
+
+def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> list[Contradiction]:
+    """Returns the contradictions in everything that readers see, head included. `starts`: partition -> log start."""
+    past = " OR ".join(span_condition({p: (0, start)}) for p, start in starts.items() if start) or "false"
+    return contradictions_in(all_candidates(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
+
+
+def _by_log(records: DataFrame) -> dict[int, Contradiction]:
+    return {c.partition: c for c in contradictions_in(records)}
+
+
+def _inside(spans: Spans) -> str:
+    return " OR ".join(span_condition({p: span}) for p, inside in spans.items() for span in inside) or "false"

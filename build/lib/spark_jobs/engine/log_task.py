@@ -1,0 +1,180 @@
+"""What one task of the engine takes, the files of one log or of some logs that share files, and what it gives back.
+
+All of it can be pickled, and holds nothing of a record but positions and counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from pyroaring import BitMap64
+
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.winner.versions import Longs
+from cleantail.log.work_units import PartitionWork
+from spark_jobs.iceberg.file_columns import Layout
+from spark_jobs.iceberg.log_files import LogFile
+
+NOTHING = -1
+"""Below every offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The files of the side table of deleted versions that are of a task's logs."""
+
+    files: tuple[LogFile, ...] = ()
+    layout: Layout = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogTask:
+    """One task. `works` are ordered by partition; a record's log is named by its place among them.
+
+    files         the data files at the base snapshot that can have records of these logs
+    layout        where the files have the columns of a topic table
+    now_ms        clock of the round
+    threads       of the task's database
+    memory_bytes  what the task's database takes at most before it goes to disk
+    location      any path in the store that has the files, by which its file IO is chosen
+    max_keys      a round ends where so many keys are in its map; None for no limit
+    shares        how many tasks go through the files
+    share         the numbers of the files that this one of them reads; None for all
+    """
+
+    works: tuple[PartitionWork, ...]
+    files: tuple[LogFile, ...]
+    layout: Layout
+    configs: KafkaConfigs
+    now_ms: int
+    threads: int
+    memory_bytes: int
+    location: str
+    remembered: Remembered = Remembered()
+    max_keys: int | None = None
+    shares: int = 1
+    share: tuple[int, ...] | None = None
+
+    def numbered_files(self) -> Iterator[tuple[int, LogFile]]:
+        """Yields the files that this task reads, each with its number among all."""
+        for number in range(len(self.files)) if self.share is None else self.share:
+            yield number, self.files[number]
+
+    @property
+    def is_first_share(self) -> bool:
+        """Returns whether this task does what is to be done once for all shares."""
+        return self.share is None or 0 in self.share
+
+    @property
+    def dirty_records(self) -> int:
+        """Returns at most how many records the dirty part has."""
+        return sum(work.dirty_records for work in self.works)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of a task's logs as arrays, by a log's place: first dirty offset, end and log start. `retained`: what
+    is below goes by retention."""
+
+    first: Longs
+    end: Longs
+    start: Longs
+    retained: Longs
+
+    @classmethod
+    def of(cls, task: LogTask) -> Bounds:
+        start = _longs(work.log_start_offset for work in task.works)
+        retained = start if task.configs.deletes else np.full_like(start, NOTHING)
+        return cls(
+            _longs(w.first_dirty_offset for w in task.works), _longs(w.end_offset for w in task.works), start, retained
+        )
+
+
+def _longs(numbers: Iterable[int]) -> Longs:
+    return np.fromiter(numbers, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRemovals:
+    """What a round removes from the logs of a task.
+
+    `positions`: reason -> (partition, hash of the file's name) -> the positions, as a serialized BitMap64. `keyless`:
+    partition -> records without a key below the planned end, and the offset of the first. `ends`: partition -> the end
+    of its round, where the map was full before the planned one. `last`: partition -> the highest offset that an expiry
+    removes.
+    """
+
+    positions: Mapping[str, Mapping[tuple[int, int], bytes]]
+    keyless: Mapping[int, tuple[int, int]]
+    ends: Mapping[int, int]
+    last: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCounts:
+    """Tombstones of one entry of the ledger (its end; None above the last): in base and branch, and due ones that guard
+    a key, the first of them at `guard_from`."""
+
+    before: int = 0
+    after: int = 0
+    guards: int = 0
+    guard_from: int | None = None
+
+    def __add__(self, other: EntryCounts) -> EntryCounts:
+        first = [at for at in (self.guard_from, other.guard_from) if at is not None]
+        return EntryCounts(
+            self.before + other.before,
+            self.after + other.after,
+            self.guards + other.guards,
+            min(first, default=None),
+        )
+
+    @property
+    def first_guard(self) -> int:
+        """Returns the offset of the first guard that the branch still has; LONG_MAX without one."""
+        return LONG_MAX if self.guard_from is None or not self.guards else self.guard_from
+
+
+@dataclass(frozen=True, slots=True)
+class LogCounts:
+    """What a round has done to a log, as counts by the names of LogMeasure's fields, and its tombstones by entry."""
+
+    partition: int
+    counts: Mapping[str, int]
+    tombstones: Mapping[int | None, EntryCounts]
+
+
+def merged_removals(parts: Iterable[LogRemovals]) -> LogRemovals:
+    """Returns what several tasks have found together, each of them a part of the same logs."""
+    positions: dict[str, dict[tuple[int, int], bytes]] = {}
+    keyless: dict[int, tuple[int, int]] = {}
+    ends: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for part in parts:
+        for reason, by_file in part.positions.items():
+            of_reason = positions.setdefault(reason, {})
+            for name, bitmap in by_file.items():
+                both = [BitMap64.deserialize(each) for each in (of_reason.get(name), bitmap) if each is not None]
+                of_reason[name] = BitMap64.union(*both).serialize()
+        for log, (count, first) in part.keyless.items():
+            before = keyless.get(log, (0, first))
+            keyless[log] = (before[0] + count, min(before[1], first))
+        ends |= part.ends
+        last |= {log: max(offset, last.get(log, NOTHING)) for log, offset in part.last.items()}
+    return LogRemovals(positions, keyless, ends, last)
+
+
+def merged_counts(parts: Iterable[LogCounts]) -> list[LogCounts]:
+    """Returns one entry for each log: the sums of what several tasks have counted of it."""
+    counts: dict[int, Counter[str]] = {}
+    tombstones: dict[int, dict[int | None, EntryCounts]] = {}
+    for part in parts:
+        counts.setdefault(part.partition, Counter()).update(part.counts)
+        entries = tombstones.setdefault(part.partition, {})
+        for end, added in part.tombstones.items():
+            entries[end] = entries.get(end, EntryCounts()) + added
+    return [LogCounts(log, dict(sums), tombstones[log]) for log, sums in counts.items()]

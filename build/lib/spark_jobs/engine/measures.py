@@ -1,0 +1,159 @@
+"""What a round has done to its logs, measured on base and branch: violations of each rule, and the new state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from cleantail.config.platform import Platform
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic_table import PARTITION
+from cleantail.log.contradictions import Contradiction
+from cleantail.log.log_measure import LogMeasure
+from cleantail.log.partition_state import PartitionState, states_of_properties
+from cleantail.log.round_state import proof_due
+from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.last_compaction import COUNTS
+from spark_jobs.engine.expiry import judge_expiry
+from spark_jobs.engine.judgement import decide_bucket, judge, read_share
+from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round
+from spark_jobs.engine.log_task import LogCounts, LogTask, merged_counts
+from spark_jobs.engine.proof import KeyCounts, count_keys
+from spark_jobs.engine.removals import COPIES
+from spark_jobs.engine.tasks import Work, log_tasks, run_tasks, run_work
+from spark_jobs.engine.tombstone_entries import Ledgers
+from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
+from spark_jobs.iceberg.iceberg_reads import BranchChange, texts
+from spark_jobs.iceberg.log_files import with_branch
+from spark_jobs.iceberg.snapshot_files import SnapshotFiles
+from spark_jobs.iceberg.tables import TopicTable
+
+NO_COUNTS = LogCounts(-1, {}, {})
+
+
+def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiring: bool) -> list[LogMeasure]:
+    """Returns the measures of each log of the unit: violations of each rule, and what publish puts into its state."""
+    states = states_of_properties(texts(table.load().properties()), table.name)
+    states = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
+    change, base, branch = _files(table, unit)
+    late_by_log = {
+        w.partition: [] if expiring else late_files(table, unit, w, states[w.partition]) for w in unit.partitions
+    }
+    next_ledgers = {
+        w.partition: next_ledger(table, unit, w, states[w.partition], late_by_log, expiring) for w in unit.partitions
+    }
+    ledgers = ledgers_of(unit, states, next_ledgers, expiring)
+    tasks = [with_branch_files(task, branch) for task in log_tasks(table, platform, unit, base)]
+    if expiring:
+        work_of_task = partial(judge_expiry, ledgers=ledgers)
+        counted = run_tasks(table, platform, work_of_task, tasks, "count what an expiry has done")
+    else:
+        counted = run_work(table, platform, judging(ledgers), tasks)
+    by_log = {log.partition: log for logs in counted for log in logs}
+    proofs = {} if expiring else _proofs_due(table.topic.config, unit, states)
+    proven = _proven(table, platform, unit, branch, proofs)
+    has_copies = any(log.counts.get(COPIES) for log in by_log.values())
+    contradictions = of_expiry(table, unit, states) if expiring else of_round(table, unit, late_by_log, has_copies)
+    measures = []
+    for work_of_log in unit.partitions:
+        p = work_of_log.partition
+        log = by_log.get(p, NO_COUNTS)
+        measure = _measure(
+            work_of_log, log.counts, proven[p].twice if p in proven else 0, unit, change.data_files_changed
+        )
+        measure = replace(measure, proven_ms=_proven_ms(work_of_log, states[p], proofs, unit.now_ms))
+        measure = _with_contradiction(measure, contradictions.get(p))
+        measures.append(with_tombstones(measure, next_ledgers[p], log.tombstones))
+    return measures
+
+
+def judging(ledgers: Ledgers) -> Work[list[LogCounts]]:
+    """Returns the work of a check: it counts what a round has done."""
+    return Work(
+        "count what a round has done",
+        partial(judge, ledgers=ledgers),
+        partial(read_share, ledgers=ledgers),
+        partial(decide_bucket, ledgers=ledgers),
+        lambda parts: merged_counts(log for part in parts for log in part),
+    )
+
+
+def _files(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:
+    """Reads what the branch changed, the files of the base, and those of the branch: all from manifests, at the same
+    time."""
+    with ThreadPoolExecutor(3) as threads:
+        change = threads.submit(table.changes_of, unit.branch, unit.base_snapshot_id)
+        base = threads.submit(table.files_at, unit.base_snapshot_id)
+        branch = threads.submit(table.files_at, table.head_of(unit.branch))
+        return change.result(), base.result(), branch.result()
+
+
+def with_branch_files(task: LogTask, branch: SnapshotFiles) -> LogTask:
+    """Returns the task with what is deleted of its files on the branch."""
+    logs = {work.partition for work in task.works}
+    return replace(task, files=tuple(with_branch(task.files, branch.log_files(logs))))
+
+
+def _proven(
+    table: TopicTable, platform: Platform, unit: WorkUnit, branch: SnapshotFiles, proofs: Mapping[int, int]
+) -> dict[int, KeyCounts]:
+    """Returns partition -> its keys, of the logs whose full proof is due."""
+    works = tuple(w for w in unit.partitions if w.partition in proofs)
+    return prove_keys(table, platform, replace(unit, partitions=works), branch) if works else {}
+
+
+def prove_keys(table: TopicTable, platform: Platform, unit: WorkUnit, live: SnapshotFiles) -> dict[int, KeyCounts]:
+    """Counts the keys of the unit's logs anew, whatever was proven before. `live`: the files that are read."""
+    tasks = log_tasks(table, platform, unit, live)
+    counts = run_tasks(table, platform, count_keys, tasks, "prove that all keys are unique")
+    return {partition: keys for each in counts for partition, keys in each.items()}
+
+
+def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:
+    """Returns partition -> end of the logs of which all keys were last proven unique too long ago."""
+    interval_ms = configs.cleantail_full_proof_interval_ms
+    return {
+        w.partition: w.end_offset
+        for w in unit.partitions
+        if not _all_dirty(w) and proof_due(states[w.partition].proven_ms, unit.now_ms, interval_ms)
+    }
+
+
+def _all_dirty(work: PartitionWork) -> bool:
+    """Returns whether the round reads the whole log as dirty: such a round proves every key by itself."""
+    return work.first_dirty_offset <= work.log_start_offset
+
+
+def _proven_ms(work: PartitionWork, state: PartitionState, proofs: dict[int, int], now_ms: int) -> int | None:
+    return now_ms if work.partition in proofs or _all_dirty(work) else state.proven_ms
+
+
+def _measure(
+    work: PartitionWork,
+    counts: Mapping[str, int],
+    proven_twice: int,
+    unit: StagedUnit,
+    data_files_changed: int,
+) -> LogMeasure:
+    """Returns the measures of one log: `counts` by measure, and the keys that a proof has met twice."""
+    measures = {name: count for name, count in counts.items() if name != COPIES}
+    fields: dict[str, Any] = {**dict.fromkeys(COUNTS, 0), **measures, PARTITION: work.partition}
+    measure = LogMeasure(**fields)
+    deleted = {reason: by_log.get(work.partition, 0) for reason, by_log in unit.counts.deleted.items()}
+    return replace(
+        measure,
+        duplicate_keys=measure.duplicate_keys + proven_twice,
+        data_files_changed=data_files_changed,
+        imbalance=measure.records_in - sum(deleted.values()) - measure.records_out,
+        deleted=deleted,
+    )
+
+
+def _with_contradiction(measure: LogMeasure, contradiction: Contradiction | None) -> LogMeasure:
+    if contradiction is None:
+        return measure
+    return replace(measure, contradicting_offsets=contradiction.offsets, first_contradiction=contradiction.text)

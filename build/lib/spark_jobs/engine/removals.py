@@ -1,0 +1,151 @@
+"""What one task finds that a round removes from its logs.
+
+A record goes by the first reason that it has (semantics.md 1.4, 3.5, 3.7):
+
+1. `retention`: it is below the log start, and the policy deletes.
+2. `copies`: an earlier record of the same offset survives.
+3. `invalid`: it has no key, and is below the end.
+4. `superseded`: another record of its key wins, or a remembered deletion does.
+
+A file is read only where its metadata say that it can hold such a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
+from pyroaring import BitMap64
+
+from cleantail.log.winner.versions import Booleans
+from cleantail.log.winner.winners import Ranks
+from spark_jobs.engine.dirty_part import DirtyPart, is_dirty, read_dirty_part
+from spark_jobs.engine.log_task import Bounds, LogRemovals, LogTask
+from spark_jobs.engine.records import Records, records_of
+from spark_jobs.engine.task_database import task_database
+from spark_jobs.engine.touched_records import (
+    DIRTY,
+    TouchedRecords,
+    batch_of,
+    flags_of,
+    positions_by_place,
+    remembered_ranks,
+    touched_records,
+    verdict_of,
+    versioned,
+)
+from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
+
+RETENTION, COPIES, INVALID, SUPERSEDED = "retention", "copies", "invalid", "superseded"
+
+
+class Removed:
+    """Collects positions by reason, log and file, and the keyless records of each log."""
+
+    def __init__(self) -> None:
+        self.positions: dict[str, dict[int, BitMap64]] = {}
+        self.keyless: dict[int, tuple[int, int]] = {}
+        self.last: dict[int, int] = {}
+
+    def add(self, reason: str, places: Mapping[int, BitMap64]) -> None:
+        by_place = self.positions.setdefault(reason, {})
+        for place, positions in places.items():
+            by_place[place] = by_place[place] | positions if place in by_place else positions
+
+    def add_records(self, reason: str, task: LogTask, file_number: int, records: Records, chosen: Booleans) -> None:
+        if chosen.any():
+            for log in np.unique(records.log[chosen]).tolist():
+                highest = int(records.offset[chosen & (records.log == log)].max())
+                self.last[log] = max(self.last.get(log, 0), highest)
+            place = records.log[chosen] * len(task.files) + file_number
+            self.add(reason, positions_by_place(place, records.pos[chosen]))
+
+    def count_keyless(self, records: Records, chosen: Booleans) -> None:
+        for log in np.unique(records.log[chosen]).tolist():
+            offsets = records.offset[chosen & (records.log == log)]
+            count, first = self.keyless.get(log, (0, int(offsets.min())))
+            self.keyless[log] = (count + len(offsets), min(first, int(offsets.min())))
+
+    def result(self, task: LogTask, planned: LogTask) -> LogRemovals:
+        """Returns what was collected, named as the driver knows it."""
+        files = len(task.files)
+        positions = {
+            reason: {
+                (task.works[place // files].partition, task.files[place % files].hash): bitmap.serialize()
+                for place, bitmap in by_place.items()
+            }
+            for reason, by_place in self.positions.items()
+        }
+        keyless = {task.works[log].partition: found for log, found in self.keyless.items()}
+        ends = {
+            work.partition: work.end_offset
+            for work, before in zip(task.works, planned.works, strict=True)
+            if work.end_offset != before.end_offset
+        }
+        last = {task.works[log].partition: offset for log, offset in self.last.items()}
+        return LogRemovals(positions, keyless, ends, last)
+
+
+def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:
+    """Returns what the round removes from the task's logs. `properties`: of PyIceberg's FileIO, with the store's
+    secrets."""
+    io = load_file_io(dict(properties), task.location)
+    with task_database(task.threads, task.memory_bytes) as database:
+        dirty = read_dirty_part(task, io, database)
+        removed = Removed()
+        records = touched_records(dirty.task, database, competing(dirty, task, io, removed))
+        ranks = remembered_ranks(dirty.task, io, database, dirty.touched.count)
+        add_superseded(removed, records, dirty.touched.count, ranks)
+        return removed.result(dirty.task, task)
+
+
+def read_share(dirty: DirtyPart, io: FileIO) -> tuple[Iterator[pa.RecordBatch], Callable[[], LogRemovals]]:
+    """Returns what a share finds: records whose key decides, and, once they are read, what goes for another reason."""
+    removed = Removed()
+    return competing(dirty, dirty.task, io, removed), lambda: removed.result(dirty.task, dirty.task)
+
+
+def decide_bucket(task: LogTask, records: TouchedRecords, count: int, remembered: Ranks | None) -> LogRemovals:
+    """Returns which records of a bucket are superseded."""
+    removed = Removed()
+    add_superseded(removed, records, count, remembered)
+    return removed.result(task, task)
+
+
+def add_superseded(removed: Removed, records: TouchedRecords, count: int, remembered: Ranks | None) -> None:
+    """Adds the touched records that do not win."""
+    verdict = verdict_of(records, count, remembered)
+    loses = verdict.known & ~verdict.winner
+    removed.add(SUPERSEDED, positions_by_place(records.place[loses], records.pos[loses]))
+
+
+def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) -> Iterator[pa.RecordBatch]:
+    """Yields the records with a key that are below the end, and adds to `removed` what goes for another reason."""
+    task, bounds, ends = dirty.task, Bounds.of(dirty.task), Bounds.of(planned).end
+    for number, file in task.numbered_files():
+        if not _may_lose(file, dirty, bounds):
+            continue
+        copies = dirty.copies.of(file)
+        keep = alive(file.records, read_deletes(io, file.before, file))
+        for records in records_of(io, task, file, keep, versions=versioned(task)):
+            keyless = records.keyless
+            below, past = records.offset < bounds.end[records.log], records.offset < bounds.start[records.log]
+            retained = records.offset < bounds.retained[records.log]
+            in_dirty = is_dirty(records, bounds)
+            copy = copies.among(records, in_dirty) & ~retained
+            removed.count_keyless(records, keyless & ~past & (records.offset < ends[records.log]))
+            removed.add_records(RETENTION, task, number, records, retained)
+            removed.add_records(COPIES, task, number, records, copy)
+            removed.add_records(INVALID, task, number, records, keyless & below & ~retained & ~copy)
+            rest = below & ~retained & ~copy & ~keyless
+            flags = flags_of(task, past) + np.where(in_dirty, DIRTY, 0)
+            yield batch_of(task, number, records.where(rest), flags[rest])
+
+
+def _may_lose(file: LogFile, dirty: DirtyPart, bounds: Bounds) -> bool:
+    """Returns whether the file can hold a record that goes, by its metadata."""
+    return file.may_hold(0, int(bounds.retained.max())) or (
+        file.may_hold(0, int(bounds.end.max())) and (dirty.may_touch(file) or file.null_keys != 0 or bool(dirty.copies))
+    )

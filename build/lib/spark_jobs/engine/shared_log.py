@@ -1,0 +1,190 @@
+"""Logs that are more than one task: shares of their files find what may matter, and buckets of keys decide.
+
+1. Each share reads its dirty records, and hands back a filter of their keys' hashes, and their offsets by file.
+2. The driver merges the filters by OR, and tells copies by the offsets of each file.
+3. Each share goes through its files. Records that pass the filter are shuffled by a hash of their key, so that all
+   records of a key come to one bucket; all else is counted where it is read.
+4. Each bucket numbers its keys and decides as a task does that has its log alone. A key that the filter let through,
+   and that no dirty record has, is told there: no key is taken for another by its hash (semantics.md 3.11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO, load_file_io
+
+from cleantail.log.winner.winners import Ranks
+from spark_jobs.engine.copies import DirtyOffsets
+from spark_jobs.engine.dirty_part import DirtyPart, dirty_records
+from spark_jobs.engine.key_filter import KeyFilter
+from spark_jobs.engine.key_numbers import TouchedKeys
+from spark_jobs.engine.log_task import LogTask
+from spark_jobs.engine.task_database import reading, task_database
+from spark_jobs.engine.touched_records import (
+    REMEMBERED,
+    TouchedRecords,
+    collected,
+    ranks_of_parts,
+    remembered_batches,
+    schema_of,
+)
+from spark_jobs.iceberg.log_files import BATCH_RECORDS
+
+BLOB_RECORDS = 1 << 20
+"""So many records of a share are put into buckets at a time."""
+KEYS = pa.schema([("key", pa.binary())])
+RECORDS, RANKS, RESULT = "records", "ranks", "result"
+"""What a message to a bucket holds: records, remembered ranks, or a share's own result, which is passed on."""
+Message = tuple[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DirtyShare:
+    """What one share has read of the dirty part. `low` and `high`: its lowest and highest key, None without any."""
+
+    filter: KeyFilter
+    low: bytes | None
+    high: bytes | None
+    offsets: DirtyOffsets
+
+
+def read_dirty_share(properties: Mapping[str, str], task: LogTask) -> DirtyShare:
+    """Reads the dirty records of a share."""
+    io = load_file_io(dict(properties), task.location)
+    keys, offsets = KeyFilter.for_keys(task.dirty_records), DirtyOffsets()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for file, records in dirty_records(task, io):
+            offsets.add(file, records)
+            yield pa.RecordBatch.from_arrays([records.key], schema=KEYS)
+
+    lows, highs = list[bytes](), list[bytes]()
+    with task_database(task.threads, task.memory_bytes) as database:
+        for batch in _hashed(database, KEYS, batches()):
+            keys.add(batch.column("h").to_numpy())
+            ends = pc.min_max(batch.column("key")).as_py()
+            lows.append(ends["min"])
+            highs.append(ends["max"])
+    return DirtyShare(keys, min(lows, default=None), max(highs, default=None), offsets)
+
+
+def merged(task: LogTask, shares: Sequence[DirtyShare]) -> SharedDirtyPart:
+    """Returns what the shares of a task have read together."""
+    keys, offsets = KeyFilter.for_keys(task.dirty_records), DirtyOffsets()
+    for share in shares:
+        keys = keys | share.filter
+        offsets.merge(share.offsets)
+    low = min((share.low for share in shares if share.low is not None), default=None)
+    high = max((share.high for share in shares if share.high is not None), default=None)
+    dirty = DirtyPart(task, TouchedKeys(task.dirty_records, low, high), offsets.copies(task.files), offsets.records)
+    return SharedDirtyPart(keys, dirty)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDirtyPart:
+    """What all shares of a task know of its dirty part."""
+
+    filter: KeyFilter
+    dirty: DirtyPart
+
+
+def to_buckets(
+    properties: Mapping[str, str],
+    task: LogTask,
+    shared: SharedDirtyPart,
+    buckets: int,
+    read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
+) -> Iterator[tuple[int, Message]]:
+    """Goes through a share's files, and yields messages to the buckets: the records that pass the filter, what is
+    remembered, and to the first bucket the share's own result.
+
+    `read` returns the records with a key (batches of schema_of), and what gives the share's result once they are read.
+    """
+    io = load_file_io(dict(properties), task.location)
+    dirty = DirtyPart(task, shared.dirty.touched, shared.dirty.copies, shared.dirty.records)
+    batches, result = read(dirty, io)
+    with task_database(task.threads, task.memory_bytes) as database:
+        for bucket, blob in _blobs(_hashed(database, schema_of(task), batches), shared.filter, buckets):
+            yield bucket, (RECORDS, blob)
+        if task.is_first_share:
+            ranks = _hashed(database, REMEMBERED, remembered_batches(task, io))
+            for bucket, blob in _blobs(ranks, shared.filter, buckets):
+                yield bucket, (RANKS, blob)
+    yield 0, (RESULT, result())
+
+
+def _hashed(database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the batches without records that have no key, with `h`, a hash of the key."""
+    with reading(database, "record", schema, batches):
+        rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")
+        yield from (batch for batch in rows.to_arrow_reader(BATCH_RECORDS) if batch.num_rows)
+
+
+def _blobs(batches: Iterable[pa.RecordBatch], keys: KeyFilter, buckets: int) -> Iterator[tuple[int, bytes]]:
+    """Yields (bucket, records that pass the filter as an Arrow stream)."""
+    waiting, records = list[pa.RecordBatch](), 0
+    for batch in batches:
+        passing = batch.filter(pa.array(keys.lets_through(batch.column("h").to_numpy())))
+        waiting.append(passing)
+        records += passing.num_rows
+        if records >= BLOB_RECORDS:
+            yield from _split(waiting, buckets)
+            waiting, records = [], 0
+    if records:
+        yield from _split(waiting, buckets)
+
+
+def _split(batches: Sequence[pa.RecordBatch], buckets: int) -> Iterator[tuple[int, bytes]]:
+    table = pa.Table.from_batches(batches)
+    # the highest bits: the lowest are the filter's
+    bucket = (table["h"].to_numpy() >> np.uint64(32)) % np.uint64(buckets)
+    order = np.argsort(bucket, kind="stable")
+    table = table.drop_columns(["h"]).take(pa.array(order))
+    names, starts = np.unique(bucket[order], return_index=True)
+    for name, start, end in zip(names.tolist(), starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table.slice(start, end - start))
+        yield int(name), sink.getvalue().to_pybytes()
+
+
+def of_bucket(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks | None, list[Any]]:
+    """Returns the records of a bucket with their keys numbered, how many keys there are, what is remembered of them,
+    and the results of shares."""
+    tables: dict[str, list[pa.Table]] = {RECORDS: [], RANKS: []}
+    results = []
+    for kind, content in messages:
+        if kind == RESULT:
+            results.append(content)
+        else:
+            tables[kind].append(pa.ipc.open_stream(content).read_all())
+    if not tables[RECORDS]:
+        return collected([]), 0, None, results
+    records = pa.concat_tables(tables[RECORDS])
+    keys = _one_array(records["key"]).dictionary_encode()
+    numbered = _columns(records) | {"number": keys.indices.to_numpy()}
+    ranks = _ranks(tables[RANKS], keys.dictionary) if tables[RANKS] else None
+    return collected([numbered]), len(keys.dictionary), ranks, results
+
+
+def _ranks(tables: Sequence[pa.Table], keys: pa.Array) -> Ranks:
+    table = pa.concat_tables(tables)
+    number = pc.index_in(_one_array(table["key"]), value_set=keys)
+    known = table.append_column("number", number).filter(pc.is_valid(number))
+    return ranks_of_parts([_columns(known) | {"number": known["number"].to_numpy()}], len(keys))
+
+
+def _columns(table: pa.Table) -> dict[str, Any]:
+    return {name: table[name].to_numpy() for name in table.column_names if name != "key"}
+
+
+def _one_array(keys: pa.ChunkedArray) -> pa.Array:
+    """Returns the keys as one array; large, as more than 2 GiB of them may come together."""
+    return keys.cast(pa.large_binary()).combine_chunks()

@@ -1,0 +1,1 @@
+"""DataFrame -> DataFrame, without reads, writes or actions."""

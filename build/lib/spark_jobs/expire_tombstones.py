@@ -1,0 +1,43 @@
+"""Expire the tombstones whose horizon has come: branch, check and publish of their own, also without new data.
+
+    spark-submit spark_jobs/expire_tombstones.py --config config --topic orders --round '{"now_ms": …}'
+
+The work itself is in spark_jobs/round/expire.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cleantail.rounds.checked.round_request import EXPIRY_REQUEST_JSON
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.job import Document, Job, parser, require_clock, run_job
+from spark_jobs.quality.expectations import preload
+from spark_jobs.round.run import Run, expire_round
+
+
+def _work(job: Job) -> Document:
+    request = EXPIRY_REQUEST_JSON.value(job.arguments.round, "--round")
+    require_clock(job.platform, request.now_ms)
+    preload()
+    spark = start_session(job.platform, f"cleantail expire_tombstones {job.topic.topic}")
+    run = Run(TopicTable.of(spark, job.topic, job.platform), job.platform)
+    result = expire_round(run, request.now_ms, request.partitions, request.fresh_from)
+    return dict(ROUND_RESULT_JSON.plain(result))
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    arguments = parser(__doc__)
+    arguments.add_argument("--round", required=True, help='JSON: {"now_ms", "partitions", "fresh_from"}')
+    return arguments.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    return run_job(parse_args(argv), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Everything that goes through the JVM: the session, tables, branches, commits, delete files."""

@@ -1,0 +1,32 @@
+"""Records of an adopted table in the columns of a topic table (cleantail.log.column_sql)."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from cleantail.config.columns import Columns, quoted
+from cleantail.log.column_sql import expressions
+
+METADATA = ("_file", "_pos", "_row_id")
+"""Iceberg's hidden columns that rounds use: behind a projection they are there only if it has them."""
+POSITION_AS_ROW_ID = "concat(`_file`, '#', lpad(cast(`_pos` AS string), 19, '0')) AS `_row_id`"
+"""Records of format version 2, and those that an upgraded table had before, have no row ids. Their place does as well:
+base and branch have the same data files."""
+
+
+def as_topic_table(stored: DataFrame, columns: Columns, *more: str) -> DataFrame:
+    """Returns the columns of a topic table and the hidden ones, with `more` of Iceberg's. What a plan does not use is
+    not read."""
+    return stored.selectExpr(*_named(stored, columns), *METADATA[:2], *more, POSITION_AS_ROW_ID)
+
+
+def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:
+    """Returns the columns of a topic table as a select list, without the hidden ones."""
+    return ", ".join(_named(stored, columns))
+
+
+def _named(stored: DataFrame, columns: Columns) -> list[str]:
+    paths = list(columns.paths.values())
+    kinds = [field.dataType.simpleString() for field in stored.select(*map(quoted, paths)).schema]
+    sql_of_columns = expressions(columns, dict(zip(paths, kinds, strict=True)))
+    return [f"{sql} AS `{name}`" for name, sql in sql_of_columns.items()]

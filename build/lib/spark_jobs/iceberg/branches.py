@@ -1,0 +1,43 @@
+"""Branches of ours: their names, and changes of a table's branches while others commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from cleantail.retries import COMMITS
+from spark_jobs.iceberg.commit_errors import conflict
+
+BRANCH_PREFIXES = ("ct_", "in_", "rw_")
+"""Branches of ours: a round, an ingestion, a rewrite."""
+
+
+def branch_name(stem: str) -> str:
+    """Returns `stem` with the time of creation, by which a branch that was left behind is recognized."""
+    return f"{stem}_{time.time_ns() // 1_000_000_000}"
+
+
+def created_at_s(branch: str) -> float:
+    """Returns when the branch was created, as Unix seconds; infinity, so that it is never stale, where it is not
+    ours."""
+    created_s = branch.rpartition("_")[2]
+    return int(created_s) if branch.startswith(BRANCH_PREFIXES) and created_s.isdigit() else float("inf")
+
+
+def change_refs(load: Callable[[], Any], change: Callable[[Any], Any | None]) -> None:
+    """Commits what `change` makes of the table, if anything. Iceberg tries an append again that lost against
+    another commit, but not a change of branches. Raises OvertakenError when it lost every time."""
+
+    def once() -> None:
+        update = change(load())
+        if update is None:
+            return
+        try:
+            update.commit()
+        except Py4JJavaError as e:
+            raise conflict(e) from None
+
+    COMMITS.run(once)

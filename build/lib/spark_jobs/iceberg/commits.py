@@ -1,0 +1,237 @@
+"""The commits that readers see: appends, published deletes, rewrites and rollbacks, each all or nothing on `main`.
+
+All work the same way: the change is written to a branch, then its files are replayed onto `main` in one Iceberg
+transaction together with the table properties that go with it (docs/architecture.md, decision 4). A crash leaves all
+that was old or all that is new, and appends to `main` meanwhile neither block nor break it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
+
+from cleantail.errors import ConflictError
+from cleantail.retries import COMMITS
+from cleantail.rounds.rollback import Commit, writer_entries
+from spark_jobs.iceberg.commit_errors import conflict, overtaken, void
+from spark_jobs.iceberg.iceberg_reads import (
+    BranchChange,
+    added_by,
+    added_data_files,
+    files_with_deletes,
+    history,
+    identity,
+    require_own_deletes,
+    texts,
+)
+
+if TYPE_CHECKING:
+    from spark_jobs.iceberg.tables import TopicTable
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """What `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
+    again. `removed`: names of properties that go."""
+
+    to_snapshot_id: int | None
+    appends: tuple[int, ...]
+    properties: Mapping[str, str]
+    summary: Mapping[str, str]
+    removed: tuple[str, ...] = ()
+
+
+def append_files(table: TopicTable, branch: str, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
+    """Replays the data files that were appended to the branch onto `main`, with the properties, in one commit."""
+    iceberg = table.load()
+    transaction = iceberg.newTransaction()
+    append = transaction.newAppend()
+    for file in added_data_files(iceberg, branch):
+        append.appendFile(file)
+    _with_summary(append, summary).commit()
+    _commit(transaction, properties)
+
+
+def publish_deletes(
+    table: TopicTable,
+    branch_changes: Sequence[BranchChange],
+    partitions: set[int],
+    base_snapshot_id: int,
+    properties: Mapping[str, str],
+    summary: Mapping[str, str],
+) -> int:
+    """Replays the delete files of the given partitions onto `main`; returns the new snapshot's id.
+
+    A delete file of an adopted table may be of several logs: there the partitions are all or none.
+
+    A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
+    a data file in which it deletes was rewritten, or got other deletes, since the base snapshot, or when that is gone.
+    """
+    if table.topic.columns is None:
+        branch_changes = [change.of_partitions(partitions) for change in branch_changes]
+    by_position = bool(partitions) and any(
+        str(f.format()) == "PARQUET" for change in branch_changes for f in change.added
+    )
+
+    def once() -> None:
+        iceberg = table.load()
+        since = (
+            _same_deletes_since(table, iceberg, base_snapshot_id, branch_changes) if by_position else base_snapshot_id
+        )
+        transaction = iceberg.newTransaction()
+        try:
+            if partitions:
+                delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
+                _replay(table, delta, branch_changes, by_position)
+                _with_summary(delta, summary).commit()
+            _commit(transaction, properties)
+        except Py4JJavaError as e:
+            raise overtaken(e) if by_position else conflict(e) from None
+        except IllegalArgumentException as e:
+            raise void(e) from None
+
+    COMMITS.run(once)
+    return int(table.load().currentSnapshot().snapshotId())
+
+
+def _same_deletes_since(
+    table: TopicTable, iceberg: Any, base_snapshot_id: int, branch_changes: Sequence[BranchChange]
+) -> int:
+    """Returns the snapshot that the table is at. Raises ConflictError unless the data files that are to change have the
+    same delete files there as in the base.
+
+    With deletion vectors Iceberg makes sure of that by itself. Of position deletes it only knows whether any were added
+    at all: that is right from the returned snapshot on, and too strict from the base on.
+    """
+    now = int(iceberg.currentSnapshot().snapshotId())
+    if now == base_snapshot_id:
+        return now
+    if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
+        raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
+    data_file_of = table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
+    touched = {str(data_file_of(file)) for change in branch_changes for file in change.added}
+    before, after = (_deletes_by_file(iceberg, snapshot_id) for snapshot_id in (base_snapshot_id, now))
+    for path in sorted(touched):
+        if after.get(path) != before.get(path):
+            raise ConflictError(f"{path} was rewritten, or got other deletes, after the round had read it")
+    return now
+
+
+def _deletes_by_file(iceberg: Any, snapshot_id: int) -> dict[str, set[tuple[str, int]]]:
+    files = files_with_deletes(iceberg, snapshot_id)
+    return {str(file.location()): {identity(delete) for delete in deletes} for file, deletes in files}
+
+
+def _replay(table: TopicTable, delta: Any, branch_changes: Sequence[BranchChange], by_position: bool) -> None:
+    """Replays the delete files. A data file that a round changes has one delete file after it, which replaces those
+    that the base had."""
+    referenced = table.jvm.java.util.ArrayList()
+    for change in branch_changes:
+        for file in change.removed:
+            delta.removeDeletes(file)
+        for file in change.added:
+            delta.addDeletes(file)
+            referenced.add(table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(file))
+    delta.validateDataFilesExist(referenced)
+    if by_position:
+        delta.validateNoConflictingDeleteFiles()
+
+
+def replace_files(
+    table: TopicTable,
+    branch: str,
+    paths: set[str],
+    base_snapshot_id: int,
+    sequence_number: int,
+    summary: Mapping[str, str],
+) -> int:
+    """Replaces data files by those on the branch; the new ones keep the sequence number by which a round knew
+    the old. Returns how many files are new. Raises ConflictError when an old file has changed meanwhile."""
+    iceberg = table.load()
+    added = added_data_files(iceberg, branch)
+    rewrite = iceberg.newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
+    old = [pair for pair in files_with_deletes(iceberg, base_snapshot_id) if str(pair[0].location()) in paths]
+    for file, deletes in old:
+        rewrite.deleteFile(file)
+        require_own_deletes(table.jvm, file, deletes)
+        for delete in deletes:
+            rewrite.deleteFile(delete)
+    for file in added:
+        rewrite.addFile(file)
+    try:
+        _with_summary(rewrite, summary).commit()
+    except Py4JJavaError as e:
+        raise conflict(e) from None
+    return len(added)
+
+
+def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
+    """Makes `main` the snapshot that `plan` names, with the appends that it keeps; returns the new snapshot's id.
+
+    `plan` gets main's history, newest first, and the table's properties. One commit, and only onto the metadata
+    that was planned on: with whatever another writer commits meanwhile it is planned anew. Raises ConflictError
+    when others were faster every time.
+    """
+
+    def once() -> int:
+        transaction = table.load().newTransaction()
+        iceberg = transaction.table()
+        rollback = plan(list(history(iceberg)), texts(iceberg.properties()))
+        _lay_out(table, transaction, iceberg, rollback)
+        try:
+            # not commitTransaction: that would lay the change onto whatever came in between
+            transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
+        except Py4JJavaError as e:
+            raise conflict(e) from None
+        return int(transaction.currentMetadata().currentSnapshot().snapshotId())
+
+    return COMMITS.run(once)
+
+
+def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollback) -> None:
+    """Stages the rollback in its order: back to the snapshot, an empty commit of its own, the appends, the
+    properties."""
+    appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in rollback.appends]
+    _go_back(table, transaction, rollback.to_snapshot_id)
+    _with_summary(transaction.newFastAppend(), rollback.summary).commit()
+    for snapshot, files in appends:
+        append = transaction.newFastAppend()
+        for file in files:
+            append.appendFile(file)
+        _with_summary(append, writer_entries(texts(snapshot.summary()))).commit()
+    _set(transaction, rollback.properties, rollback.removed)
+
+
+def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> None:
+    """Sets `main` to the snapshot, or removes it, as it was before its first commit: for that Iceberg has no call."""
+    if snapshot_id is not None:
+        transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
+        return
+    operations = transaction.table().operations()
+    now = operations.current()
+    before = table.jvm.org.apache.iceberg.TableMetadata.buildFrom(now).removeRef("main").build()
+    operations.commit(now, before)
+
+
+def _commit(transaction: Any, properties: Mapping[str, str]) -> None:
+    _set(transaction, properties)
+    transaction.commitTransaction()
+
+
+def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str] = ()) -> None:
+    update = transaction.updateProperties()
+    for key, value in properties.items():
+        update.set(key, value)
+    for key in removed:
+        update.remove(key)
+    update.commit()
+
+
+def _with_summary(update: Any, summary: Mapping[str, str]) -> Any:
+    for key, value in summary.items():
+        update.set(key, value)
+    return update

@@ -1,0 +1,133 @@
+"""Where a Parquet file has the columns of a topic table, and what they are there: by Iceberg's field ids.
+
+An adopted table may have a column inside of a struct, and other types than a topic table: cleantail.log.column_sql says
+the same as Spark SQL, for what reads whole records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP
+from cleantail.errors import TableError
+from cleantail.log.winner.versions import HEADER_LIST
+
+FIELD_ID = b"PARQUET:field_id"
+"""Where pyarrow keeps a column's Iceberg id."""
+ROW_ID = "_row_id"
+ROW_ID_FIELD = 2_147_483_540
+"""Field id that Iceberg's specification reserves for row ids; a file has the column once it was rewritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPath:
+    """Names a column by the fields on the way to it, from the outermost struct inward. `names` gives for each of them
+    the names that it may have in a file that carries no field ids."""
+
+    ids: tuple[int, ...]
+    names: tuple[tuple[str, ...], ...]
+
+
+Layout = Mapping[str, ColumnPath]
+"""Column of a topic table -> its path. A column that no record has is not in it."""
+
+
+def layout_of(table: Any, paths: Mapping[str, str]) -> Layout:
+    """Returns the layout of an Iceberg table whose columns lie at these paths; a path that its schema has not is left
+    out. A file without field ids goes by the table's name mapping (schema.name-mapping.default), else by names."""
+    schema, mapping = table.schema(), table.properties().get("schema.name-mapping.default")
+    known_as = _names_by_id(json.loads(mapping)) if mapping else {}
+    layout = {}
+    for column, path in paths.items():
+        parts = path.split(".")
+        fields = [schema.findField(".".join(parts[: i + 1])) for i in range(len(parts))]
+        if all(field is not None for field in fields):
+            ids = tuple(int(field.fieldId()) for field in fields)
+            names = tuple(known_as.get(number, (name,)) for number, name in zip(ids, parts, strict=True))
+            layout[column] = ColumnPath(ids, names)
+    return layout
+
+
+def _names_by_id(mapping: Sequence[Mapping[str, Any]]) -> dict[int, tuple[str, ...]]:
+    """Returns what Iceberg's name mapping says, those of the fields inside of a struct, too."""
+    names: dict[int, tuple[str, ...]] = {}
+    for entry in mapping:
+        if "field-id" in entry:
+            names[int(entry["field-id"])] = tuple(entry.get("names", ()))
+        names |= _names_by_id(entry.get("fields", ()))
+    return names
+
+
+def paths_in(schema: pa.Schema, layout: Layout, wanted: Sequence[str]) -> dict[str, str]:
+    """Returns, for each wanted column that a file has, its name there, as pyarrow takes it: a.b for a field of a
+    struct."""
+    carries_ids = any(FIELD_ID in (field.metadata or {}) for field in schema)
+    found = {}
+    for column in wanted:
+        names = _names(list(schema), layout[column], carries_ids) if column in layout else None
+        if names is not None:
+            found[column] = ".".join(names)
+    return found
+
+
+def _names(fields: Sequence[pa.Field], path: ColumnPath, carries_ids: bool) -> list[str] | None:
+    names: list[str] = []
+    for number, known_as in zip(path.ids, path.names, strict=True):
+        field = next((f for f in fields if _is(f, number, known_as, carries_ids)), None)
+        if field is None:
+            return None
+        names.append(field.name)
+        fields = list(field.type) if pa.types.is_struct(field.type) else []
+    return names
+
+
+def _is(field: pa.Field, number: int, known_as: Sequence[str], carries_ids: bool) -> bool:
+    if carries_ids:
+        return int((field.metadata or {}).get(FIELD_ID, -1)) == number
+    return field.name in known_as
+
+
+def column_of(batch: pa.RecordBatch, path: str) -> pa.Array:
+    """Returns a column of a batch, out of its structs; null where a struct on the way is."""
+    first, *inner = path.split(".")
+    array = batch.column(first)
+    for name in inner:
+        array = pc.struct_field(array, name)
+    return array
+
+
+def as_topic_column(column: str, array: pa.Array, where: str) -> pa.Array:
+    """Returns the array in the type that a topic table has for the column. Raises TableError, naming `where`, for a
+    type that cannot be one."""
+    try:
+        if column == KEY:
+            return _bytes(array)
+        if column == TIMESTAMP:
+            return _micros(array)
+        if column in (PARTITION, OFFSET):
+            return array.cast(pa.int64())
+        return array.cast(HEADER_LIST) if column == HEADERS else array
+    except pa.ArrowException as e:
+        raise TableError(f"{where} has a column {column} of the type {array.type}: {e}") from None
+
+
+def _bytes(array: pa.Array) -> pa.Array:
+    """Returns a key's bytes; of anything that is none the bytes of its text, as column_sql says."""
+    if pa.types.is_binary(array.type):
+        return array
+    if pa.types.is_large_binary(array.type) or pa.types.is_fixed_size_binary(array.type):
+        return array.cast(pa.binary())
+    return array.cast(pa.string()).cast(pa.binary())
+
+
+def _micros(array: pa.Array) -> pa.Array:
+    """Returns timestamps in microseconds; whole numbers count Unix ms."""
+    if pa.types.is_integer(array.type):
+        return array.cast(pa.timestamp("ms")).cast(pa.timestamp("us"))
+    return array.cast(pa.timestamp("us", "UTC") if array.type.tz else pa.timestamp("us"))

@@ -1,0 +1,88 @@
+"""Deletes files of a table, and of no other: snapshots past their time, and files that no snapshot knows.
+
+Iceberg finds what may go, and deletes nothing by itself here: a path that is not below the table's own location stays,
+whatever the table's metadata says of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from cleantail.lake.neighbours import may_delete_files, require_inner_files
+from cleantail.lake.storage_locations import files_outside, location_of, surely_inside, table_folders
+from spark_jobs.iceberg.iceberg_reads import each, listed_by_io, texts
+
+logger = logging.getLogger("cleantail.file_removal")
+
+
+def require_own_files(spark: SparkSession, name: str, location: str) -> None:
+    """Raises TableError where any snapshot of the table names a file outside its location.
+
+    One file of each folder is looked at, and all whose name has a percent sign: in one query of Spark.
+    """
+    named = f"SELECT file_path AS path FROM {name}.all_files UNION ALL SELECT path FROM {name}.all_manifests"
+    folder, file = "regexp_extract(path, '^(.*/)[^/]*$', 1)", "substring_index(path, '/', -1)"
+    odd = f"if(instr({file}, '%') > 0, {file}, '')"
+    rows = spark.sql(f"SELECT min(path) AS path FROM ({named}) GROUP BY {folder}, {odd}").collect()
+    require_inner_files(name.replace("`", "").partition(".")[2], location, (row["path"] for row in rows))
+
+
+def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int, location: str) -> int:
+    """Expires snapshots older than `older_than_ms`, but for the current one of each branch, and returns how many. Where
+    the table's `gc.enabled` is false it expires none. `location` is where the table was when it was looked at: somebody
+    may have moved it since."""
+    if not may_delete_files(texts(table.properties())):
+        return 0
+    before = sum(1 for _ in each(table.snapshots()))
+    action = _actions(spark).expireSnapshots(table).expireOlderThan(max(older_than_ms, 0)).retainLast(1)
+    expired = DataFrame(action.expireFiles().toDF(), spark).select("path", "type").distinct().collect()
+    _delete(spark, table, ((row["path"], row["type"]) for row in expired), location)
+    table.refresh()
+    return before - sum(1 for _ in each(table.snapshots()))
+
+
+def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location: str) -> int:
+    """Removes files that no snapshot refers to, such as those of killed runs, from the table's own folders `data` and
+    `metadata`, and returns how many. `location` is as in expire_snapshots; where `gc.enabled` is false it removes
+    none."""
+    properties = texts(table.properties())
+    if not may_delete_files(properties):
+        return 0
+    collected = _jvm(spark).java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
+    action = _actions(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
+    result = action.usePrefixListing(listed_by_io(table)).execute()
+    folders = table_folders(location, properties)
+    orphans = [str(path) for path in each(result.orphanFileLocations())]
+    inner = [path for path in orphans if any(surely_inside(location_of(path), folder) for folder in folders)]
+    if len(inner) < len(orphans):
+        logger.warning(
+            "%d files below %s are not in the table's folders, and stay", len(orphans) - len(inner), location
+        )
+    _delete(spark, table, ((path, "orphan") for path in inner), location)
+    return len(inner)
+
+
+def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], location: str) -> None:
+    """Deletes in bulk where the store can. What is not below the location stays, and is named in the log."""
+    by_kind: dict[str, list[str]] = {}
+    for path, kind in files:
+        by_kind.setdefault(kind, []).append(path)
+    jvm = _jvm(spark)
+    for kind, paths in by_kind.items():
+        foreign = set(files_outside(paths, location))
+        for path in sorted(foreign):
+            logger.warning("%s is outside the location %s of its table, and stays", path, location)
+        if inner := [path for path in paths if path not in foreign]:
+            jvm.org.apache.iceberg.CatalogUtil.deleteFiles(table.io(), inner, kind, True)
+
+
+def _actions(spark: SparkSession) -> Any:
+    return _jvm(spark).org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark._jvm

@@ -1,0 +1,161 @@
+"""Reads of Iceberg's metadata through the JVM: snapshots, and the files that a commit or a branch changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from cleantail.errors import ConflictError
+from cleantail.rounds.rollback import Commit
+from spark_jobs.iceberg.java_maps import as_dict
+
+
+@dataclass(frozen=True, slots=True)
+class BranchChange:
+    """Delete files a branch added and removed, and how many data files it added or removed (none, in a round)."""
+
+    added: tuple[Any, ...]
+    removed: tuple[Any, ...]
+    data_files_changed: int
+
+    def of_partitions(self, partitions: set[int]) -> BranchChange:
+        """Returns the change without the delete files of other logs."""
+        added = tuple(f for f in self.added if partition_of(f) in partitions)
+        removed = tuple(f for f in self.removed if partition_of(f) in partitions)
+        return BranchChange(added, removed, self.data_files_changed)
+
+    def deleted_records(self) -> dict[int, int]:
+        """Returns how many records were deleted, by partition."""
+        counts: dict[int, int] = {}
+        for files, sign in ((self.added, 1), (self.removed, -1)):
+            for file in files:
+                partition = partition_of(file)
+                counts[partition] = counts.get(partition, 0) + sign * int(file.recordCount())
+        return counts
+
+
+def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
+    """Walks the branch from the base on: a delete file replaced on the branch itself never shows."""
+    added: dict[tuple[str, int], Any] = {}
+    removed: dict[tuple[str, int], Any] = {}
+    data_files = 0
+    since = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, table.snapshot(branch)))
+    for snapshot in reversed(list(since)):
+        for file in each(snapshot.removedDeleteFiles(table.io())):
+            if added.pop(identity(file), None) is None:
+                removed[identity(file)] = file
+        for file in each(snapshot.addedDeleteFiles(table.io())):
+            added[identity(file)] = file
+        data_files += sum(1 for _ in each(snapshot.addedDataFiles(table.io())))
+        data_files += sum(1 for _ in each(snapshot.removedDataFiles(table.io())))
+    return BranchChange(tuple(added.values()), tuple(removed.values()), data_files)
+
+
+def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
+    """Yields the snapshot and its ancestors, newest first, as far as they are kept. Iceberg's own walk (SnapshotUtil)
+    takes as many calls to the JVM, and an object of its class first."""
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parentId()
+        snapshot = table.snapshot(parent) if parent is not None else None
+
+
+def identity(file: Any) -> tuple[str, int]:
+    """Returns what tells delete files apart: one Puffin file holds the deletion vectors of many data files."""
+    return str(file.location()), int(file.contentOffset() or 0)
+
+
+def partition_of(file: Any) -> int:
+    """Returns the log that a data or delete file belongs to: `partition` is the table's one partition field."""
+    return int(file.partition().get(0))
+
+
+def added_data_files(table: Any, branch: str) -> list[Any]:
+    """Returns the files of the branch's last commit, which is the one append that was staged there."""
+    return list(each(table.snapshot(branch).addedDataFiles(table.io())))
+
+
+def added_by(table: Any, snapshot_id: int) -> list[Any]:
+    """Returns the data files that a snapshot's own commit added."""
+    return list(each(table.snapshot(snapshot_id).addedDataFiles(table.io())))
+
+
+def history(table: Any) -> Iterator[Commit]:
+    """Yields the ancestry of `main`, newest first, as far as it is kept."""
+    for snapshot in _ancestry(table, table.currentSnapshot()):
+        parent = snapshot.parentId()
+        summary = texts(snapshot.summary())
+        at_ms, operation = int(snapshot.timestampMillis()), str(snapshot.operation())
+        yield Commit(int(snapshot.snapshotId()), None if parent is None else int(parent), at_ms, operation, summary)
+
+
+def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:
+    """Returns the data files of a snapshot, with the metrics of their columns, each with its delete files."""
+    tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
+    try:
+        return [(t.file(), list(each(t.deletes()))) for t in each(tasks)]
+    finally:
+        tasks.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A data file of a snapshot and its delete files: Iceberg's own object for them, and what its metadata say, as
+    Iceberg writes it in JSON. One call for a file, where asking for each number takes thirty."""
+
+    task: Any
+    data_file: Mapping[str, Any]
+    delete_files: Sequence[Mapping[str, Any]]
+
+    @property
+    def path(self) -> str:
+        return str(self.data_file["file-path"])
+
+    def counts(self, name: str) -> dict[int, Any]:
+        """Returns a mapping by field id, such as null-value-counts or lower-bounds; empty where there is none."""
+        pairs = self.data_file.get(name) or {"keys": (), "values": ()}
+        return dict(zip(pairs["keys"], pairs["values"], strict=True))
+
+
+def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
+    """Returns the data files of a snapshot, each with its delete files."""
+    to_json = jvm.org.apache.iceberg.ScanTaskParser.toJson
+    tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
+    try:
+        planned = []
+        for task in each(tasks):
+            described = json.loads(to_json(task))
+            planned.append(PlannedFile(task, described["data-file"], described.get("delete-files", ())))
+        return planned
+    finally:
+        tasks.close()
+
+
+def require_own_deletes(jvm: Any, file: Any, deletes: Iterable[Any]) -> None:
+    """Raises ConflictError where a delete file is not of this data file alone: with it would go what it deletes of
+    others. Such as these were not there when the round was planned (cleantail.lake.table_metadata.deletes_of)."""
+    for delete in deletes:
+        if jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete) != file.location():
+            raise ConflictError(f"{delete.location()} came meanwhile, and deletes rows of more than one data file")
+
+
+def listed_by_io(table: Any) -> bool:
+    """Returns whether Iceberg's own file IO lists the table's folder: Hadoop lists local files, and does not list an
+    object store."""
+    return not str(table.location()).startswith("file:")
+
+
+def texts(java_map: Any) -> dict[str, str]:
+    """Returns a Java map of texts, such as properties or a summary, as a dict."""
+    return {name: str(value) for name, value in as_dict(java_map).items()}
+
+
+def each(iterable: Any) -> Iterator[Any]:
+    """Yields the elements of a Java collection. Python's own loop over one ends by an exception in the JVM, which costs
+    tens of milliseconds."""
+    iterator = iterable.iterator()
+    while iterator.hasNext():
+        yield iterator.next()

@@ -1,0 +1,151 @@
+"""The data files of logs and what is deleted of them, as tasks know them: by metadata, and as a few columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyroaring import BitMap64
+
+from cleantail.errors import TableError
+from cleantail.human import counted
+from cleantail.lake.position_deletes import positions_of_file
+from spark_jobs.iceberg.deletion_vectors import positions_of
+from spark_jobs.iceberg.file_columns import Layout, as_topic_column, column_of, paths_in
+
+BATCH_RECORDS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedPositions:
+    """Where the deleted positions of a data file are written: a deletion vector inside of a Puffin file (format version
+    3), or a Parquet file of position deletes, whose `start` is None. `count`: how many its metadata say it has."""
+
+    path: str
+    start: int | None
+    length: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A Parquet file with records of one log, or of several (`log` is None), and what Iceberg's metadata say of it.
+
+    Bounds of offsets are inclusive. Bounds of keys are cut short: the lower one is at most the lowest key, the upper
+    one at least the highest; None where the metadata have none. `arrived` is its data sequence number, `first_row_id`
+    the row id of its first record, where it has one. `before` and `after` are the delete files in base and branch.
+    `marked`: every record says whether it is a tombstone.
+    `lost` is true where the branch no longer has the file.
+    """
+
+    hash: int
+    path: str
+    records: int
+    log: int | None
+    lower_offset: int | None
+    upper_offset: int | None
+    low_key: bytes | None
+    high_key: bytes | None
+    null_keys: int | None
+    null_values: int | None
+    marked: bool
+    before: tuple[DeletedPositions, ...]
+    after: tuple[DeletedPositions, ...] = ()
+    lost: bool = False
+    arrived: int = 0
+    first_row_id: int | None = None
+
+    def may_hold(self, low: int, end: int) -> bool:
+        """Returns whether the file can have an offset in [low, end)."""
+        inside = self.lower_offset is None or self.lower_offset < end
+        return low < end and inside and (self.upper_offset is None or self.upper_offset >= low)
+
+    def lies_in(self, low: int, end: int) -> bool:
+        """Returns whether the file's offsets are all in [low, end), by its bounds; false where it has none."""
+        return (
+            self.lower_offset is not None
+            and self.upper_offset is not None
+            and low <= self.lower_offset
+            and self.upper_offset < end
+        )
+
+    def may_hold_keys(self, low: bytes | None, high: bytes | None) -> bool:
+        """Returns whether the file can have a key in [low, high]; both None where there is no key at all."""
+        if low is None or high is None:
+            return False
+        return (self.low_key is None or self.low_key <= high) and (self.high_key is None or self.high_key >= low)
+
+
+def with_branch(base: Iterable[LogFile], branch: Iterable[LogFile]) -> list[LogFile]:
+    """Returns the files of the base, each with what is deleted of it on the branch."""
+    after = {file.path: file.before for file in branch}
+    return [replace(file, after=after.get(file.path, ()), lost=file.path not in after) for file in base]
+
+
+def read_deletes(io: FileIO, deletes: Sequence[DeletedPositions], file: LogFile) -> BitMap64:
+    """Returns the deleted positions of a file. Raises TableError when they are not as many as the metadata say, or
+    behind the file's end."""
+    positions = BitMap64()
+    for each in deletes:
+        found = _positions(io, each, file.path)
+        # position deletes may name a record twice
+        miscounted = len(found) > each.count if each.start is None else len(found) != each.count
+        if miscounted or (found and found.max() >= file.records):
+            where = f"position deletes in {each.path}" if each.start is None else _vector_name(each)
+            raise TableError(
+                f"the {where} has {len(found)} positions, "
+                f"its metadata say {each.count} of a file of {counted(file.records, 'record')}"
+            )
+        positions |= found
+    return positions
+
+
+def _vector_name(deletes: DeletedPositions) -> str:
+    return f"deletion vector in {deletes.path} at {deletes.start}"
+
+
+def _positions(io: FileIO, deletes: DeletedPositions, data_file: str) -> BitMap64:
+    with io.new_input(deletes.path).open() as stream:
+        if deletes.start is None:
+            return BitMap64(positions_of_file(stream, data_file, deletes.path).astype(np.uint64))
+        stream.seek(deletes.start)
+        return positions_of(stream.read(deletes.length), deletes.path)
+
+
+def all_of(records: int) -> BitMap64:
+    """Returns every position of a file of so many records."""
+    return BitMap64(np.arange(records, dtype=np.uint64))
+
+
+def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
+    """Returns one boolean for each record of the file: whether it is not deleted."""
+    mask = np.ones(records, dtype=np.bool_)
+    mask[np.asarray(deleted.to_array(), dtype=np.int64)] = False
+    return mask
+
+
+def column_batches(
+    io: FileIO, file: LogFile, layout: Layout, wanted: Sequence[str]
+) -> Iterator[tuple[int, dict[str, pa.Array]]]:
+    """Yields (position of the first record, column -> its array in a topic table's type), batch by batch, of all
+    records of the file, deleted ones included. A column that the file has not is not in the mapping.
+
+    Raises TableError when the file has not as many records as its metadata say.
+    """
+    at = 0
+    with io.new_input(file.path).open() as stream:
+        parquet = pq.ParquetFile(stream)
+        if parquet.metadata.num_rows != file.records:
+            raise TableError(
+                f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
+            )
+        paths = paths_in(parquet.schema_arrow, layout, wanted)
+        for batch in parquet.iter_batches(BATCH_RECORDS, columns=list(paths.values()), use_threads=False):
+            arrays = {name: as_topic_column(name, column_of(batch, path), file.path) for name, path in paths.items()}
+            yield at, arrays
+            at += batch.num_rows

@@ -1,0 +1,76 @@
+"""The Spark session of every job: settings from the platform's configuration, secrets from the environment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from functools import reduce
+from typing import Any
+
+from pyspark import SparkConf
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from cleantail.config.platform import Platform
+from cleantail.errors import CleantailError
+from cleantail.home.private_files import make_home
+from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, spark_secrets
+from spark_jobs.iceberg import quiet_jvm
+from spark_jobs.iceberg.quiet_jvm import SUBMITTED
+
+CLASSES = (
+    "functions",
+    "PythonUtils",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.iceberg.spark.Spark3Util",
+    "org.apache.iceberg.util.ByteBuffers",
+)
+"""The first four PySpark asks the JVM for at every function of a column. One without its package is looked for in every
+jar, once for each package that it could be in."""
+PACKAGES = ("org.apache.iceberg.util", "org.apache.iceberg.io", "org.apache.iceberg.puffin", "java.util", "java.nio")
+"""What `jvm.org.apache…` goes through, name by name: that one is a package is known once no jar has a class of it."""
+
+
+def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
+    """Returns the running session, or starts one. Under spark-submit the settings submitted there win over the
+    platform's. `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS). Raises
+    CleantailError when the jars are not there."""
+    if not jars(platform, os.environ) and SUBMITTED not in os.environ:
+        raise CleantailError(
+            f"no Spark jars in {jars_directory(platform, os.environ)}: run `make setup`, or name them in CLEANTAIL_JARS"
+        )
+    # by the environment alone PySpark knows which Python its workers have
+    os.environ.setdefault("PYSPARK_PYTHON", platform.spark.conf.get("spark.pyspark.python", sys.executable))
+    if platform.spark.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they quote values of records
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    make_home(platform.home)
+    settings = spark_conf(platform, os.environ, records)
+    quiet_jvm.start(settings)
+    submitted = SparkConf() if SUBMITTED in os.environ else None
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in (settings | spark_secrets(platform, os.environ)).items():
+        if submitted is None or not submitted.contains(key):
+            builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    _keep_classes(session)
+    return session
+
+
+def _keep_classes(session: SparkSession) -> None:
+    """Looks classes and packages up once: a view of the JVM, or of a package, asks only for what it has not got."""
+    for name in CLASSES:
+        _kept(session._jvm, name)
+    for package in PACKAGES:
+        reduce(_kept, package.split("."), session._jvm)
+
+
+def _kept(view: Any, name: str) -> Any:
+    if name not in vars(view):
+        setattr(view, name, getattr(view, name))
+    return vars(view)[name]

@@ -1,0 +1,188 @@
+"""The data files of a snapshot, and the positions that a round deletes from them.
+
+Positions come from Spark as bits, and the driver writes small delete files of them.
+
+Iceberg's own DELETE would carry every file name through the plan and shuffle by it; here a file is a 64-bit hash of
+its name, and 64 records are one long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cleantail.config.columns import Columns
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE
+from cleantail.errors import TableError
+from spark_jobs.iceberg.delete_files import deleted_positions_of, read_deletes, write_deletes
+from spark_jobs.iceberg.deletion_vectors import file_hash
+from spark_jobs.iceberg.file_columns import Layout, layout_of
+from spark_jobs.iceberg.iceberg_reads import PlannedFile, each, planned_files, require_own_deletes
+from spark_jobs.iceberg.log_files import LogFile
+
+FILE = "ct_file"
+POS = "_pos"
+BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
+"""By its whole name a class is found at once; name by name the JVM looks for each package in every jar first."""
+AS_PARQUET = (
+    "Iceberg writes the files anew as Parquet: set the table property write.format.default to parquet, and CALL "
+    "system.rewrite_data_files(table => …, options => map('rewrite-all', 'true'))"
+)
+RemovedPositions = Mapping[tuple[int, int], BitMap64]
+"""Positions of records by log and hash of the file's name."""
+
+
+def with_position(records: DataFrame, *columns: str) -> DataFrame:
+    """Returns the columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its position in the
+    file)."""
+    return records.select(*columns, F.xxhash64("_file").alias(FILE), POS)
+
+
+class SnapshotFiles:
+    """The data files of a snapshot, by the hash of their names. Raises TableError should two have the same.
+
+    `columns` is the mapping of an adopted table, a file of which may hold several logs.
+    """
+
+    def __init__(self, jvm: Any, table: Any, snapshot_id: int, columns: Columns | None = None) -> None:
+        self._jvm, self._table, self.columns = jvm, table, columns
+        self.snapshot_id = snapshot_id
+        files = planned_files(table, jvm, snapshot_id)
+        self._files = {file_hash(file.path): file for file in files}
+        if len(self._files) < len(files):
+            raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
+
+    def layout(self) -> Layout:
+        """Returns where the files have the columns of a topic table."""
+        paths = {name: name for name in (*COLUMNS, TOMBSTONE)} if self.columns is None else self.columns.paths
+        return layout_of(self._table, paths)
+
+    def log_files(self, logs: Collection[int]) -> list[LogFile]:
+        """Returns the files that can have records of the logs, for tasks that read them by themselves. Raises
+        TableError for a file that is not Parquet."""
+        ids = {column: path.ids[-1] for column, path in self.layout().items()}
+        files = [self._log_file(key, file, ids) for key, file in self._files.items()]
+        return [file for file in files if file.log is None or file.log in logs]
+
+    def _log_file(self, file_hash: int, file: PlannedFile, ids: Mapping[str, int]) -> LogFile:
+        facts = file.data_file
+        if facts["file-format"].upper() != "PARQUET":
+            raise TableError(f"{file.path} is {facts['file-format']}, and only Parquet can be read. {AS_PARQUET}")
+        lowest, highest = (
+            {name: bytes.fromhex(bound) for name, bound in file.counts(side).items()}
+            for side in ("lower-bounds", "upper-bounds")
+        )
+        nulls, known_keys = file.counts("null-value-counts"), self._keys_are_bytes
+        row_id = facts.get("first-row-id")
+        return LogFile(
+            hash=file_hash,
+            path=file.path,
+            records=int(facts["record-count"]),
+            log=self._log_of(file, lowest, highest, ids),
+            lower_offset=_as_long(lowest.get(ids[OFFSET])),
+            upper_offset=_as_long(highest.get(ids[OFFSET])),
+            low_key=lowest.get(ids[KEY]) if known_keys else None,
+            high_key=highest.get(ids[KEY]) if known_keys else None,
+            null_keys=nulls.get(ids[KEY]),
+            null_values=nulls.get(ids[VALUE]) if VALUE in ids else 0,
+            marked=TOMBSTONE in ids and nulls.get(ids[TOMBSTONE]) == 0,
+            before=tuple(deleted_positions_of(delete) for delete in file.delete_files),
+            arrived=int(file.task.file().dataSequenceNumber()),
+            first_row_id=None if row_id is None else int(row_id),
+        )
+
+    def _log_of(
+        self, file: PlannedFile, lowest: Mapping[int, bytes], highest: Mapping[int, bytes], ids: Mapping[str, int]
+    ) -> int | None:
+        """Returns the one log that a file has records of; None where an adopted table's file may have several."""
+        if self.columns is None:
+            return self._own_log(file)
+        low, high = (_as_long(side.get(ids[PARTITION])) for side in (lowest, highest))
+        without_log = file.counts("null-value-counts").get(ids[PARTITION])
+        return low if low is not None and low == high and not without_log else None
+
+    def _own_log(self, file: PlannedFile) -> int:
+        """Returns the log of a file of Cleantail's own: the table's one partition value."""
+        partition = file.data_file["partition"]
+        [number] = partition.values() if isinstance(partition, dict) else partition
+        return int(number)
+
+    @cached_property
+    def _keys_are_bytes(self) -> bool:
+        """Returns whether a key's bounds are the bytes that keys are compared by."""
+        path = KEY if self.columns is None else self.columns.key
+        return str(self._table.schema().findType(path)) in ("binary", "string")
+
+    def bytes_by_log(self, positions_by_reason: Iterable[RemovedPositions]) -> dict[int, int]:
+        """Returns how many bytes of each log the positions take: of a file's bytes their share of its records (3.1)."""
+        sizes: dict[int, int] = {}
+        for (log, key), positions in (
+            (name, bitmap) for of_reason in positions_by_reason for name, bitmap in of_reason.items()
+        ):
+            facts = self._files[key].data_file
+            share = int(facts["file-size-in-bytes"]) * len(positions) // max(int(facts["record-count"]), 1)
+            sizes[log] = sizes.get(log, 0) + share
+        return sizes
+
+    def write(self, removed: RemovedPositions) -> tuple[list[Any], list[Any]]:
+        """Writes delete files of the positions and of what was deleted before. Returns those to add, and those that
+        they replace. Raises ConflictError where one cannot be replaced."""
+        lost, replaced = [], []
+        for key, positions in sorted(_by_file(removed).items()):
+            task = self._files[key].task
+            file, deletes = task.file(), list(each(task.deletes()))
+            require_own_deletes(self._jvm, file, deletes)
+            before = [read_deletes(self._table, old, file) for old in deletes]
+            lost.append((file, BitMap64.union(positions, *before)))
+            replaced += deletes
+        return (write_deletes(self._jvm, self._table, lost) if lost else []), replaced
+
+
+def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:
+    """Returns the lowest and the highest offset that a topic table's own file can have, by its metadata."""
+    field, ends = int(schema.findField(OFFSET).fieldId()), (0, LONG_MAX - 1)
+    sides = (file.lowerBounds(), file.upperBounds())
+    bounds = [_as_long(_bytes_of(jvm, None if side is None else side.get(field))) for side in sides]
+    low, high = (end if bound is None else bound for bound, end in zip(bounds, ends, strict=True))
+    return low, high
+
+
+def _bytes_of(jvm: Any, bound: Any) -> bytes | None:
+    return None if bound is None else bytes(getattr(jvm, BYTE_BUFFERS).toByteArray(bound))
+
+
+def _as_long(bound: bytes | None) -> int | None:
+    """Returns the number of a bound in Iceberg's single-value serialization: a long is 8 bytes, the lowest first."""
+    return None if bound is None else int.from_bytes(bound, "little", signed=True)
+
+
+def _by_file(removed: RemovedPositions) -> dict[int, BitMap64]:
+    """Returns the positions of each file, of all its logs together: an adopted table's file may hold several, and has
+    one delete file."""
+    whole: dict[int, BitMap64] = {}
+    for (_, file), positions in removed.items():
+        whole[file] = whole[file] | positions if file in whole else positions
+    return whole
+
+
+def count_by_log(removed: RemovedPositions) -> dict[int, int]:
+    """Counts the records of each log among the positions."""
+    counts: dict[int, int] = {}
+    for (log, _), positions in removed.items():
+        counts[log] = counts.get(log, 0) + len(positions)
+    return counts
+
+
+def union_of(removed: Iterable[RemovedPositions]) -> RemovedPositions:
+    """Returns the positions that are in any."""
+    whole: dict[tuple[int, int], BitMap64] = {}
+    for some in removed:
+        for key, positions in some.items():
+            whole[key] = whole.get(key, BitMap64()) | positions
+    return whole

@@ -1,0 +1,265 @@
+"""A topic's table: read at a snapshot or a branch, and written to branches. What changes `main` is in commits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import (
+    COLUMNS,
+    OFFSET,
+    PARTITION,
+    PROPERTY_SIDE_OF,
+    TOMBSTONE,
+    VALUE,
+    table_properties,
+)
+from cleantail.errors import ConflictError, TableError
+from cleantail.lake.catalogs import OWNERS, require_ours
+from cleantail.rounds.approval import can_be_held
+from spark_jobs.iceberg.adopted_columns import as_topic_table
+from spark_jobs.iceberg.branches import change_refs, created_at_s
+from spark_jobs.iceberg.commit_errors import java_message, void
+from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
+from spark_jobs.iceberg.java_maps import as_dict
+from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
+
+DELETED = "_deleted"
+"""Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
+SPARK_UTIL = "org.apache.iceberg.spark.Spark3Util"
+STALE_BRANCH_S = 86_400
+"""A day: a round may wait long for its turn between two tasks."""
+
+
+def iceberg_table(spark: SparkSession, name: str) -> Any:
+    """Returns the Iceberg `Table` of that name. The Java class goes by its whole name: name by name, as
+    `jvm.org.apache…`, the JVM would look for each package in every jar first."""
+    return getattr(spark._jvm, SPARK_UTIL).loadIcebergTable(spark._jsparkSession, name)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """A topic's Iceberg table in the session's catalog; `name` is quoted, so that a keyword can be a topic."""
+
+    spark: SparkSession
+    name: str
+    topic: Topic
+
+    @classmethod
+    def of(cls, spark: SparkSession, topic: Topic, platform: Platform) -> TopicTable:
+        parts = (platform.catalog.name, *topic.table.split("."))
+        return cls(spark, ".".join(f"`{part}`" for part in parts), topic)
+
+    def load(self) -> Any:
+        """Loads the Iceberg `Table` anew. Raises TableError when it is missing or not the topic's."""
+        try:
+            table = iceberg_table(self.spark, self.name)
+        except Py4JJavaError as e:
+            raise TableError(f"table {self.topic.table} cannot be loaded: {java_message(e)}") from None
+        properties = as_dict(table.properties())
+        require_ours({name: properties.get(name) for name in OWNERS}, self.topic)
+        return table
+
+    def exists(self) -> bool:
+        return bool(self.spark.catalog.tableExists(self.name))
+
+    def ensure(self) -> None:
+        """Creates the table where there is none. Raises TableError when there is one that is not the topic's."""
+        if not self.exists():
+            self._create()
+        table = self.load()
+        if table.schema().findField(TOMBSTONE) is None:  # an earlier version has created it
+            self.spark.sql(f"ALTER TABLE {self.name} ADD COLUMN `{TOMBSTONE}` boolean")
+        if table.sortOrder().isUnsorted():  # a killed run may have created the table and no more
+            self.spark.sql(f"ALTER TABLE {self.name} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `{OFFSET}`")
+
+    def drop(self) -> None:
+        """Drops a table that this very run has created, and that never got a record."""
+        self.spark.sql(f"DROP TABLE IF EXISTS {self.name} PURGE")
+
+    def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
+        """Creates a side table where there is none. Raises TableError where there is another's table of that name."""
+        owner = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
+            f"TBLPROPERTIES ({owner}, {properties})"
+        )
+        side_table = iceberg_table(self.spark, name)
+        if texts(side_table.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
+            raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
+
+    def _create(self) -> None:
+        columns = ", ".join(f"`{name}` {kind}" for name, kind in (COLUMNS | {TOMBSTONE: "boolean"}).items())
+        properties = ", ".join(f"'{k}'='{v}'" for k, v in table_properties(self.topic.topic, self.topic.config).items())
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}")
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
+            f"TBLPROPERTIES ({properties})"
+        )
+
+    def current(self) -> DataFrame:
+        """Returns the records that readers see, in the columns of a topic table, as at_branch and at_snapshot do."""
+        return self._as_topic_table(self.spark.table(self.name))
+
+    def at_branch(self, branch: str) -> DataFrame:
+        return self._as_topic_table(self.spark.table(f"{self.name}.`branch_{branch}`"))
+
+    def at_snapshot(self, snapshot_id: int) -> DataFrame:
+        return self._as_topic_table(self.stored_at(snapshot_id))
+
+    def with_hidden_at(self, snapshot_id: int) -> DataFrame:
+        """Returns the records at a snapshot and those that are deleted but in its files: `_deleted` says which."""
+        stored, columns = self.stored_at(snapshot_id), self.topic.columns
+        if columns is None:
+            return stored.select(*COLUMNS, "_file", DELETED)
+        return as_topic_table(stored, columns, DELETED)
+
+    def stored_at(self, snapshot_id: int) -> DataFrame:
+        """Returns the table's own columns at a snapshot, as a rewrite copies them."""
+        return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
+
+    def _as_topic_table(self, stored: DataFrame) -> DataFrame:
+        return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
+
+    def create_branch(self, branch: str, snapshot_id: int | None) -> None:
+        """Creates a branch at `snapshot_id` (where None at `main`), replacing one that a killed run left behind."""
+        at = () if snapshot_id is None else (snapshot_id,)
+        self.drop_branch(branch)
+        change_refs(self.load, lambda table: table.manageSnapshots().createBranch(branch, *at))
+
+    def drop_branch(self, branch: str) -> None:
+        change_refs(
+            self.load,
+            lambda table: table.manageSnapshots().removeBranch(branch) if table.refs().containsKey(branch) else None,
+        )
+
+    def drop_branches(self, branches: Iterable[str]) -> None:
+        """Drops each branch that is still there. Raises ConflictError as drop_branch does."""
+        for branch in dict.fromkeys(branches):
+            self.drop_branch(branch)
+
+    def drop_stale_branches(self) -> list[str]:
+        """Drops branches of ours that killed runs left long ago, by the real clock. Returns their names."""
+        waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if can_be_held(self.topic) else 0
+        older_than_s = time.time() - STALE_BRANCH_S - waits_s
+        stale = [name for name in each(self.load().refs().keySet()) if created_at_s(name) < older_than_s]
+        for name in stale:
+            self.drop_branch(name)
+        return stale
+
+    def head_of(self, branch: str) -> int:
+        """Returns the snapshot that the branch is at. Raises ConflictError when somebody dropped the branch."""
+        snapshot = self.load().snapshot(branch)
+        if snapshot is None:
+            raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")
+        return int(snapshot.snapshotId())
+
+    def require_head(self, branch: str, snapshot_id: int) -> None:
+        """Raises ConflictError unless the branch is as it was checked."""
+        if self.head_of(branch) != snapshot_id:
+            raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
+
+    def files_at(self, snapshot_id: int) -> SnapshotFiles:
+        """Returns the data files of a snapshot, in which positions are deleted."""
+        return SnapshotFiles(self.jvm, self.load(), snapshot_id, self.topic.columns)
+
+    def summary_of(self, branch: str) -> dict[str, str]:
+        """Returns the summary of the branch's last commit. Raises ConflictError as head_of does."""
+        return texts(self.load().snapshot(self.head_of(branch)).summary())
+
+    def delete_positions(
+        self, branch: str, files: SnapshotFiles, positions: RemovedPositions, summary: Mapping[str, str] | None = None
+    ) -> None:
+        """Creates the branch at the snapshot of `files` and deletes the positions there; a `summary` is committed even
+        without any. Raises ConflictError, and leaves no branch, where the table has changed in a way that does not
+        allow it."""
+        added, removed = files.write(positions)
+        self.create_branch(branch, files.snapshot_id)
+        if not (added or summary):
+            return
+        delta = self.load().newRowDelta().toBranch(branch).validateFromSnapshot(files.snapshot_id)
+        for name, text in (summary or {}).items():
+            delta.set(name, text)
+        for file in removed:
+            delta.removeDeletes(file)
+        try:
+            for file in added:
+                delta.addDeletes(file)
+            delta.commit()
+        except IllegalArgumentException as e:
+            self.drop_branch(branch)
+            raise void(e) from None
+
+    def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
+        """Appends data files to the branch, one log to a file, in offset order (the table's write order). `as_it_is`:
+        the frame's tasks have one log each, in that order already. A topic's own table is told of each record whether
+        it is a tombstone."""
+        if self.topic.columns is None and self.load().schema().findField(TOMBSTONE) is not None:
+            frame = frame.withColumn(TOMBSTONE, F.col(VALUE).isNull())
+        writer = frame.writeTo(f"{self.name}.`branch_{branch}`")
+        if as_it_is:
+            writer = writer.option("use-table-distribution-and-ordering", "false")
+        writer.append()
+
+    def added_records(self, branch: str) -> int:
+        """Returns how many records the branch's last commit appended."""
+        return int(self.load().snapshot(branch).summary().get("added-records") or 0)
+
+    def freed_bytes(self, operation: str) -> int:
+        """Returns by how much the last commit of this `cleantail.operation` made the data files smaller; 0 where it did
+        not."""
+        summaries = [snapshot.summary() for snapshot in each(self.load().snapshots())]
+        last = [s for s in summaries if s.get("cleantail.operation") == operation][-1]
+        sizes = [int(last.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
+        return max(sizes[0] - sizes[1], 0)
+
+    def call(self, procedure: str, arguments: str) -> list[Any]:
+        """Calls an Iceberg procedure for this table, and returns its rows."""
+        catalog = self.name.partition(".")[0]
+        rows = self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{self.name}', {arguments})").collect()
+        return list(rows)
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        update = self.load().updateProperties()
+        for key, value in properties.items():
+            update.set(key, value)
+        update.commit()
+
+    def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
+        """Returns the data files of a log that were appended after a round which had read up to `sequence_number`; in
+        an adopted table, of any log.
+
+        It goes by the file's data sequence number, which a rewrite keeps: that of a row (row lineage) does not survive
+        it.
+        """
+        files = [file for file, _ in files_with_deletes(self.load(), snapshot_id)]
+        return [
+            str(file.location())
+            for file in files
+            if (self.topic.columns is not None or partition_of(file) == partition)
+            and int(file.dataSequenceNumber()) > sequence_number
+        ]
+
+    def arrivals_at(self, snapshot_id: int) -> DataFrame:
+        """Returns (_file, arrived): the data sequence number of every data file of a snapshot."""
+        files = [
+            (str(f.location()), int(f.dataSequenceNumber())) for f, _ in files_with_deletes(self.load(), snapshot_id)
+        ]
+        return self.spark.createDataFrame(files, "_file string, arrived bigint")
+
+    def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:
+        """Returns what the branch changed since the base snapshot, net over its commits."""
+        return branch_change(self.load(), branch, base_snapshot_id)
+
+    @property
+    def jvm(self) -> Any:
+        return self.spark._jvm

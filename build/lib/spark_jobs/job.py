@@ -1,0 +1,114 @@
+"""What all job files share: their arguments, their result file, and what an error does to the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cleantail.config.loading import config_directory, find_topic, load_platform
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.lake.catalogs import require_usable
+from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
+from cleantail.lake.runs.clocks import SKEW_MS, require_past
+
+logger = logging.getLogger("cleantail.job")
+Document = dict[str, Any]
+"""A job's result as JSON, which its file and the task's XCom hold; codecs write and parse it."""
+
+RED = 1
+"""Exit code of a job whose check failed or that held partitions back; errors have their own (2, 3)."""
+
+NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error")
+"""Of a result: what is long, holds data, or was logged before it."""
+SHORT_LIST, SHORT_CHARS = 20, 200
+"""What is longer is left out of the line that a job ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The resolved arguments of a job. `now_ms` is the one clock reading of the whole run (Unix ms)."""
+
+    topic: Topic
+    platform: Platform
+    now_ms: int
+    arguments: argparse.Namespace
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Returns a parser with the arguments that every job has; the example command is in the job's docstring."""
+    plain = argparse.RawDescriptionHelpFormatter
+    # @FILE stands for an argument that is longer than the system takes
+    arguments = argparse.ArgumentParser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
+    where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
+    arguments.add_argument("--config", type=Path, default=config_directory(os.environ), help=where)
+    arguments.add_argument("--topic", required=True)
+    arguments.add_argument("--now", type=int, help="Unix ms; default: the clock")
+    arguments.add_argument("--result", type=Path, help="file for the result, one JSON object")
+    return arguments
+
+
+def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> int:
+    """Resolves the arguments, does the work, writes the result file also when it fails, and returns the exit code.
+
+    A defect leaves no result, as a killed job. Of what it raised the log has the frames, and no message that may quote
+    a record.
+    """
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
+    logging.getLogger("cleantail").setLevel(logging.INFO)
+    result: Document
+    try:
+        result = work(_resolve(arguments))
+        code = 0 if result.get("ok", True) else RED
+    except CleantailError as e:
+        result, code = {"ok": False, "error": str(e)}, e.exit_code
+        logger.error("%s", e)
+    except Exception as e:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        error = explained(e)
+        logger.error("%s\n%s", error or "a defect of Cleantail", stack_of(e))
+        if error is None:
+            return RED
+        result, code = {"ok": False, "error": str(error)}, error.exit_code
+    if arguments.result:
+        arguments.result.write_text(json.dumps(result))
+    logger.info("ended with exit code %s: %s", code, in_short(result))
+    return code
+
+
+def require_clock(platform: Platform, now_ms: int) -> None:
+    """Raises CleantailError for a clock of a run, as its tasks hand it on, that is ahead of the real one."""
+    require_past(platform, now_ms, int(time.time() * 1000), SKEW_MS)
+
+
+def in_short(result: Mapping[str, Any]) -> str:
+    """Returns a result in one line: its numbers and names. What is nested is in the result file, which the task keeps
+    as its XCom: a wall of JSON would stand before the reason of a failure."""
+    return ", ".join(f"{name} {value}" for name, value in result.items() if name not in NOT_LOGGED and _short(value))
+
+
+def _short(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) <= SHORT_LIST and all(isinstance(one, int) for one in value)
+    return isinstance(value, (str, int)) and len(str(value)) <= SHORT_CHARS
+
+
+def _resolve(arguments: argparse.Namespace) -> Job:
+    platform = load_platform(arguments.config, os.environ)
+    topic = find_topic(arguments.topic, arguments.config, os.environ)
+    now_ms = arguments.now if arguments.now is not None else int(time.time() * 1000)
+    require_clock(platform, now_ms)
+    require_usable(topic, platform, os.environ)
+    logger.info("topic %s, table %s, now %s, home %s", topic.topic, topic.table, now_ms, platform.home)
+    return Job(topic, platform, now_ms, arguments)

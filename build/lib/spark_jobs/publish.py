@@ -1,0 +1,48 @@
+"""Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`.
+
+    spark-submit spark_jobs/publish.py --config config --topic orders --round '{"round": …, "passed": […]}'
+
+The work itself is in spark_jobs/round/answered_rounds.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cleantail.lake.recorded_rounds import answered_round
+from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.job import Document, Job, parser, run_job
+from spark_jobs.round.answered_rounds import publish_answered
+from spark_jobs.round.run import Run
+
+
+def _work(job: Job) -> Document:
+    reference = REFERENCE_JSON.value(job.arguments.round, "--round")
+    answered = answered_round(job.topic, job.platform, reference, job.arguments.kind)
+    spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
+    run = Run(TopicTable.of(spark, job.topic, job.platform), job.platform)
+    return dict(ROUND_RESULT_JSON.plain(publish_answered(run, answered)))
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    arguments = parser(__doc__)
+    reference_help = (
+        "JSON: the name of the round, the heads of its branches and the logs that passed, as its check handed them on"
+    )
+    arguments.add_argument("--round", required=True, help=reference_help)
+    kinds = (COMPACT, EXPIRE)
+    arguments.add_argument("--kind", choices=kinds, default=COMPACT, help="what the round did (default: %(default)s)")
+    return arguments.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    return run_job(parse_args(argv), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

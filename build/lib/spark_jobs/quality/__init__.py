@@ -1,0 +1,1 @@
+"""Great Expectations: suites, what is kept of their results, and Data Docs."""

@@ -1,0 +1,45 @@
+"""Publish a round that an earlier task has checked, as the answer to it says: at all, as it was shown, or anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cleantail.errors import HeldError
+from cleantail.lake.recorded_rounds import AnsweredRound
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.rounds.approval import Rejection, held_message
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.recorded_checks import require_open
+from cleantail.rounds.checked.round_results import RoundResult
+from spark_jobs.round.approvals import set_aside
+from spark_jobs.round.publish import publish_approved
+from spark_jobs.round.published_rounds import published_as
+from spark_jobs.round.round_kinds import kind_of, write_back
+from spark_jobs.round.run import Run, run_round
+
+
+def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
+    """Drops the round where the answer is no. Else publishes it, unless an earlier try of the task has done so: what a
+    person approved exactly as they saw it, what nobody was asked about also after it had to be made anew."""
+    checked = answered.checked
+    if isinstance(answered.answer, Rejection):
+        return replace(set_aside(run.table, run.platform, checked, answered.answer), red_before=tuple(checked.red))
+    if published_as(run.table, checked) is None:
+        require_open(checked, answered.evidence)
+    if answered.answer is None:
+        result = publish_or_start_over(run, checked)
+    else:
+        result = publish_approved(run.table, run.platform, checked, answered.answer)
+    write_back(run.table, evaluate_topic(run.table.topic, run.platform, now_ms=checked.now_ms))
+    return replace(result, red_before=tuple(checked.red))
+
+
+def publish_or_start_over(run: Run, checked: CheckedRound) -> RoundResult:
+    """Publishes; where the table changed under the round, the same logs are made and checked anew. Raises HeldError,
+    with the round dropped, when it then waits for approval."""
+    result = run_round(run, kind_of(run.table, run.platform, checked), checked)
+    if result.checked is None:
+        return result
+    why = held_message(checked.topic, result.checked.holds)
+    set_aside(run.table, run.platform, result.checked, None, why)
+    raise HeldError(f"{why}. It was dropped, and the next run asks")

@@ -1,0 +1,181 @@
+"""Check a round on its branches before any reader sees it: Great Expectations on what was measured and on records.
+
+What compact did is read from the heads of the branches, and not from what its task has handed on.
+
+Results go to the evidence table, to Data Docs and into the result. Exit code 1 when a log's check failed; publish
+then leaves that log out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import KEY, PARTITION, VALUE
+from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.log.contradictions import MEASURE, Contradiction
+from cleantail.log.keyless import KEYLESS_RULE, held_reason
+from cleantail.log.log_measure import LogMeasure
+from cleantail.log.log_state import LogState
+from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.rules import RULES
+from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.rounds.approval import holds_of
+from cleantail.rounds.checked.check_results import CheckResult
+from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
+from cleantail.rounds.checked.proof import Proof, ProvenLog
+from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyless_logs
+from spark_jobs.engine.late_contradictions import of_topic
+from spark_jobs.engine.measures import measure_unit, prove_keys
+from spark_jobs.engine.proof import KeyCounts
+from spark_jobs.engine.transforms.spans import below_end
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.quality.expectations import Auditor
+from spark_jobs.quality.time_limit import TimeLimit
+from spark_jobs.round.approvals import with_sample
+from spark_jobs.round.evidence import append_evidence
+
+COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
+EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected")]
+NO_KEYS = KeyCounts(0, 0)
+STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"]}
+
+
+def check_round(
+    table: TopicTable, platform: Platform, round_id: str, units: Sequence[StagedUnit], kind: str = COMPACT
+) -> CheckedRound:
+    """Returns the round with measures and verdicts, and with the heads of its branches: what was checked, and nothing
+    else, is published. Raises ConflictError when a branch is gone.
+
+    1. Every log is measured on what the round has read and on its branch.
+    2. Great Expectations judges the measures by the rules, and the records of the branch by the topic's own checks.
+    3. Where the round then waits for a person, a sample of what it removes is taken.
+    4. The evidence gets a row for each log.
+    """
+    units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch)) for unit in units)
+    rules = rules_of(table.topic, kind)
+    with ThreadPoolExecutor(1) as beside:
+        opening = beside.submit(Auditor, platform.home, table.topic, rules, kind)
+        measures = [m for unit in units for m in measure_unit(table, platform, unit, kind == EXPIRE)]
+        auditor = opening.result()
+    keyless = keyless_logs(units)
+    measures = [_with_keyless(m, keyless.get(m.partition)) for m in measures]
+    of_rules = auditor.check_round(round_id, [m.violations((PARTITION, *rules)) for m in measures])
+    results = [_with_offset(result, measures) for result in for_keyless(of_rules, keyless)]
+    limit = TimeLimit(platform.limits.checks_max_ms)
+    for unit in units:
+        if judged := judged_logs(unit, kind, keyless):
+            records = as_text(below_end(table.at_branch(unit.branch), judged))
+            results += auditor.check_records(round_id, records, [w.partition for w in judged], limit)
+    verdicts = [_verdict(m.partition, results) for m in measures]
+    if table.topic.columns is not None:
+        verdicts = all_or_none(verdicts, keyless)
+    checked = CheckedRound(
+        topic=table.topic.topic,
+        round=round_id,
+        kind=kind,
+        units=units,
+        measures=tuple(measures),
+        verdicts=tuple(verdicts),
+        checks_passed=sum(result.passed for result in results),
+        checks_total=len(results),
+        data_docs=auditor.data_docs,
+    )
+    auditor.begin_data_docs()
+    checked = with_sample(table, replace(checked, holds=holds_of(table.topic, measures, checked.green)))
+    append_evidence(table, platform, checked, results)
+    return checked
+
+
+def rules_of(topic: Topic, kind: str) -> list[str]:
+    """Returns the rules of cleantail.log.rules that a round of this kind can break."""
+    if kind == EXPIRE:
+        return EXPIRE_RULES
+    return [*COMPACT_RULES, *STRATEGY_WARNINGS[topic.config.compaction_strategy]]
+
+
+def judged_logs(unit: StagedUnit, kind: str, keyless: Collection[int]) -> list[PartitionWork]:
+    """Returns the logs of a unit whose records the topic's own checks look at. Where a compaction only has retention to
+    do, or has removed nothing since the log has records without a key, no record is newly published."""
+    works = [w for w in unit.partitions if w.partition not in keyless]
+    return works if kind == EXPIRE else [w for w in works if not w.only_retention]
+
+
+def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckResult:
+    """Adds to a failed result the offset of the contradiction: it takes a person to decide which record is right."""
+    if result.expectation != MEASURE or result.passed:
+        return result
+    where = [m.first_contradiction for m in measures if m.partition == result.partition and m.first_contradiction]
+    return replace(result, observed="; ".join([result.observed, *where]))
+
+
+def as_text(records: DataFrame) -> DataFrame:
+    """Returns the records as the topic's own expectations read them: key and value as UTF-8 text."""
+    return records.withColumns({KEY: F.col(KEY).cast("string"), VALUE: F.col(VALUE).cast("string")})
+
+
+def prove_topic(table: TopicTable, platform: Platform) -> Proof:
+    """Counts every key below the clean point of every log anew on `main`, and compares every offset that readers see.
+
+    The clean point is the one that evaluate derives: below the checkpoint where a late record waits (3.5).
+    """
+    facts = read_facts(table.topic, platform)
+    states = log_states(table.topic, facts, now_ms=0)
+    logs = [log for log in states if log.checkpoint is not None]
+    works = tuple(_whole_tail(log) for log in logs)
+    keys: dict[int, KeyCounts] = {}
+    contradictions: list[Contradiction] = []
+    if facts is not None and facts.snapshot_id is not None:
+        unit = WorkUnit("", 0, 0, facts.snapshot_id, "", works)
+        keys = prove_keys(table, platform, unit, table.files_at(facts.snapshot_id)) if works else {}
+        starts = {log.partition: log.log_start_offset for log in states}
+        contradictions = of_topic(table, facts.snapshot_id, starts)
+    proven = (ProvenLog(w.partition, w.end_offset, *astuple(keys.get(w.partition, NO_KEYS))) for w in works)
+    return Proof(tuple(proven), tuple(contradictions))
+
+
+def _whole_tail(log: LogState) -> PartitionWork:
+    """Returns the work of a proof: all of a log below its clean point."""
+    return PartitionWork(log.partition, log.first_dirty_offset, log.first_dirty_offset, log.log_start_offset, 0)
+
+
+def _verdict(partition: int, results: Sequence[CheckResult]) -> Verdict:
+    """Returns the verdict on a log: it passes where no critical expectation failed. One that could not be evaluated
+    fails whatever its severity."""
+    failed = [r for r in results if r.partition == partition and not r.passed]
+    red = [r for r in failed if r.severity == "critical" or r.error]
+    return Verdict(partition, not red, tuple(red), tuple(r for r in failed if r not in red))
+
+
+def all_or_none(verdicts: Sequence[Verdict], untouched: Collection[int]) -> list[Verdict]:
+    """Fails all logs where one fails: a file of an adopted table may hold several, and has one delete file.
+
+    The failed one is quarantined, so that the next round is without it. No log waits for an `untouched` one, from which
+    the round has removed nothing.
+    """
+    red = tuple(v.partition for v in verdicts if not v.passed and v.partition not in untouched)
+    return [replace(v, passed=False, waits_for=red) if red and v.passed else v for v in verdicts]
+
+
+def _with_keyless(measure: LogMeasure, keyless: KeylessLog | None) -> LogMeasure:
+    """Returns the measures of a log that is held back for its records without a key: those below the end that was
+    planned."""
+    return measure if keyless is None else replace(measure, invalid_left=keyless.records)
+
+
+def for_keyless(results: Sequence[CheckResult], keyless: Mapping[int, KeylessLog]) -> list[CheckResult]:
+    """Leaves of the results of a log that is held back for records without a key only the rule that says so: nothing
+    was removed from it, so the other rules have nothing to judge."""
+    return [
+        replace(r, observed=held_reason(keyless[r.partition].records, keyless[r.partition].first_offset))
+        if r.partition in keyless
+        else r
+        for r in results
+        if r.partition not in keyless or r.expectation == KEYLESS_RULE
+    ]

@@ -1,0 +1,55 @@
+"""Take an existing table over: its mark, its columns and, where wanted, format version 3, in one commit.
+
+`cleantail adopt` calls it; it is no task of a DAG. What the table is was found out before
+(cleantail.adopt.adoption). No record is read or written, and a table that is adopted already is left as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from cleantail.adopt.adoption import version_after
+from cleantail.config.columns import PROPERTY_COLUMNS
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import PROPERTY_TOPIC, RETRIES
+from cleantail.errors import CleantailError, ConflictError, TableError
+from spark_jobs.iceberg.delete_files import format_version
+from spark_jobs.iceberg.iceberg_reads import texts
+
+
+def adopt_table(spark: SparkSession, topic: Topic, platform: Platform, upgrade: bool) -> bool:
+    """Commits what is missing, and returns whether anything was. Raises ConflictError when others were faster every
+    time."""
+    from py4j.protocol import Py4JJavaError
+
+    name = ".".join(f"`{part}`" for part in (platform.catalog.name, *topic.table.split(".")))
+    jvm: Any = spark._jvm
+    try:
+        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+        return _commit(table, topic, upgrade)
+    except Py4JJavaError as e:
+        kind = str(e.java_exception.getClass().getSimpleName())
+        text = f"table {topic.table}: {kind}: {str(e.java_exception.getMessage()).splitlines()[0]}"
+        raise (ConflictError(text) if kind == "CommitFailedException" else TableError(text)) from None
+
+
+def _commit(table: Any, topic: Topic, upgrade: bool) -> bool:
+    """Commits properties and format version, all of it or nothing; returns whether there was anything to commit."""
+    if topic.columns is None:
+        raise CleantailError(f"topic {topic.topic} has no columns: `cleantail adopt {topic.table}` writes them")
+    version = format_version(table)
+    new_version = version_after(version, upgrade)
+    properties = {PROPERTY_TOPIC: topic.topic, PROPERTY_COLUMNS: topic.columns.as_property()}
+    properties |= {"format-version": str(new_version)} if version < new_version else {}
+    present = texts(table.properties())
+    properties |= {name: value for name, value in RETRIES.items() if name not in present}
+    if all(present.get(key) == value for key, value in properties.items()):
+        return False
+    update = table.updateProperties()
+    for key, value in properties.items():
+        update.set(key, value)
+    update.commit()
+    return True

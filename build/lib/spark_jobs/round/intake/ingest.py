@@ -1,0 +1,213 @@
+"""Append files of kcat -J lines to a topic's table, each exactly once.
+
+A file is known by the SHA-256 of its content, which becomes a table property in the commit that appends its
+records: the same content again adds nothing, and a run that was killed can be repeated. A line that is not a
+record, or that names another topic (source.topic), stops the run with file and line number, and nothing of the run is
+appended. So does a record that differs from another one at its offset, in the table or in the files: Kafka gives an
+offset once. And so does a file that changes while it is read: its digest would stand for other records.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from cleantail.config.platform import Platform
+from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import COLUMNS
+from cleantail.errors import BadLineError, CleantailError
+from cleantail.home.locks import exclusive
+from cleantail.log.late_arrivals import late_warnings
+from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
+from cleantail.rounds.ingest_results import IngestedFile, IngestResult
+from cleantail.rounds.ingestions import INGEST, SOURCES, SourceFile, Sources
+from cleantail.rounds.size_history import OPERATION
+from cleantail.sources.digest_cache import DigestCache
+from cleantail.sources.kcat import Record, read_records
+from cleantail.sources.source_files import file_state, require_unchanged
+from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.iceberg.commits import append_files
+from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of, texts
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.staged_records import lowest_offsets, require_one_record_an_offset
+from spark_jobs.round.latest_view import ensure_latest_view
+
+BATCH_RECORDS = 20_000
+BATCH_BYTES = 64 << 20
+"""A batch of Arrow ends with the record that reaches either: a task holds one batch."""
+BAD_LINE = "cleantail.bad-line"
+"""Marks the one message that comes back from a worker: file, line and reason follow, separated by this."""
+Progress = Callable[[str], None]
+
+
+def ingest_files(
+    spark: SparkSession,
+    topic: Topic,
+    platform: Platform,
+    files: list[Path],
+    encoding: str,
+    progress: Progress,
+    any_topic: bool = False,
+) -> IngestResult:
+    """Appends the files that are not in the table yet, in one commit. Raises BadLineError, ContradictionError where
+    a record differs from another one of its offset, and OutsideError where a file changed meanwhile; then nothing is
+    appended. `any_topic`: lines may name whatever topic they like."""
+    if topic.columns is not None:
+        raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
+    progress("reading")
+    limits = platform.limits.of_input
+    states = {file: file_state(file) for file in files}
+    with DigestCache(platform.home, limits) as cache:
+        digests = {file: cache.digest(file, int(time.time() * 1000)) for file in files}
+    with exclusive(platform.home, f"ingest-{topic.topic}"):
+        table = TopicTable.of(spark, topic, platform)
+        is_new = not table.exists()
+        table.ensure()
+        ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
+        fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
+        try:
+            line_topic = None if any_topic else topic.line_topic
+            read = {file: states[file] for file in fresh.values()}
+            work = (encoding, line_topic, limits, progress)
+            records, warnings = _append(table, fresh, read, *work) if fresh else (0, ())
+        except CleantailError:
+            if is_new:
+                table.drop()
+            raise
+        ensure_latest_view(table)
+    rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
+    return IngestResult(rows, records, warnings)
+
+
+def _append(
+    table: TopicTable,
+    fresh: dict[str, Path],
+    states: Mapping[Path, str | None],
+    encoding: str,
+    line_topic: str | None,
+    limits: InputLimits,
+    progress: Progress,
+) -> tuple[int, tuple[str, ...]]:
+    """Stages all records on a branch, then replays them onto `main` with the marks of their files, unless a file has
+    changed since its state in `states`. Returns their number, and what a person should know of them."""
+    branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
+    table.create_branch(branch, None)
+    try:
+        progress("reading and writing records")
+        _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding, line_topic, limits))
+        progress("comparing with what is there")
+        require_one_record_an_offset(table, branch, list(fresh.values()), encoding, limits)
+        progress("committing")
+        records, warnings = table.added_records(branch), _warnings(table, branch)
+        marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}
+        sources = _sources(table, branch, fresh).packed()
+        require_unchanged(states)
+        append_files(table, branch, marks, {OPERATION: INGEST, SOURCES: sources})
+    finally:
+        table.drop_branch(branch)
+    return records, warnings
+
+
+def _warnings(table: TopicTable, branch: str) -> tuple[str, ...]:
+    states = states_of_properties(texts(table.load().properties()), table.name)
+    return late_warnings(lowest_offsets(table, branch), states, table.topic.config)
+
+
+def _sources(table: TopicTable, branch: str, fresh: dict[str, Path]) -> Sources:
+    """Returns what is needed to take the ingestion back."""
+    iceberg = table.load()
+    states = states_of_properties(texts(iceberg.properties()), table.name)
+    logs = sorted({partition_of(file) for file in added_data_files(iceberg, branch)})
+    ends = {p: states.get(p, PartitionState()).log_end_offset for p in logs}
+    return Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
+
+
+def parsed_records(
+    spark: SparkSession,
+    files: list[Path],
+    encoding: str,
+    line_topic: str | None = None,
+    limits: InputLimits = DEFAULT_LIMITS,
+) -> DataFrame:
+    """Returns (partition, offset, timestamp, timestamp_type, key, value, headers) of every line; one task parses one
+    file. `line_topic`: the topic that lines have to name where they name one; None lets them name any."""
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+    paths = spark.createDataFrame([(str(f),) for f in files], "path string").repartition(len(files))
+
+    def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path in batch.column(0).to_pylist():
+                yield from _batches(Path(path), encoding, line_topic, limits)
+
+    return paths.mapInArrow(parse, schema)
+
+
+def _batches(file: Path, encoding: str, line_topic: str | None, limits: InputLimits) -> Iterator[pa.RecordBatch]:
+    try:
+        for chunk in chunks(read_records(file, encoding, line_topic, limits)):
+            yield arrow_batch(chunk)
+    except BadLineError as e:
+        raise RuntimeError(BAD_LINE.join(["", str(e.file), str(e.line_number), e.reason, ""])) from None
+
+
+def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Yields lists of up to BATCH_RECORDS records, and of little more than BATCH_BYTES: of large records a few at a
+    time."""
+    chunk: list[Record] = []
+    held_bytes = 0
+    for record in records:
+        chunk.append(record)
+        held_bytes += len(record.key or b"") + len(record.value or b"")
+        if record.headers:
+            held_bytes += sum(len(name) + len(value or b"") for name, value in record.headers)
+        if len(chunk) >= BATCH_RECORDS or held_bytes >= BATCH_BYTES:
+            yield chunk
+            chunk, held_bytes = [], 0
+    if chunk:
+        yield chunk
+
+
+ARROW_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestamp_type", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def arrow_batch(records: list[Record]) -> pa.RecordBatch:
+    """Returns records as one Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's microseconds."""
+    columns = [
+        [r.partition for r in records],
+        [r.offset for r in records],
+        [None if r.timestamp_ms is None else r.timestamp_ms * 1000 for r in records],
+        [r.timestamp_type for r in records],
+        [r.key for r in records],
+        [r.value for r in records],
+        [[{"key": k, "value": v} for k, v in r.headers] for r in records],
+    ]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+
+def _stage(table: TopicTable, branch: str, records: DataFrame) -> None:
+    """Raises BadLineError for what a worker found; Spark wraps it in a message with a traceback."""
+    try:
+        table.append_to(branch, records)
+    except PythonException as e:
+        parts = str(e).split(BAD_LINE)
+        if len(parts) < 5:
+            raise
+        raise BadLineError(parts[1], int(parts[2]), f"{parts[3]}; nothing was appended") from None

@@ -1,0 +1,119 @@
+"""What an ingestion has staged, compared with what the table has at the same offsets before anything is appended.
+
+Which offsets those are is told by the files' metadata: where records only follow on what is there, none is read.
+Records that a round has hidden count as well, as long as their data files are there (semantics.md 3.5): the first
+offsets of a topic that was made anew are mostly of records that were superseded long ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cleantail.config.settings.input_limits import InputLimits
+from cleantail.config.topic_table import OFFSET, PARTITION
+from cleantail.errors import ContradictionError
+from cleantail.log.contradictions import refusal
+from cleantail.sources.kcat import read_records
+from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
+from spark_jobs.engine.transforms.spans import span_condition
+from spark_jobs.iceberg.iceberg_reads import added_data_files, each, partition_of
+from spark_jobs.iceberg.snapshot_files import offset_bounds
+from spark_jobs.iceberg.tables import TopicTable
+
+Ranges = Mapping[int, tuple[int, int]]
+"""Partition -> [from, to) of offsets."""
+
+
+def require_one_record_an_offset(
+    table: TopicTable, branch: str, files: list[Path], encoding: str, limits: InputLimits
+) -> None:
+    """Raises ContradictionError, naming the files, where a record staged on the branch differs from another one of its
+    offset, staged with it or in the table."""
+    contradictions = contradictions_in(_compared(table, branch))
+    if contradictions:
+        first = contradictions[0]
+        holders = files_with(table, files, encoding, limits, first.partition, first.first_offset)
+        raise ContradictionError(refusal(contradictions, holders), contradictions)
+
+
+def _compared(table: TopicTable, branch: str) -> DataFrame:
+    """Returns the staged records and, where their offsets overlap with the table's, those of the table, hidden ones
+    too."""
+    iceberg = table.load()
+    staged = all_candidates(_staged(table, iceberg, branch))
+    overlaps = _overlaps(table, iceberg, _ranges(table, iceberg, added_data_files(iceberg, branch)))
+    if not overlaps:
+        return staged
+    here = table.with_hidden_at(int(iceberg.currentSnapshot().snapshotId())).where(span_condition(overlaps))
+    return staged.unionByName(with_parts(here, F.lit(True)))
+
+
+def _staged(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
+    """Returns the records that the branch's one commit appended: the branch itself begins with all that `main` has."""
+    head = iceberg.snapshot(branch)
+    span = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
+    return table.spark.read.options(**span).table(table.name)
+
+
+def lowest_offsets(table: TopicTable, branch: str) -> dict[int, int]:
+    """Returns partition -> the lowest offset that is staged on the branch."""
+    iceberg = table.load()
+    return {p: low for p, (low, _) in _ranges(table, iceberg, added_data_files(iceberg, branch)).items()}
+
+
+def _overlaps(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
+    """Returns where the table has files with offsets between those that are staged: Iceberg prunes by its manifests."""
+    if iceberg.currentSnapshot() is None or not staged:
+        return {}
+    tasks = iceberg.newScan().filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
+    try:
+        there = _ranges(table, iceberg, (task.file() for task in each(tasks)))
+    finally:
+        tasks.close()
+    shared = {p: (max(low, staged[p][0]), min(end, staged[p][1])) for p, (low, end) in there.items() if p in staged}
+    return {p: (low, end) for p, (low, end) in shared.items() if low < end}
+
+
+def _ranges(table: TopicTable, iceberg: Any, files: Iterable[Any]) -> Ranges:
+    """Returns the offsets of each log's files, by their bounds."""
+    ranges: dict[int, tuple[int, int]] = {}
+    for file in files:
+        low, high = offset_bounds(table.jvm, iceberg.schema(), file)
+        before = ranges.get(partition_of(file), (low, high + 1))
+        ranges[partition_of(file)] = (min(before[0], low), max(before[1], high + 1))
+    return ranges
+
+
+def _inside(table: TopicTable, ranges: list[tuple[int, tuple[int, int]]]) -> Any:
+    """Iceberg's expression, by halves: of thousands of logs one in the other would be too deep."""
+    expressions = table.jvm.org.apache.iceberg.expressions.Expressions
+    if len(ranges) > 1:
+        half = len(ranges) // 2
+        return getattr(expressions, "or")(_inside(table, ranges[:half]), _inside(table, ranges[half:]))
+    ((partition, (low, end)),) = ranges
+    both = getattr(expressions, "and")
+    span = both(expressions.greaterThanOrEqual(OFFSET, low), expressions.lessThan(OFFSET, end))
+    return both(expressions.equal(PARTITION, partition), span)
+
+
+def files_with(
+    table: TopicTable, files: list[Path], encoding: str, limits: InputLimits, partition: int, offset: int
+) -> list[Path]:
+    """Returns those of the files that have a record at the offset; one task reads one file."""
+
+    def holders(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path in batch.column(0).to_pylist():
+                records = read_records(Path(path), encoding, limits=limits)
+                if any((r.partition, r.offset) == (partition, offset) for r in records):
+                    yield pa.RecordBatch.from_pydict({"path": [path]})
+
+    paths = table.spark.createDataFrame([(str(f),) for f in files], "path string").repartition(len(files))
+    names = {row["path"] for row in paths.mapInArrow(holders, "path string").collect()}
+    return [file for file in files if str(file) in names]

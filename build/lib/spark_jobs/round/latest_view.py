@@ -1,0 +1,111 @@
+"""The `latest` view in Spark SQL: a topic's current state, clean tail and head together (semantics.md 2, hazard 3).
+
+`<table>_latest` has the topic table's columns and one row a key of each partition: the winner by the topic's strategy,
+absent where that is a tombstone or older than a remembered deletion. Records without a key are no part of a state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+
+from pyspark.errors import PySparkException
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, PARTITION, VALUE
+from cleantail.log.log_state import kept_log_start
+from cleantail.log.partition_state import states_of_properties
+from cleantail.log.ranking import latest_timestamp_sql, rank_sql, strategy_text
+from cleantail.sources.kcat import LONG_MAX
+from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
+from spark_jobs.iceberg.adopted_columns import POSITION_AS_ROW_ID, topic_columns_sql
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.tables import TopicTable
+
+logger = logging.getLogger("cleantail.latest_view")
+
+PROPERTY_VIEW = "cleantail.latest-view"
+"""Hash of the view's text as it was last made, so that it is made anew only when it changes."""
+
+FIRST = "`_last_updated_sequence_number`, `_row_id`"
+"""Hidden columns, by which the first of the copies of one record is known: the one that a round keeps (3.5)."""
+
+
+def view_name(table: TopicTable) -> str:
+    return f"{table.name[:-1]}{LATEST_SUFFIX}`"
+
+
+def ensure_latest_view(table: TopicTable) -> None:
+    """Makes the view, or makes it anew after the topic's strategy changed or retention moved a log start. A catalog
+    without views is no error."""
+    properties, configs = texts(table.load().properties()), table.topic.config
+    states = states_of_properties(properties, table.name)
+    starts = {p: kept_log_start(state, configs) for p, state in sorted(states.items())}
+    text = latest_sql(_source(table), ledger_table(table), configs, starts)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    if properties.get(PROPERTY_VIEW) == digest:
+        return
+    try:
+        if table.topic.config.cleantail_tombstone_lateness_ms:
+            ensure_ledger(table)
+        table.spark.sql(f"CREATE OR REPLACE VIEW {view_name(table)} AS {text}")
+    except PySparkException as e:
+        logger.warning("no view %s: the catalog refused it: %s", view_name(table), str(e).splitlines()[0])
+        return
+    table.set_properties({PROPERTY_VIEW: digest})
+
+
+def _source(table: TopicTable) -> str:
+    """Returns the table's name, or, where the table was adopted, a query over it with a topic table's columns."""
+    if table.topic.columns is None:
+        return table.name
+    columns = topic_columns_sql(table.spark.table(table.name), table.topic.columns)
+    shown = ", ".join(f"`{name}`" for name in COLUMNS)
+    # not every record knows when it came: its file's entry in the metadata does; one that came just now has none yet
+    records = f"SELECT {columns}, `_file` AS `ct_file`, {POSITION_AS_ROW_ID} FROM {table.name}"
+    entries = f"SELECT data_file.file_path AS `ct_path`, sequence_number AS `ct_came` FROM {table.name}.entries"
+    arrival = f"coalesce(`ct_came`, {LONG_MAX}) AS `_last_updated_sequence_number`"
+    joined = f"({records}) LEFT JOIN ({entries} WHERE status < 2) ON `ct_file` = `ct_path`"
+    return f"(SELECT {shown}, {arrival}, `_row_id` FROM {joined})"
+
+
+def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[int, int]) -> str:
+    """Returns the view's query. `table`: a quoted name, or a query; `ledger`: a quoted name; `starts`: log starts,
+    which hide what is below them."""
+    columns = ", ".join(f"`{name}`" for name in COLUMNS)
+    rank = rank_sql(configs, latest_timestamp_sql(configs))
+    keyed = f"SELECT {columns}, {FIRST}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL{_inside(starts)}"
+    order = f"row_number() OVER (PARTITION BY `{PARTITION}`, `{KEY}` ORDER BY `rank` DESC, {FIRST}) AS `nth`"
+    winners = f"SELECT *, {order} FROM ({keyed})"
+    state = f"`nth` = 1 AND `{VALUE}` IS NOT NULL"
+    if not configs.cleantail_tombstone_lateness_ms:
+        return f"SELECT {columns} FROM ({winners}) WHERE {state}"
+    deleted = _deleted_sql(ledger, configs)
+    shown = ", ".join(f"w.`{name}`" for name in COLUMNS)
+    same = f"d.`{PARTITION}` = w.`{PARTITION}` AND d.`{KEY}` = w.`{KEY}`"
+    return (
+        f"SELECT {shown} FROM ({winners}) w LEFT JOIN ({deleted}) d ON {same} "
+        f"WHERE {state} AND (d.`deleted` IS NULL OR d.`deleted` <= w.`rank`)"
+    )
+
+
+def _inside(starts: Mapping[int, int]) -> str:
+    """Returns the condition by which log starts hide records; logs that share an offset share a term."""
+    partitions_by_start: dict[int, list[int]] = {}
+    for partition, start in starts.items():
+        if start > 0:
+            partitions_by_start.setdefault(start, []).append(partition)
+    logs = ((start, ", ".join(f"{p:d}" for p in partitions)) for start, partitions in partitions_by_start.items())
+    return "".join(f" AND NOT (`{OFFSET}` < {start:d} AND `{PARTITION}` IN ({named}))" for start, named in logs)
+
+
+def _deleted_sql(ledger: str, configs: KafkaConfigs) -> str:
+    """Returns a query for what is remembered now: (partition, key, deleted: a rank)."""
+    fields = f"`{OFFSET}`" if configs.compaction_strategy == "offset" else f"`has_version`, `version`, `{OFFSET}`"
+    strategy = f"decode(X'{strategy_text(configs).encode().hex()}', 'UTF-8')"
+    return (
+        f"SELECT `{PARTITION}`, `{KEY}`, max(struct({fields})) AS `deleted` FROM {ledger} "
+        f"WHERE `forget_at_ms` > unix_millis(current_timestamp()) AND `strategy` = {strategy} "
+        f"GROUP BY `{PARTITION}`, `{KEY}`"
+    )

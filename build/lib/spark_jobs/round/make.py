@@ -1,0 +1,77 @@
+"""Compact one work unit: find superseded records from key columns, write delete files onto a branch.
+
+The unit came through Airflow's database: its bounds have to be those that the table's metadata give (exit code 5).
+Values are never read and `main` is not changed: check_quality reads the branch, publish replays it. A unit that runs
+again (a retry, a killed job) starts from the same base snapshot on a fresh branch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyroaring import BitMap64
+
+from cleantail.config.platform import Platform
+from cleantail.log.policy.offset_map import map_slots
+from cleantail.log.policy.shares import task_plan
+from cleantail.log.work_units import WorkUnit
+from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
+from spark_jobs.engine.log_task import LogRemovals, merged_removals
+from spark_jobs.engine.removals import INVALID, SUPERSEDED, decide_bucket, find_removals, read_share
+from spark_jobs.engine.tasks import Work, log_tasks, run_work
+from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.iceberg.snapshot_files import RemovedPositions, count_by_log, union_of
+from spark_jobs.iceberg.tables import TopicTable
+
+FIND_REMOVALS = Work("find what a round removes", find_removals, read_share, decide_bucket, merged_removals)
+
+
+def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> StagedUnit:
+    """Writes what the unit removes onto a branch of its own, and returns the unit with its counts. Nothing is removed
+    from a log that `cleantail.keyless.policy` holds back: the counts name it, and its check is red."""
+    began_s, began_ms = time.monotonic(), int(time.time() * 1000)
+    files = table.files_at(unit.base_snapshot_id)
+    unit = replace(unit, branch=branch_name(unit.branch))
+    plan = task_plan(unit, platform, table.topic.config)
+    tasks = log_tasks(table, platform, unit, files, by_rounds=plan.by_rounds)
+    removals = run_work(table, platform, FIND_REMOVALS, tasks)
+    # up to the end that was planned: nothing is begun that must fail later
+    keyless = {log: found for each in removals for log, found in each.keyless.items()}
+    held = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}
+    by_reason = removed_positions(removals, held)
+    unit = with_ends(unit, removals)
+    counts = UnitCounts(
+        deleted={reason: count_by_log(positions) for reason, positions in by_reason.items()},
+        hidden_bytes=files.bytes_by_log(positions for reason, positions in by_reason.items() if reason != "retention"),
+        saved_bytes=files.bytes_by_log(by_reason.values()),
+        plan=plan.reason,
+        keyless=held,
+    )
+    staged = StagedUnit.of(
+        unit,
+        counts,
+        began_ms=began_ms,
+        clean_ms=int((time.monotonic() - began_s) * 1000),
+        map_slots=map_slots(platform.cleaner, table.topic.config),
+    )
+    table.delete_positions(unit.branch, files, union_of(by_reason.values()), {UNIT: STAGED_UNIT_JSON.packed(staged)})
+    return staged
+
+
+def removed_positions(removals: Sequence[LogRemovals], held: dict[int, tuple[int, int]]) -> dict[str, RemovedPositions]:
+    """Returns the positions by reason, without those of logs that are held back."""
+    by_reason: dict[str, dict[tuple[int, int], BitMap64]] = {SUPERSEDED: {}}
+    for each in removals:
+        for reason, positions in each.positions.items():
+            kept = {name: BitMap64.deserialize(bits) for name, bits in positions.items() if name[0] not in held}
+            by_reason.setdefault(reason, {}).update(kept)
+    return {reason: positions for reason, positions in by_reason.items() if positions or reason != INVALID}
+
+
+def with_ends(unit: WorkUnit, removals: Sequence[LogRemovals]) -> WorkUnit:
+    """Returns the unit with the ends at which the maps of its logs were full."""
+    ends = {log: end for each in removals for log, end in each.ends.items()}
+    works = (w.ending_at(ends[w.partition]) if w.partition in ends else w for w in unit.partitions)
+    return replace(unit, partitions=tuple(works))

@@ -1,0 +1,193 @@
+"""Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`.
+
+What passed, what was measured and where the branches were is read from the evidence that the check wrote, and who
+approved it from what was answered: `--round`, which came through Airflow's database, only says which round is meant,
+and where it says something else than the evidence nothing is published (exit code 5).
+
+A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
+branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
+unit touches. Appends to `main` meanwhile do not matter. Where another writer rewrote or deleted what the round had
+read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever
+half published.
+
+A round that waits for approval is published once one of the topic's approvers has said yes to exactly what was
+checked (cleantail.rounds.answers), as it was checked or not at all (exit code 5), and dropped where the answer is no.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from cleantail.config.platform import Platform
+from cleantail.errors import ConflictError, HeldError
+from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.log.round_state import COMPACT, EXPIRE, after_expiry, after_round
+from cleantail.rounds.approval import held_message
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.failed_branches import replaced
+from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
+from cleantail.rounds.past_rounds import PUBLISHED
+from cleantail.rounds.rollback import APPROVED_BY, BEFORE, packed
+from spark_jobs.engine.deleted_versions import remember
+from spark_jobs.iceberg.commits import publish_deletes
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.approvals import set_aside
+from spark_jobs.round.evidence import append_answer, has_answer
+from spark_jobs.round.failed_logs import drop_unnamed, keep_failed, quarantined
+from spark_jobs.round.keyless_table import move_keyless
+from spark_jobs.round.latest_view import ensure_latest_view
+from spark_jobs.round.published_rounds import identity_of, published_as, result_of
+from spark_jobs.round.released_logs import forget_answered, states_and_releases
+
+logger = logging.getLogger("cleantail.publish")
+
+
+def publish_round(
+    table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str | None = None
+) -> RoundResult:
+    """Commits the green logs of a checked round, once: a try that died after the commit is taken up. Raises
+    ConflictError, with nothing published, when the table changed under the round, and HeldError when it waits for
+    approval and nobody has given it."""
+    if before := published_before(table, platform, checked):
+        return before
+    if checked.holds and approved_by is None:
+        raise HeldError(held_message(checked.topic, checked.holds))
+    try:
+        return _publish(table, platform, checked, approved_by)
+    except ConflictError:
+        if meanwhile := published_before(table, platform, checked):
+            return meanwhile
+        raise
+
+
+def _publish(table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str | None) -> RoundResult:
+    """Publishes a round that was not published before.
+
+    1. What the commit takes from the table for good goes to the side tables first: records without a key, and the
+       versions of deleted keys. A crash after it adds nothing twice.
+    2. The branches have to be those that were checked.
+    3. What failed is kept on branches of its own.
+    4. One commit: delete files of the green logs, their next states, the quarantine of the red ones.
+    5. The evidence gets the outcome of the round, and its branches are dropped.
+    """
+    green = set(checked.green)
+    for verdict in (v for v in checked.verdicts if v.waits_for):
+        logger.warning("partition %s waits: logs %s failed, and share files", verdict.partition, verdict.waits_for)
+    if table.topic.config.cleantail_keyless_policy == "quarantine" and checked.kind == COMPACT:
+        move_keyless(table, checked.units, green)
+    if checked.kind == EXPIRE:
+        remember(table, checked.units, green)
+    _require_as_checked(table, checked)
+    kept = keep_failed(table, checked)
+    before, releases = states_and_releases(table, platform)
+    after = _next_states(table, checked, before)
+    after |= quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
+    try:
+        snapshot_id = _commit(table, checked, before, _as_properties(checked, after), approved_by)
+    except ConflictError:
+        drop_unnamed(table, kept.values())
+        raise
+    forget_answered(table, platform, releases, after)
+    append_answer(table, platform, checked, PUBLISHED)
+    _tidy(table, [*(unit.branch for unit in checked.units), *replaced(before, after)])
+    ensure_latest_view(table)
+    return result_of(table, checked, snapshot_id)
+
+
+def _require_as_checked(table: TopicTable, checked: CheckedRound) -> None:
+    """Raises ConflictError where a branch is gone or changed, or a later round has published meanwhile: a checkpoint
+    without its deletes, or an older one over a newer, would leave superseded records for good."""
+    iceberg = table.load()
+    states = states_of_properties(texts(iceberg.properties()), table.name)
+    for unit in checked.units:
+        table.require_head(unit.branch, unit.head_snapshot_id)
+        base = iceberg.snapshot(unit.base_snapshot_id)
+        if base is None:
+            raise ConflictError(f"snapshot {unit.base_snapshot_id} that round {checked.round} read has expired")
+        for work in unit.partitions:
+            state = states.get(work.partition, PartitionState())
+            if state.known_sequence_number > int(base.sequenceNumber()):
+                raise ConflictError(f"partition {work.partition} had a later round than {checked.round}")
+
+
+def _next_states(
+    table: TopicTable, checked: CheckedRound, states: Mapping[int, PartitionState]
+) -> dict[int, PartitionState]:
+    """Returns the states of the published logs after the round."""
+    iceberg, green = table.load(), checked.green
+    after: dict[int, PartitionState] = {}
+    for unit in checked.units:
+        sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())
+        for work in (w for w in unit.partitions if w.partition in green):
+            state, measure = states.get(work.partition, PartitionState()), checked.measure_of(work.partition)
+            if checked.kind == EXPIRE:
+                after[work.partition] = after_expiry(state, work, measure, unit.now_ms)
+            else:
+                after[work.partition] = after_round(state, work, measure, sequence_number, unit.now_ms)
+    return after
+
+
+def _as_properties(checked: CheckedRound, states: Mapping[int, PartitionState]) -> dict[str, str]:
+    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
+    if checked.kind != EXPIRE and (last := LastCompaction.of_round(checked.units, checked.measures)):
+        properties[PROPERTY_COMPACTION] = last.as_json()
+    return properties
+
+
+def _commit(
+    table: TopicTable,
+    checked: CheckedRound,
+    states: Mapping[int, PartitionState],
+    properties: Mapping[str, str],
+    approved_by: str | None,
+) -> int:
+    """Commits in one transaction the delete files of all green logs, their new states, and the quarantine of the red
+    ones."""
+    branch_changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in checked.units]
+    before = {p: states.get(p) for p in checked.green}
+    summary = identity_of(checked) | {BEFORE: packed(before)}
+    summary |= {APPROVED_BY: approved_by} if approved_by and checked.holds else {}
+    return publish_deletes(
+        table, branch_changes, set(checked.green), checked.units[0].base_snapshot_id, properties, summary
+    )
+
+
+def publish_approved(table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str) -> RoundResult:
+    """Publishes exactly what the person saw, or nothing: a round that started over would be another one. Raises
+    HeldError."""
+    try:
+        return publish_round(table, platform, checked, approved_by)
+    except ConflictError as e:
+        set_aside(table, platform, checked, None, str(e))
+        raise HeldError(
+            f"{checked.topic}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
+            f"{e}. The next run makes the round anew and asks again"
+        ) from None
+
+
+def published_before(table: TopicTable, platform: Platform, checked: CheckedRound) -> RoundResult | None:
+    """Finishes what an earlier try of this task left undone when it died after its commit; returns its result.
+
+    Returns None where no try has published the round. A failed branch that the round has replaced goes when its own
+    time has passed.
+    """
+    snapshot_id = published_as(table, checked)
+    if snapshot_id is None:
+        return None
+    if not has_answer(table, platform, checked, PUBLISHED):
+        append_answer(table, platform, checked, PUBLISHED)
+    _tidy(table, [unit.branch for unit in checked.units])
+    ensure_latest_view(table)
+    return result_of(table, checked, snapshot_id)
+
+
+def _tidy(table: TopicTable, branches: Sequence[str]) -> None:
+    """Tidies up after the commit. An error here is logged and no more: what is left is dropped when it is stale, and
+    the round is published."""
+    try:
+        table.drop_branches(branches)
+    except ConflictError as e:
+        logger.warning("branches of the round are left for later: %s", e)

@@ -1,0 +1,26 @@
+"""The states of a topic's logs as a round finds them: a log that a person has released is in no quarantine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from cleantail.config.platform import Platform
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.runs.release_properties import current_releases, forget_releases
+from cleantail.log.partition_state import PartitionState, states_of_properties
+from cleantail.log.releases import Releases, lifted
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.tables import TopicTable
+
+
+def states_and_releases(table: TopicTable, platform: Platform) -> tuple[dict[int, PartitionState], Releases]:
+    """Reads the states as they count, by partition, and the releases by which they do."""
+    releases, iceberg = current_releases(open_catalog(platform, os.environ), table.topic), table.load()
+    states = states_of_properties(texts(iceberg.properties()), table.name)
+    return lifted(states, releases, str(iceberg.uuid())), releases
+
+
+def forget_answered(table: TopicTable, platform: Platform, releases: Releases, written: Iterable[int]) -> None:
+    """Removes the releases of logs whose states are now written anew; see forget_releases."""
+    forget_releases(table.topic, platform, [releases[p] for p in written if p in releases])

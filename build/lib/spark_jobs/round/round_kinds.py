@@ -1,0 +1,132 @@
+"""The two kinds of round, as what the one loop (spark_jobs.round.run) needs to know of them.
+
+A compaction removes superseded records, and what is past retention; of some of its logs only the log start moves
+(RoundLogs). An expiry removes tombstones that are due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from cleantail.config.platform import Platform
+from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
+from cleantail.log.partition_state import PROPERTY_PARTITION
+from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.staged_units import StagedUnit
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.expire import expire_unit, expiry_unit
+from spark_jobs.round.make import compact_unit
+
+NONE_FRESH: Mapping[int, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRound:
+    """A round whose logs are chosen; `units` is empty where nothing is due. `stage` writes what a unit removes onto a
+    branch of its own."""
+
+    round: str
+    units: tuple[WorkUnit, ...]
+    stage: Callable[[WorkUnit], StagedUnit]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLogs:
+    """The logs for which a round is planned. `retained`: those of which only the log start is to move, such as one that
+    rests after a failed check."""
+
+    cleaned: frozenset[int]
+    retained: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, works: Iterable[PartitionWork]) -> RoundLogs:
+        """Returns the logs of these works."""
+        retained = {work.partition: work.only_retention for work in works}
+        return cls(
+            frozenset(p for p, only in retained.items() if not only),
+            frozenset(p for p, only in retained.items() if only),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RoundKind:
+    """What all rounds of one kind have in common. `kind`: compact or expire; `now_ms`: the run's clock, Unix ms. `plan`
+    plans a round for some logs, on the table as it is when it is called."""
+
+    kind: str
+    now_ms: int
+    plan: Callable[[RoundLogs], PlannedRound]
+
+
+def compaction(table: TopicTable, platform: Platform, now_ms: int) -> RoundKind:
+    """Returns the kind of round that removes superseded records, and what is past retention.
+
+    1. The logs to clean were due when the run began, so the triggers are not asked again.
+    2. Those of which only retention is due are never compacted, however often the round is planned: the pauses of their
+       quarantines count.
+    """
+
+    def plan(logs: RoundLogs) -> PlannedRound:
+        evaluated, works = list[RunPlan](), list[PartitionWork]()
+        if logs.cleaned:
+            evaluated.append(evaluate_topic(table.topic, platform, now_ms=now_ms, force=True))
+            works += [work for work in _works(evaluated[-1]) if work.partition in logs.cleaned]
+        if logs.retained:
+            evaluated.append(evaluate_topic(table.topic, platform, now_ms=now_ms))
+            resting = (work for work in _works(evaluated[-1]) if work.partition in logs.retained)
+            works += [work for work in resting if work.only_retention]
+        basis = next((due for due in evaluated if due.units), evaluated[0])  # the older snapshot, where both have work
+        return planned_compaction(table, platform, basis.with_works(works))
+
+    return RoundKind(COMPACT, now_ms, plan)
+
+
+def _works(plan: RunPlan) -> list[PartitionWork]:
+    return [work for unit in plan.units for work in unit.partitions]
+
+
+def planned_compaction(table: TopicTable, platform: Platform, plan: RunPlan) -> PlannedRound:
+    """Returns the compaction of the units that evaluate has planned."""
+    return PlannedRound(plan.round, plan.units, partial(compact_unit, table, platform))
+
+
+def expiry(
+    table: TopicTable,
+    platform: Platform,
+    now_ms: int,
+    fresh_from: Mapping[int, int] = NONE_FRESH,
+    retry_quarantined: bool = False,
+) -> RoundKind:
+    """Returns the kind of round that removes due tombstones, by the ledgers in the table when it is planned.
+
+    `fresh_from`: as in RunPlan. `retry_quarantined`: without waiting for the pause of a quarantine to end. Planning it
+    also writes back checkpoints that lay outside their log.
+    """
+
+    def plan(logs: RoundLogs) -> PlannedRound:
+        partitions = logs.cleaned | logs.retained
+        due = evaluate_topic(table.topic, platform, now_ms=now_ms, retry_quarantined=retry_quarantined)
+        write_back(table, due)
+        base = int(table.load().currentSnapshot().snapshotId()) if due.sweep else 0
+        unit = expiry_unit(due, partitions, base, table.topic.config.cleantail_readers_hold_cap_ms, fresh_from)
+        return PlannedRound(due.round, (unit,) if unit.partitions else (), partial(expire_unit, table, platform, due))
+
+    return RoundKind(EXPIRE, now_ms, plan)
+
+
+def kind_of(table: TopicTable, platform: Platform, checked: CheckedRound) -> RoundKind:
+    """Returns the kind of a round that an earlier task has checked."""
+    if checked.kind == EXPIRE:
+        fresh_from = {work.partition: work.fresh_from for _, work in checked.works() if work.fresh_from is not None}
+        return expiry(table, platform, checked.now_ms, fresh_from)
+    return compaction(table, platform, checked.now_ms)
+
+
+def write_back(table: TopicTable, plan: RunPlan) -> None:
+    """Writes checkpoints back that lay outside their log, of logs that no unit touches (semantics.md 1.2)."""
+    if plan.repairs:
+        table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in plan.repairs.items()})

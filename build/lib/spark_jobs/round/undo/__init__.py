@@ -1,0 +1,1 @@
+"""Rounds and ingestions taken back, each in one commit."""

@@ -1,0 +1,69 @@
+"""Keep the evidence quick to read: each round appends two small files, and a page opens all files of its topic.
+
+Through Iceberg's own actions: rows stay as they are, files of other topics too, and rounds may append meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from cleantail.config.columns import quoted
+from cleantail.config.platform import Platform
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.errors import ConflictError, TableError
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_separate_folder
+from spark_jobs.iceberg.commit_errors import conflict
+from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
+from spark_jobs.iceberg.tables import TopicTable
+
+logger = logging.getLogger("cleantail.evidence_upkeep")
+
+MIN_FILES = 64
+"""So many small files of a topic become one: about 30 rounds."""
+UNUSED_AFTER_MS = 86_400_000
+"""A day: somebody may be reading an older state, or writing a file that no snapshot knows yet."""
+
+
+def merge_evidence(table: TopicTable, platform: Platform) -> int:
+    """Merges the topic's files in the evidence table where there are many, and removes files that nothing refers to any
+    more. Returns how many were merged; 0 where another writer was faster."""
+    name = quoted(f"{platform.catalog.name}.{platform.catalog.namespace}.{EVIDENCE}")
+    if not table.spark.catalog.tableExists(name):
+        return 0
+    session, iceberg = table.spark._jsparkSession, table.jvm.org.apache.iceberg
+    evidence = iceberg.spark.Spark3Util.loadIcebergTable(session, name)
+    actions = iceberg.spark.actions.SparkActions.get(session)
+    of_topic = iceberg.expressions.Expressions.equal("topic", table.topic.topic)
+    merge = actions.rewriteDataFiles(evidence).binPack().filter(of_topic).option("min-input-files", str(MIN_FILES))
+    merged = 0
+    try:
+        merged = int(merge.execute().rewrittenDataFilesCount())
+        if merged:
+            _remove_unused(table, platform, evidence, name)
+    except Py4JJavaError as e:
+        if not isinstance(refused := conflict(e), ConflictError):
+            raise
+        logger.warning("the rest of the evidence is left for the next time: %s", refused)
+    except TableError as e:
+        logger.warning("no file of the evidence is removed: %s", e)
+    return merged
+
+
+def _remove_unused(table: TopicTable, platform: Platform, evidence: Any, name: str) -> None:
+    """Removes the files that no snapshot uses, with those that PyIceberg's expiry leaves behind. Raises TableError, and
+    removes none, where some could be another table's."""
+    catalog = open_catalog(platform, os.environ)
+    seen = catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+    require_separate_folder(catalog, platform, seen)
+    require_inner_files(EVIDENCE, seen.location(), named_by_metadata(seen))
+    require_own_files(table.spark, name, seen.location())
+    before_ms = int(time.time() * 1000) - UNUSED_AFTER_MS
+    evidence.refresh()
+    expire_snapshots(table.spark, evidence, before_ms, seen.location())
+    remove_orphans(table.spark, evidence, before_ms, seen.location())

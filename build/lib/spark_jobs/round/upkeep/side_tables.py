@@ -1,0 +1,67 @@
+"""Reclaim of a topic's side tables: what was deleted from them leaves the disk by the rules of the topic's table."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from cleantail.config.platform import Platform
+from cleantail.errors import TableError
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.neighbours import (
+    may_delete_files,
+    named_by_metadata,
+    require_inner_files,
+    require_inner_metadata_log,
+    require_separate_folder,
+)
+from cleantail.lake.side_tables import side_tables
+from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
+from spark_jobs.iceberg.tables import TopicTable, iceberg_table
+
+logger = logging.getLogger("cleantail.side_tables")
+
+
+def reclaim_side_tables(
+    table: TopicTable, platform: Platform, oldest_ms: int, orphans_before_ms: int
+) -> tuple[int, int]:
+    """Rewrites files of which rows were deleted, expires snapshots older than `oldest_ms`, and removes files that no
+    snapshot knows and that are older than `orphans_before_ms`. One that shares its place with another table is left
+    alone, with a warning: the topic's own table is not to wait for it. Returns how many snapshots expired, and how
+    many files were removed."""
+    snapshots = orphans = 0
+    for suffix, seen in side_tables(table.topic, platform).items():
+        name = f"{table.name[:-1]}{suffix}`"
+        if not may_delete_files(seen.properties):
+            continue
+        try:
+            _require_own(table, platform, seen, name)
+        except TableError as e:
+            logger.warning("no file of %s is removed: %s", name, e)
+            continue
+        iceberg = iceberg_table(table.spark, name)
+        _rewrite_deleted(table, iceberg)
+        snapshots += expire_snapshots(table.spark, iceberg, oldest_ms, seen.location())
+        orphans += remove_orphans(table.spark, iceberg, orphans_before_ms, seen.location())
+    return snapshots, orphans
+
+
+def _require_own(table: TopicTable, platform: Platform, seen: Any, name: str) -> None:
+    plain = ".".join(seen.name()[-2:])
+    require_separate_folder(open_catalog(platform, os.environ), platform, seen)
+    require_inner_metadata_log(plain, seen.location(), seen.metadata)
+    require_inner_files(plain, seen.location(), named_by_metadata(seen))
+    require_own_files(table.spark, name, seen.location())
+
+
+def _rewrite_deleted(table: TopicTable, iceberg: Any) -> None:
+    """Rewrites files with deleted rows: whoever deletes rows may write delete files, which leave the rows where they
+    are."""
+    current = iceberg.currentSnapshot()
+    if current is None or int(current.summary().getOrDefault("total-delete-files", "0")) == 0:
+        return
+    actions = table.jvm.org.apache.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
+    rewrite = actions.rewriteDataFiles(iceberg).binPack().option("delete-file-threshold", "1")
+    rewrite.option("min-input-files", "1").option("remove-dangling-deletes", "true").execute()
+    iceberg.refresh()
