@@ -31,8 +31,10 @@ def require_workers(context: SparkContext, platform: Platform, tasks: int) -> No
     application = str(context.applicationId)
     if platform.spark.master.startswith("local") or application in _checked:
         return
-    for problem in problems(context, tasks):
-        raise CleantailError(f"the Python of Spark's workers cannot run Cleantail's tasks: {problem}. {WAY_OUT}")
+    if missing := problems(context, tasks):
+        raise CleantailError(
+            f"the Python of Spark's workers cannot run Cleantail's tasks: {', '.join(missing)}. {WAY_OUT}"
+        )
     _checked.add(application)
 
 
