@@ -43,8 +43,8 @@ def number_keys(database: Any, batches: Iterable[pa.RecordBatch]) -> TouchedKeys
 
 def offset_of_key(database: Any, nth: int) -> int | None:
     """Returns the offset of the record that brings the nth key; None where there are fewer keys."""
-    row = database.execute("SELECT first FROM touched ORDER BY first LIMIT 1 OFFSET ?", [nth - 1]).fetchone()
-    return None if row is None else int(row[0])
+    rows = database.execute("SELECT first FROM touched ORDER BY first LIMIT 1 OFFSET ?", [nth - 1]).fetchall()
+    return int(rows[0][0]) if rows else None
 
 
 def without_keys_from(database: Any, offset: int) -> TouchedKeys:

@@ -14,6 +14,7 @@ from pyiceberg.io import FileIO
 from pyspark import SparkContext
 
 from cleantail.config.platform import Platform
+from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.policy.offset_map import keys_in_budget
 from cleantail.log.policy.shares import parallelism, share_count, share_records
@@ -23,7 +24,7 @@ from spark_jobs.engine.deleted_versions import remembered_files
 from spark_jobs.engine.dirty_part import DirtyPart
 from spark_jobs.engine.file_footers import FooterTask, read_footers
 from spark_jobs.engine.log_task import LogTask
-from spark_jobs.engine.shared_log import merged, of_bucket, read_dirty_share, to_buckets
+from spark_jobs.engine.shared_log import RESULT, merged, of_bucket, read_dirty_share, to_buckets
 from spark_jobs.engine.touched_records import TouchedRecords
 from spark_jobs.engine.worker_environment import require_workers
 from spark_jobs.iceberg.file_columns import Layout
@@ -143,11 +144,14 @@ def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogT
             .collect()
         )
     known.destroy()
-    return work.merge(parts)
+    return work.merge(require_done(parts))
 
 
 def _share(store: Mapping[str, str], known: Any, buckets: int, read: Any, task: LogTask) -> Iterator[tuple[int, Any]]:
-    return to_buckets(store, task, known.value, buckets, read)
+    try:
+        yield from to_buckets(store, task, known.value, buckets, read)
+    except CleantailError as e:
+        yield 0, (RESULT, Failed(e))
 
 
 def _bucket(task: LogTask, decide: Any, messages: Iterator[tuple[int, Any]]) -> Iterator[Any]:
@@ -184,11 +188,35 @@ def run_tasks(
     if not tasks:
         return []
     # in the function, not in the data: what is handed to tasks as data may lie in a file on the way
-    with_store = partial(work, file_io_properties(table.topic, platform, os.environ))
+    with_store = partial(_done_or_failed, work, file_io_properties(table.topic, platform, os.environ))
     context = table.spark.sparkContext
     require_workers(context, platform, parallelism(platform.spark.master, platform.spark.conf))
     with _described(context, f"{what} of {table.topic.topic}"):
-        return context.parallelize(list(tasks), len(tasks)).map(with_store).collect()
+        return require_done(context.parallelize(list(tasks), len(tasks)).map(with_store).collect())
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What a task raised that a person can mend. Any other error Spark tells, after it has tried the task again."""
+
+    error: CleantailError
+
+
+def _done_or_failed(work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str], task: T) -> R | Failed:
+    try:
+        return work(store, task)
+    except CleantailError as e:
+        return Failed(e)
+
+
+def require_done(results: Iterable[R | Failed]) -> list[R]:
+    """Returns the results. Raises the error of the first task that failed."""
+    done = []
+    for result in results:
+        if isinstance(result, Failed):
+            raise result.error
+        done.append(result)
+    return done
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def test_a_batch_ends_by_records_or_by_bytes():
 def test_the_database_of_a_task_opens_no_file_and_loads_no_extension(tmp_path):
     secret = tmp_path / "secret.csv"
     secret.write_text("a\n1\n")
-    with task_database(1) as database:
+    with task_database(1, 1 << 27) as database:
         with pytest.raises(duckdb.Error, match="disabled by configuration"):
             database.execute(f"SELECT * FROM read_csv('{secret}')")
         with pytest.raises(duckdb.Error, match="disabled|configuration"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import zlib
 
 import numpy as np
@@ -10,28 +9,8 @@ import pytest
 from pyroaring import BitMap64
 
 from cleantail.errors import TableError
-from spark_jobs.iceberg.deletion_vectors import WORD, file_hash, positions_by_file, positions_of, vector_blob
-
-
-def words_of(positions_by_name):
-    rows = {}
-    for name, positions in positions_by_name.items():
-        for position in positions:
-            key = name, position // WORD
-            rows[key] = rows.get(key, 0) | 1 << position % WORD
-    shuffled = random.Random(1).sample(sorted(rows.items()), len(rows))
-    columns = zip(*((name, word, bits) for (name, word), bits in shuffled), strict=True)
-    return [np.array(column, dtype=np.uint64).astype(np.int64) for column in columns]
-
-
-@pytest.mark.parametrize(
-    "positions",
-    [{7: {0}}, {7: {63, 64, 127}, 3: {5}}, {1: set(range(0, 5_000, 3)), 2: {1 << 33}}],
-    ids=["one record", "ends of words", "many and far"],
-)
-def test_bits_of_words_are_positions(positions):
-    found = positions_by_file(*words_of(positions))
-    assert {name: set(p) for name, p in found.items()} == positions
+from spark_jobs.engine.touched_records import positions_by_place
+from spark_jobs.iceberg.deletion_vectors import file_hash, positions_of, vector_blob
 
 
 @pytest.mark.parametrize(
@@ -43,8 +22,10 @@ def test_a_file_has_the_number_that_spark_gives_its_name(path, number):
     assert file_hash(path) == number  # SELECT xxhash64('abc'), xxhash64('')
 
 
-def test_no_rows_are_no_files():
-    assert positions_by_file(*(np.array([], dtype=np.int64) for _ in range(3))) == {}
+def test_positions_of_places_are_told_apart_in_any_order():
+    place, pos = np.array([7, 3, 7], np.int32), np.array([64, 5, 1 << 33])
+    assert {name: set(found) for name, found in positions_by_place(place, pos).items()} == {7: {64, 1 << 33}, 3: {5}}
+    assert positions_by_place(place[:0], pos[:0]) == {}
 
 
 def test_a_blob_is_length_magic_bitmap_and_crc():
