@@ -51,7 +51,7 @@ test: setup ## all tests, in one process more than there are cores: each of them
 test-deep: setup ## many random histories against the rules, the cases with a million records, more cases of some rules
 	CLEANTAIL_HISTORIES=$${CLEANTAIL_HISTORIES:-6} CLEANTAIL_CASE_RECORDS=1000000 \
 	$(BIN)/python -m pytest --durations=0 tests/jobs/test_histories.py tests/jobs/test_cases.py tests/jobs/test_format_2.py \
-	  tests/jobs/test_same_state.py tests/jobs/test_taken_back.py tests/jobs/test_columnar.py tests/jobs/test_no_values.py
+	  tests/jobs/test_same_state.py tests/jobs/test_taken_back.py tests/jobs/test_engine.py tests/jobs/test_no_values.py
 	CLEANTAIL_HISTORIES=2 $(BIN)/python -m pytest --durations=0 -m deep
 
 differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset

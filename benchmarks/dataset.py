@@ -195,12 +195,13 @@ def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
 
     branch = branch_name(f"in_bench_{first}")
     logs = [_records(table.spark, shape, p, first, end) for p in range(shape.partitions)]
+    if shape.layout != OWN:
+        for log in logs:  # a sink's file has one log
+            log.selectExpr(*SINK_COLUMNS).writeTo(table.name).append()
+        return
     frame = logs[0]
     for log in logs[1:]:
         frame = frame.unionAll(log)
-    if shape.layout != OWN:
-        frame.selectExpr(*SINK_COLUMNS).writeTo(table.name).append()
-        return
     table.create_branch(branch, None)
     table.append_to(branch, frame)
     append_files(table, branch, {}, {"cleantail.operation": "ingest"})

@@ -75,8 +75,8 @@ def with_footers(
 ) -> list[LogFile]:
     """Returns the files of the logs; of those of an adopted table whose metadata have no bounds, with what their
     footers say. Spark tasks read these, once for a file: it never changes."""
-    silent = [f for f in files if f.lower_offset is None or f.upper_offset is None]
-    unread = [f for f in silent if f.path not in _footers]
+    silent = {f.path: f for f in files if f.lower_offset is None or f.upper_offset is None}
+    unread = [f for path, f in silent.items() if path not in _footers]
     if unread:
         tasks = max(min(parallelism(platform.spark.master, platform.spark.conf), len(unread)), 1)
         shares = [FooterTask(tuple(unread[n::tasks]), layout, platform.warehouse) for n in range(tasks)]
@@ -84,7 +84,7 @@ def with_footers(
             _footers.clear()
         for read in run_tasks(table, platform, read_footers, shares, "read the footers of files"):
             _footers.update((file.path, file) for file in read)
-    known = [_with_footer(file) if file in silent else file for file in files]
+    known = [_with_footer(file) if file.path in silent else file for file in files]
     return [file for file in known if file.log is None or file.log in logs]
 
 
