@@ -11,17 +11,17 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from cleantail.log.policy.offset_map import round_end
-from cleantail.log.winner.versions import Booleans
-from spark_jobs.engine.copies import Copies, DirtyOffsets
-from spark_jobs.engine.key_numbers import (
+from spark_jobs.engine.columns.copies import Copies, DirtyOffsets
+from spark_jobs.engine.columns.key_numbers import (
     KEY_AND_OFFSET,
     TouchedKeys,
     number_keys,
     offset_of_key,
     without_keys_from,
 )
+from spark_jobs.engine.columns.records import Records, records_of
+from spark_jobs.engine.columns.versions import Booleans
 from spark_jobs.engine.log_task import Bounds, LogTask
-from spark_jobs.engine.records import Records, records_of
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
 
 

@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
-from cleantail.log.winner.versions import Booleans
-from cleantail.log.winner.winners import Ranks, beaten, ranks_of, record_ranks, worst_ranks
 from cleantail.rounds.checked.staged_units import EXPIRED
+from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, number_keys
+from spark_jobs.engine.columns.records import Records, records_of
+from spark_jobs.engine.columns.task_database import task_database
+from spark_jobs.engine.columns.versions import Booleans
+from spark_jobs.engine.columns.winners import Ranks, beaten, ranks_of, record_ranks, worst_ranks
 from spark_jobs.engine.judgement import Tally
-from spark_jobs.engine.key_numbers import KEY_AND_OFFSET, number_keys
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogRemovals, LogTask
-from spark_jobs.engine.records import Records, records_of
 from spark_jobs.engine.removals import Removed
-from spark_jobs.engine.task_database import task_database
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.touched_records import batch_of, positions_by_place, touched_records, versioned
 from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes

@@ -14,8 +14,8 @@ from pyroaring import BitMap64
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.winner.versions import Longs
 from cleantail.log.work_units import PartitionWork
+from spark_jobs.engine.columns.versions import Longs
 from spark_jobs.iceberg.file_columns import Layout
 from spark_jobs.iceberg.log_files import LogFile
 

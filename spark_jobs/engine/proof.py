@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
+from spark_jobs.engine.columns.records import Records, records_of
+from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.engine.log_task import Bounds, LogTask
-from spark_jobs.engine.records import Records, records_of
-from spark_jobs.engine.task_database import reading, task_database
 from spark_jobs.iceberg.log_files import BATCH_RECORDS, alive, read_deletes
 
 KEYS = pa.schema([("log", pa.int32()), ("key", pa.binary())])

@@ -19,12 +19,12 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 from pyroaring import BitMap64
 
-from cleantail.log.winner.versions import Booleans
-from cleantail.log.winner.winners import Ranks
+from spark_jobs.engine.columns.records import Records, records_of
+from spark_jobs.engine.columns.task_database import task_database
+from spark_jobs.engine.columns.versions import Booleans
+from spark_jobs.engine.columns.winners import Ranks
 from spark_jobs.engine.dirty_part import DirtyPart, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogRemovals, LogTask
-from spark_jobs.engine.records import Records, records_of
-from spark_jobs.engine.task_database import task_database
 from spark_jobs.engine.touched_records import (
     DIRTY,
     TouchedRecords,

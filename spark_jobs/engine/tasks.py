@@ -18,11 +18,11 @@ from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.policy.offset_map import keys_in_budget
 from cleantail.log.policy.shares import parallelism, share_count, share_records
-from cleantail.log.winner.winners import Ranks
 from cleantail.log.work_units import PartitionWork, WorkUnit
+from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
+from spark_jobs.engine.columns.winners import Ranks
 from spark_jobs.engine.deleted_versions import remembered_files
 from spark_jobs.engine.dirty_part import DirtyPart
-from spark_jobs.engine.file_footers import FooterTask, read_footers
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.shared_log import RESULT, merged, of_bucket, read_dirty_share, to_buckets
 from spark_jobs.engine.touched_records import TouchedRecords

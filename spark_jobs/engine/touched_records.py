@@ -14,11 +14,11 @@ from pyroaring import BitMap64
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.log.ranking import strategy_text
-from cleantail.log.winner.versions import Booleans, Longs, Versions, no_versions
-from cleantail.log.winner.winners import Numbers, Ranks, beaten, best_ranks
-from spark_jobs.engine.key_numbers import with_key_number
+from spark_jobs.engine.columns.key_numbers import with_key_number
+from spark_jobs.engine.columns.records import Records, with_log
+from spark_jobs.engine.columns.versions import Booleans, Longs, Versions, no_versions
+from spark_jobs.engine.columns.winners import Numbers, Ranks, beaten, best_ranks
 from spark_jobs.engine.log_task import LogTask
-from spark_jobs.engine.records import Records, with_log
 from spark_jobs.iceberg.log_files import alive, column_batches, read_deletes
 
 COMPETES, LIVE, PAST, DIRTY = 1, 2, 4, 8
@@ -109,8 +109,7 @@ class Verdict:
 
 
 def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None) -> Verdict:
-    """Says which of the records win (cleantail.log.winner). `count`: of keys; `remembered`: rank by key, where some
-    are."""
+    """Says which of the records win (columns.winners). `count`: of keys; `remembered`: rank by key, where some are."""
     competes, touched = records.has(COMPETES), np.zeros(count, np.bool_)
     touched[records.number[records.has(DIRTY)]] = True
     best = best_ranks(records.number[competes], records.versions.where(competes), records.offset[competes], count)

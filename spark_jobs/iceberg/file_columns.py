@@ -16,13 +16,11 @@ import pyarrow.compute as pc
 
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP
 from cleantail.errors import TableError
-from cleantail.log.winner.versions import HEADER_LIST
 
 FIELD_ID = b"PARQUET:field_id"
 """Where pyarrow keeps a column's Iceberg id."""
-ROW_ID = "_row_id"
-ROW_ID_FIELD = 2_147_483_540
-"""Field id that Iceberg's specification reserves for row ids; a file has the column once it was rewritten."""
+HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""The type of a record's headers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,19 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from cleantail.errors import ConflictError
 from cleantail.rounds.rollback import Commit
 from spark_jobs.iceberg.java_maps import as_dict
+
+SPARK_UTIL = "org.apache.iceberg.spark.Spark3Util"
+
+
+def iceberg_table(spark: SparkSession, name: str) -> Any:
+    """Returns the Iceberg `Table` of that name. The Java class goes by its whole name: name by name, as
+    `jvm.org.apache…`, the JVM would look for each package in every jar first."""
+    return getattr(spark._jvm, SPARK_UTIL).loadIcebergTable(spark._jsparkSession, name)
 
 
 @dataclass(frozen=True, slots=True)

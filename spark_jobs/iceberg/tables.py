@@ -29,21 +29,22 @@ from cleantail.rounds.approval import can_be_held
 from spark_jobs.iceberg.adopted_columns import as_topic_table
 from spark_jobs.iceberg.branches import change_refs, created_at_s
 from spark_jobs.iceberg.commit_errors import java_message, void
-from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, each, files_with_deletes, partition_of, texts
+from spark_jobs.iceberg.iceberg_reads import (
+    BranchChange,
+    branch_change,
+    each,
+    files_with_deletes,
+    iceberg_table,
+    partition_of,
+    texts,
+)
 from spark_jobs.iceberg.java_maps import as_dict
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
 
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
-SPARK_UTIL = "org.apache.iceberg.spark.Spark3Util"
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
-
-
-def iceberg_table(spark: SparkSession, name: str) -> Any:
-    """Returns the Iceberg `Table` of that name. The Java class goes by its whole name: name by name, as
-    `jvm.org.apache…`, the JVM would look for each package in every jar first."""
-    return getattr(spark._jvm, SPARK_UTIL).loadIcebergTable(spark._jsparkSession, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +202,7 @@ class TopicTable:
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
         """Appends data files to the branch, one log to a file, in offset order (the table's write order). `as_it_is`:
-        the frame's tasks have one log each, in that order already. A topic's own table is told of each record whether
-        it is a tombstone."""
+        the frame's tasks have one log each, in that order already. A topic's own table gets `tombstone` as well."""
         if self.topic.columns is None and self.load().schema().findField(TOMBSTONE) is not None:
             frame = frame.withColumn(TOMBSTONE, F.col(VALUE).isNull())
         writer = frame.writeTo(f"{self.name}.`branch_{branch}`")
@@ -213,14 +213,6 @@ class TopicTable:
     def added_records(self, branch: str) -> int:
         """Returns how many records the branch's last commit appended."""
         return int(self.load().snapshot(branch).summary().get("added-records") or 0)
-
-    def freed_bytes(self, operation: str) -> int:
-        """Returns by how much the last commit of this `cleantail.operation` made the data files smaller; 0 where it did
-        not."""
-        summaries = [snapshot.summary() for snapshot in each(self.load().snapshots())]
-        last = [s for s in summaries if s.get("cleantail.operation") == operation][-1]
-        sizes = [int(last.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
-        return max(sizes[0] - sizes[1], 0)
 
     def call(self, procedure: str, arguments: str) -> list[Any]:
         """Calls an Iceberg procedure for this table, and returns its rows."""
@@ -248,13 +240,6 @@ class TopicTable:
             if (self.topic.columns is not None or partition_of(file) == partition)
             and int(file.dataSequenceNumber()) > sequence_number
         ]
-
-    def arrivals_at(self, snapshot_id: int) -> DataFrame:
-        """Returns (_file, arrived): the data sequence number of every data file of a snapshot."""
-        files = [
-            (str(f.location()), int(f.dataSequenceNumber())) for f, _ in files_with_deletes(self.load(), snapshot_id)
-        ]
-        return self.spark.createDataFrame(files, "_file string, arrived bigint")
 
     def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:
         """Returns what the branch changed since the base snapshot, net over its commits."""

@@ -11,6 +11,7 @@ from cleantail.config.topic_table import KEY, KEYLESS_SUFFIX, OFFSET, PARTITION
 from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.adopted_columns import METADATA
+from spark_jobs.iceberg.iceberg_reads import files_with_deletes
 from spark_jobs.iceberg.tables import TopicTable
 
 
@@ -38,8 +39,15 @@ def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int
     """Returns the records without the later copies of an offset: one row for each."""
     came = Window.partitionBy(PARTITION, OFFSET).orderBy("arrived", "_file", "_pos")
     placed = records.select("*", "_file", "_pos") if "_file" not in records.columns else records
-    ordered = placed.join(F.broadcast(table.arrivals_at(base_snapshot_id)), "_file")
+    ordered = placed.join(F.broadcast(_arrivals(table, base_snapshot_id)), "_file")
     return ordered.withColumn("nth", F.row_number().over(came)).where("nth = 1")
+
+
+def _arrivals(table: TopicTable, snapshot_id: int) -> DataFrame:
+    """Returns (_file, arrived): the data sequence number of every data file of a snapshot."""
+    files = files_with_deletes(table.load(), snapshot_id)
+    rows = [(str(file.location()), int(file.dataSequenceNumber())) for file, _ in files]
+    return table.spark.createDataFrame(rows, "_file string, arrived bigint")
 
 
 def _create_like(table: TopicTable, name: str) -> None:

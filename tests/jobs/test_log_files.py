@@ -12,9 +12,9 @@ from pyroaring import BitMap64
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import TableError
 from cleantail.log.work_units import PartitionWork
-from spark_jobs.engine.file_footers import FooterTask, read_footers
+from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
+from spark_jobs.engine.columns.key_filter import KeyFilter
 from spark_jobs.engine.judgement import judge
-from spark_jobs.engine.key_filter import KeyFilter
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.iceberg.deletion_vectors import vector_blob

@@ -38,6 +38,7 @@ from cleantail.rounds.reclaim_results import ReclaimResult, RewrittenGroup
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import replace_files
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
+from spark_jobs.iceberg.iceberg_reads import each
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_reclaim
 from spark_jobs.round.upkeep.evidence_upkeep import merge_evidence
@@ -110,7 +111,7 @@ def rewrite_groups(table: TopicTable, groups: Sequence[Sequence[DataFile]], core
             for group, rewritten in zip(groups, staged, strict=True):
                 new_files = swap_group(table, group, rewritten.result())
                 if new_files is not None:
-                    yield RewrittenGroup(len(group), new_files, table.freed_bytes("reclaim"))
+                    yield RewrittenGroup(len(group), new_files, freed_bytes(table))
         except BaseException:
             threads.shutdown(cancel_futures=True)
             for rewritten in staged:
@@ -165,6 +166,14 @@ def swap_group(table: TopicTable, group: Sequence[DataFile], rewritten: Rewritte
         return None
     finally:
         table.drop_branch(branch)
+
+
+def freed_bytes(table: TopicTable) -> int:
+    """Returns by how much the last rewrite made the data files smaller; 0 where it did not."""
+    summaries = [snapshot.summary() for snapshot in each(table.load().snapshots())]
+    last = [s for s in summaries if s.get("cleantail.operation") == "reclaim"][-1]
+    sizes = [int(last.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
+    return max(sizes[0] - sizes[1], 0)
 
 
 def require_own(table: TopicTable, platform: Platform) -> tuple[str, bool]:

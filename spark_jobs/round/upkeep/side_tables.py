@@ -18,7 +18,8 @@ from cleantail.lake.neighbours import (
 )
 from cleantail.lake.side_tables import side_tables
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
-from spark_jobs.iceberg.tables import TopicTable, iceberg_table
+from spark_jobs.iceberg.iceberg_reads import iceberg_table
+from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.side_tables")
 

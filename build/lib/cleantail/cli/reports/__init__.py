@@ -1,1 +1,0 @@
-"""What commands answer: each answer for people and for machines."""

@@ -1,1 +1,0 @@
-"""What people write in YAML, as frozen values, with every problem named by file, key and what is allowed."""

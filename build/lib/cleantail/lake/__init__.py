@@ -1,1 +1,0 @@
-"""Iceberg through PyIceberg, without Spark: catalogs, metadata, files and what lies beside a table."""

@@ -1,1 +1,0 @@
-"""What is due in a log, and why the rest waits: triggers, retention, tombstones, readers, budgets. Pure."""

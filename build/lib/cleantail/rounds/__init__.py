@@ -1,1 +1,0 @@
-"""What is known of rounds: how they were checked, approved, published and undone. Pure."""

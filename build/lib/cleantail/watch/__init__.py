@@ -1,1 +1,0 @@
-"""What people and scrapers look at: states, metrics, approvals, alerts and charts."""

@@ -1,1 +1,0 @@
-"""What is wrong with a topic, since when, and what each channel was told of it."""

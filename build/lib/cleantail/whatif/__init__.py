@@ -1,1 +1,0 @@
-"""Policies side by side, each replayed over a topic's real history."""

@@ -1,1 +1,0 @@
-"""One round over the records of its logs: which of them go, and what was done. By columns or by joins."""

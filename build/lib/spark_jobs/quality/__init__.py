@@ -1,1 +1,0 @@
-"""Great Expectations: suites, what is kept of their results, and Data Docs."""

@@ -1,1 +1,0 @@
-"""A round from its plan to its commit: make, check, publish, expire, and what is written beside it."""

@@ -1,1 +1,0 @@
-"""How records and tables come in: files that are appended, and tables that are adopted."""

@@ -1,0 +1,1 @@
+"""Records as columns: read from files, told apart by key and offset, and ranked. A task works on these."""

@@ -1,0 +1,121 @@
+"""Copies: records of one log at one offset, of which the one that came first survives (semantics.md 3.5).
+
+Records come in the order of their files, and in a file in its own. A file comes before another by its data sequence
+number, which a rewrite keeps, then by the row id of its first record, then by its name. So of each file it is enough to
+know which of its offsets an earlier file has, too: a few bits for each record, as offsets have few gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from pyroaring import BitMap64
+
+from spark_jobs.engine.columns.records import Records
+from spark_jobs.engine.columns.versions import Booleans, Longs
+from spark_jobs.iceberg.log_files import LogFile
+
+FileOfLog = tuple[int, int]
+"""The place of a log among a task's works, and the hash of a file's name."""
+
+
+@dataclass(slots=True)
+class DirtyOffsets:
+    """Collects the offsets of dirty records by log and file. `repeated`: those that one file has more than once."""
+
+    offsets: dict[FileOfLog, BitMap64] = field(default_factory=dict)
+    repeated: dict[FileOfLog, BitMap64] = field(default_factory=dict)
+    records: dict[int, int] = field(default_factory=dict)
+
+    def add(self, file: LogFile, records: Records) -> None:
+        """Adds the dirty records of one file, in the file's order."""
+        for log in records.logs():
+            offsets = records.offset[records.log == log]
+            bitmap, name = BitMap64(offsets.astype(np.uint64)), (log, file.hash)
+            before = self.offsets.get(name, BitMap64())
+            twice = before & bitmap
+            if len(bitmap) < len(offsets):
+                values, counts = np.unique(offsets, return_counts=True)
+                twice |= BitMap64(values[counts > 1].astype(np.uint64))
+            if twice:
+                self.repeated[name] = self.repeated.get(name, BitMap64()) | twice
+            self.offsets[name] = before | bitmap
+            self.records[log] = self.records.get(log, 0) + len(offsets)
+
+    def merge(self, other: DirtyOffsets) -> None:
+        """Adds what another task has collected of other files."""
+        self.offsets |= other.offsets
+        self.repeated |= other.repeated
+        for log, records in other.records.items():
+            self.records[log] = self.records.get(log, 0) + records
+
+    def copies(self, files: Iterable[LogFile]) -> Copies:
+        """Returns which records are later copies. `files`: all that were added."""
+        seen: dict[int, BitMap64] = {}
+        earlier: dict[FileOfLog, BitMap64] = {}
+        hashes = [file.hash for file in sorted(files, key=arrival)]
+        logs = sorted({log for log, _ in self.offsets})
+        for name in ((log, each) for log in logs for each in hashes):
+            offsets = self.offsets.get(name)
+            if offsets is not None:
+                before = seen.get(name[0], BitMap64())
+                if again := before & offsets:
+                    earlier[name] = again
+                seen[name[0]] = before | offsets
+        return Copies(earlier, dict(self.repeated))
+
+
+def arrival(file: LogFile) -> tuple[int, int, str]:
+    """Returns what files are ordered by, in the order in which they came."""
+    return file.arrived, -1 if file.first_row_id is None else file.first_row_id, file.path
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The offsets at which a file's records are later copies: `earlier` of a record of another file, `repeated` of one
+    in the file itself."""
+
+    earlier: Mapping[FileOfLog, BitMap64] = field(default_factory=dict)
+    repeated: Mapping[FileOfLog, BitMap64] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.earlier or self.repeated)
+
+    def logs(self) -> set[int]:
+        """Returns the places of the logs that have copies."""
+        return {log for log, _ in (*self.earlier, *self.repeated)}
+
+    def of(self, file: LogFile) -> CopiesInFile:
+        """Returns what tells the copies of a file whose records are gone through in their order."""
+        return CopiesInFile(
+            {log: _longs(bits) for (log, name), bits in self.earlier.items() if name == file.hash},
+            {log: _longs(bits) for (log, name), bits in self.repeated.items() if name == file.hash},
+        )
+
+
+def _longs(bits: BitMap64) -> Longs:
+    return np.array(bits.to_array(), np.int64)
+
+
+@dataclass(slots=True)
+class CopiesInFile:
+    """Tells the later copies of one file. It remembers which of the offsets that the file repeats it has met."""
+
+    earlier: Mapping[int, Longs]
+    repeated: Mapping[int, Longs]
+    _met: dict[int, set[int]] = field(default_factory=dict)
+
+    def among(self, records: Records, dirty: Booleans) -> Booleans:
+        """Returns which of the records are later copies. `dirty`: which lie in the dirty part; others are none."""
+        copies = np.zeros(len(records), np.bool_)
+        for log, offsets in self.earlier.items():
+            copies |= (records.log == log) & np.isin(records.offset, offsets)
+        for log, offsets in self.repeated.items():
+            met = self._met.setdefault(log, set())
+            for place in np.flatnonzero(dirty & (records.log == log) & np.isin(records.offset, offsets)).tolist():
+                offset = int(records.offset[place])
+                copies[place] |= offset in met
+                met.add(offset)
+        return copies & dirty

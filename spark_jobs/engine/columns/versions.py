@@ -1,0 +1,93 @@
+"""The versions of records by the topic's strategy, over columns (semantics.md 2).
+
+1. By `offset` no record has a version.
+2. By `timestamp` the version is the record's timestamp in ms. One beyond message.timestamp.after.max.ms counts as no
+   version, so that a wrong clock does not win for years (semantics.md 2, hazard 4).
+3. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. Of repeated
+   headers the last counts, or the first by cleantail.header.occurrence.
+
+cleantail.log.ranking says the same as Spark SQL, for the `latest` view. A test holds both to the same records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.ranking import VERSION_BYTES, latest_timestamp_ms
+
+Booleans = npt.NDArray[np.bool_]
+Longs = npt.NDArray[np.int64]
+MICROS_PER_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Holds one entry for each record: whether it has a version, the version (0 where it has none), and whether it has
+    one that the strategy cannot rank by, which counts as none."""
+
+    has: Booleans
+    version: Longs
+    unusable: Booleans
+
+    def where(self, chosen: Booleans) -> Versions:
+        return Versions(self.has[chosen], self.version[chosen], self.unusable[chosen])
+
+
+def no_versions(records: int) -> Versions:
+    """Returns what records have by `offset`."""
+    none = np.zeros(records, np.bool_)
+    return Versions(none, np.zeros(records, np.int64), none)
+
+
+def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int) -> Versions:
+    """Returns the versions by `timestamp`, for a round whose clock is `now_ms`. `timestamps`: in microseconds."""
+    given = pc.is_valid(timestamps).to_numpy(zero_copy_only=False)
+    micros = pc.fill_null(timestamps.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    millis = micros // MICROS_PER_MILLI  # rounds down, as Spark's unix_millis does
+    future = given & (millis > latest_timestamp_ms(configs, now_ms))
+    has = given & ~future
+    return Versions(has, np.where(has, millis, 0), future)
+
+
+def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:
+    """Returns the versions by `header`. `headers`: of each record a list of structs (key, value), or null."""
+    records = len(headers)
+    flat = headers.flatten()
+    named = pc.fill_null(pc.equal(pc.struct_field(flat, "key"), configs.compaction_strategy_header), False)
+    owners = pc.list_parent_indices(headers).filter(named).to_numpy(zero_copy_only=False)
+    values = pc.struct_field(flat, "value").filter(named)
+    entries = np.arange(len(owners), dtype=np.int64)
+    if configs.cleantail_header_occurrence == "first":
+        owners, entries = owners[::-1], entries[::-1]
+    chosen = np.full(records, -1, np.int64)
+    chosen[owners] = entries  # of entries with the same owner the last one stays
+    return _parsed(values, chosen)
+
+
+def _parsed(values: pa.Array, chosen: Longs) -> Versions:
+    """Returns the versions of records of which `chosen` names the header among the values, -1 where there is none."""
+    lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy(zero_copy_only=False)
+    named = chosen >= 0
+    usable = np.zeros(len(chosen), np.bool_)
+    usable[named] = lengths[chosen[named]] == VERSION_BYTES
+    bytes_of = values.take(pa.array(chosen[usable])).cast(pa.binary(VERSION_BYTES))
+    version = np.zeros(len(chosen), np.int64)
+    version[usable] = np.frombuffer(b"".join(bytes_of.to_pylist()), dtype=">i8")
+    return Versions(usable, version, named & ~usable)
+
+
+def versions_of(
+    timestamps: pa.Array | None, headers: pa.Array | None, records: int, configs: KafkaConfigs, now_ms: int
+) -> Versions:
+    """Returns the versions of the records by the topic's strategy; the column that it does not need may be None."""
+    if configs.compaction_strategy == "timestamp" and timestamps is not None:
+        return timestamp_versions(timestamps, configs, now_ms)
+    if configs.compaction_strategy == "header" and headers is not None:
+        return header_versions(headers, configs)
+    return no_versions(records)

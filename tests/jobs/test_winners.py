@@ -1,0 +1,112 @@
+"""Which record of a key wins, over columns: the same as the rules said one record at a time (semantics.md 1.4, 2)."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from spark_jobs.engine.columns.versions import Versions, no_versions, versions_of
+from spark_jobs.engine.columns.winners import beaten, best_ranks, ranks_of, record_ranks, worst_ranks
+from spark_jobs.iceberg.file_columns import HEADER_LIST
+
+NOW_MS = 1_700_000_000_000
+BY_TIME = KafkaConfigs(compaction_strategy="timestamp", message_timestamp_after_max_ms=1000)
+LAST = KafkaConfigs(compaction_strategy="header", compaction_strategy_header="v")
+FIRST = LAST.model_copy(update={"cleantail_header_occurrence": "first"})
+LONGS = st.one_of(st.integers(-3, 3), st.sampled_from([-(1 << 63), (1 << 63) - 1]))
+RECORDS = st.lists(st.tuples(st.integers(0, 4), st.none() | LONGS), max_size=40)
+
+
+def versions(of_records):
+    has = np.array([version is not None for _, version in of_records], np.bool_)
+    numbers = np.array([version or 0 for _, version in of_records], np.int64)
+    return Versions(has, numbers, np.zeros(len(has), np.bool_))
+
+
+def rank(offset, version):
+    return (version is not None, version or 0, offset)
+
+
+def ranked(records):
+    """Key -> the ranks of its records, one by one."""
+    ranks = {}
+    for offset, (key, version) in enumerate(records):
+        ranks.setdefault(key, []).append(rank(offset, version))
+    return ranks
+
+
+def as_tuples(ranks):
+    rows = zip(ranks.has.tolist(), ranks.version.tolist(), ranks.offset.tolist(), strict=True)
+    return {key: (has, version if has else 0, offset) for key, (has, version, offset) in enumerate(rows) if offset >= 0}
+
+
+@given(RECORDS)
+def test_the_best_and_the_worst_of_each_key_are_those_of_the_rules(records):
+    keys, offsets = np.array([key for key, _ in records], np.int64), np.arange(len(records))
+    expected = ranked(records)
+    best, worst = (rule(keys, versions(records), offsets, 5) for rule in (best_ranks, worst_ranks))
+    assert as_tuples(best) == {key: max(ranks) for key, ranks in expected.items()}
+    assert as_tuples(worst) == {key: min(ranks) for key, ranks in expected.items()}
+    assert best.known.tolist() == worst.known.tolist() == [key in expected for key in range(5)]
+
+
+@given(RECORDS, RECORDS)
+def test_a_rank_is_beaten_by_a_higher_one_of_a_key_that_both_know(records, others):
+    best = [
+        best_ranks(np.array([k for k, _ in rows], np.int64), versions(rows), np.arange(len(rows)), 5)
+        for rows in (records, others)
+    ]
+    ours, theirs = (ranked(rows) for rows in (records, others))
+    expected = [k in ours and k in theirs and max(theirs[k]) > max(ours[k]) for k in range(5)]
+    assert beaten(*best).tolist() == expected
+
+
+def test_by_offset_the_highest_offset_wins():
+    best = best_ranks(np.array([0, 1, 0]), no_versions(3), np.array([7, 3, 9]), 3)
+    assert best.offset.tolist() == [9, 3, -1]
+    assert ranks_of(np.array([1, 1]), best).offset.tolist() == [3, 3]
+    assert record_ranks(no_versions(1), np.array([5])).offset.tolist() == [5]
+
+
+@pytest.mark.parametrize(("after_ms", "has"), [(1000, True), (1001, False)])
+def test_a_timestamp_beyond_the_bound_is_no_version(after_ms, has):
+    timestamps = pa.array([(NOW_MS + after_ms) * 1000], pa.timestamp("us", "UTC"))
+    found = versions_of(timestamps, None, 1, BY_TIME, NOW_MS)
+    assert (found.has.tolist(), found.unusable.tolist()) == ([has], [not has])
+    assert found.version.tolist() == [NOW_MS + after_ms if has else 0]
+
+
+def test_a_timestamp_is_rounded_down_to_ms_and_a_missing_one_is_no_version():
+    early = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_900, datetime.UTC)
+    found = versions_of(pa.array([early, None], pa.timestamp("us", "UTC")), None, 2, BY_TIME, NOW_MS)
+    assert found.version.tolist() == [-1, 0]
+    assert (found.has.tolist(), found.unusable.tolist()) == ([True, False], [False, False])
+
+
+NAMES, VALUES = (
+    st.sampled_from(["v", "w"]),
+    st.none() | st.sampled_from([b"", b"abc"]) | LONGS.map(lambda number: number.to_bytes(8, "big", signed=True)),
+)
+HEADERS = st.none() | st.lists(st.fixed_dictionaries({"key": NAMES, "value": VALUES}), max_size=4)
+
+
+@given(st.lists(HEADERS, max_size=12), st.sampled_from([LAST, FIRST]))
+def test_a_header_of_eight_bytes_is_the_version_and_any_other_counts_as_missing(records, configs):
+    found = versions_of(None, pa.array(records, HEADER_LIST), len(records), configs, NOW_MS)
+    for place, headers in enumerate(records):
+        values = [h["value"] for h in headers or () if h["key"] == "v"]
+        chosen = values[-1 if configs is LAST else 0] if values else None
+        usable = chosen is not None and len(chosen) == 8
+        assert found.has[place] == usable
+        assert found.unusable[place] == (bool(values) and not usable)
+        assert found.version[place] == (int.from_bytes(chosen, "big", signed=True) if usable else 0)
+
+
+def test_by_offset_no_record_has_a_version():
+    assert not versions_of(None, None, 3, KafkaConfigs(), NOW_MS).has.any()
