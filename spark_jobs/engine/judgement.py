@@ -125,11 +125,17 @@ def read_share(
 
 
 def decide_bucket(
-    task: LogTask, records: TouchedRecords, count: int, remembered: Ranks | None, ledgers: Ledgers
+    task: LogTask,
+    records: TouchedRecords,
+    count: int,
+    remembered: Ranks | None,
+    best: Ranks | None = None,
+    *,
+    ledgers: Ledgers,
 ) -> list[LogCounts]:
-    """Returns the counts that depend on which record of a bucket's keys wins."""
+    """Returns the counts that depend on which record of a bucket's keys wins. `best`: as in verdict_of."""
     tally = Tally(task, ledgers)
-    judge_touched(tally, records, count, remembered)
+    judge_touched(tally, records, count, remembered, best)
     return tally.result()
 
 
@@ -184,9 +190,11 @@ def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Boolean
     )
 
 
-def judge_touched(tally: Tally, records: TouchedRecords, count: int, remembered: Ranks | None) -> None:
+def judge_touched(
+    tally: Tally, records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
+) -> None:
     """Counts what depends on which record of a key wins."""
-    verdict = verdict_of(records, count, remembered)
+    verdict = verdict_of(records, count, remembered, best)
     live, past = records.has(LIVE), records.has(PAST)
     touched = verdict.known & ~past
     spared = touched & live & ~verdict.winner
@@ -196,17 +204,9 @@ def judge_touched(tally: Tally, records: TouchedRecords, count: int, remembered:
         {
             "duplicate_keys": spared & ~verdict.buried,
             "resurrected": spared & verdict.buried,
-            "map_keys": first_of_each(records, verdict.known),
+            "map_keys": verdict.best,
         },
     )
-
-
-def first_of_each(records: TouchedRecords, known: Booleans) -> Booleans:
-    """Returns one record of each key that has a winner."""
-    first = np.zeros(len(records.number), np.bool_)
-    _, places = np.unique(records.number[known], return_index=True)
-    first[np.flatnonzero(known)[places]] = True
-    return first
 
 
 def _count_unread(io: FileIO, tally: Tally, file: LogFile, keep: Booleans) -> None:

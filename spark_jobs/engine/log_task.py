@@ -44,6 +44,7 @@ class LogTask:
     max_keys      a round ends where so many keys are in its map; None for no limit
     shares        how many tasks go through the files
     share         the numbers of the files that this one of them reads; None for all
+    ships_map     whether the offset map of all shares fits into each of them
     """
 
     works: tuple[PartitionWork, ...]
@@ -58,6 +59,7 @@ class LogTask:
     max_keys: int | None = None
     shares: int = 1
     share: tuple[int, ...] | None = None
+    ships_map: bool = False
 
     def numbered_files(self) -> Iterator[tuple[int, LogFile]]:
         """Yields the files that this task reads, each with its number among all."""

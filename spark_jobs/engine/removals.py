@@ -107,16 +107,20 @@ def read_share(dirty: DirtyPart, io: FileIO) -> tuple[Iterator[pa.RecordBatch], 
     return competing(dirty, dirty.task, io, removed), lambda: removed.result(dirty.task, dirty.task)
 
 
-def decide_bucket(task: LogTask, records: TouchedRecords, count: int, remembered: Ranks | None) -> LogRemovals:
-    """Returns which records of a bucket are superseded."""
+def decide_bucket(
+    task: LogTask, records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
+) -> LogRemovals:
+    """Returns which records of a bucket are superseded. `best`: as in verdict_of."""
     removed = Removed()
-    add_superseded(removed, records, count, remembered)
+    add_superseded(removed, records, count, remembered, best)
     return removed.result(task, task)
 
 
-def add_superseded(removed: Removed, records: TouchedRecords, count: int, remembered: Ranks | None) -> None:
+def add_superseded(
+    removed: Removed, records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
+) -> None:
     """Adds the touched records that do not win."""
-    verdict = verdict_of(records, count, remembered)
+    verdict = verdict_of(records, count, remembered, best)
     loses = verdict.known & ~verdict.winner
     removed.add(SUPERSEDED, positions_by_place(records.place[loses], records.pos[loses]))
 

@@ -17,7 +17,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.policy.offset_map import keys_in_budget
-from cleantail.log.policy.shares import parallelism, share_count, share_records
+from cleantail.log.policy.shares import map_fits, parallelism, share_count, share_records
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
 from spark_jobs.engine.columns.winners import Ranks
@@ -25,6 +25,7 @@ from spark_jobs.engine.deleted_versions import remembered_files
 from spark_jobs.engine.dirty_part import DirtyPart
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.shared_log import RESULT, merged, of_bucket, read_dirty_share, to_buckets
+from spark_jobs.engine.shared_map import by_numbers, merged_map, of_numbers, read_map_share
 from spark_jobs.engine.touched_records import TouchedRecords
 from spark_jobs.engine.worker_environment import require_workers
 from spark_jobs.iceberg.file_columns import Layout
@@ -52,6 +53,7 @@ def log_tasks(
     cores = parallelism(platform.spark.master, platform.spark.conf)
     all_records = sum(file.records for _, of_group in by_group for file in of_group)
     share = share_records(all_records, cores, platform.cleaner.cleantail_task_memory_bytes)
+    shares = [1 if by_rounds else share_count(sum(file.records for file in group), share) for _, group in by_group]
     return [
         LogTask(
             works=works,
@@ -59,14 +61,15 @@ def log_tasks(
             layout=layout,
             configs=configs,
             now_ms=unit.now_ms,
-            threads=max(cores // len(groups), 1),
+            threads=max(cores // sum(shares), 1),
             memory_bytes=platform.cleaner.cleantail_task_memory_bytes,
             location=platform.warehouse,
             remembered=remembered,
             max_keys=keys_in_budget(platform.cleaner, configs) if by_rounds else None,
-            shares=1 if by_rounds else share_count(sum(file.records for file in of_group), share),
+            shares=number,
+            ships_map=map_fits(sum(w.dirty_records for w in works), platform.cleaner.cleantail_task_memory_bytes),
         )
-        for works, of_group in by_group
+        for (works, of_group), number in zip(by_group, shares, strict=True)
     ]
 
 
@@ -118,7 +121,7 @@ class Work(Generic[R]):
     name: str
     whole: Callable[[Mapping[str, str], LogTask], R]
     read_share: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], R]]]
-    decide_bucket: Callable[[LogTask, TouchedRecords, int, Ranks | None], R]
+    decide_bucket: Callable[[LogTask, TouchedRecords, int, Ranks | None, Ranks | None], R]
     merge: Callable[[Iterable[R]], R]
 
 
@@ -132,13 +135,16 @@ def run_work(table: TopicTable, platform: Platform, work: Work[R], tasks: Sequen
 def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogTask) -> R:
     store, shares = file_io_properties(table.topic, platform, os.environ), shares_of(task)
     dirty_shares = [share for share in shares if any(_may_be_dirty(task, task.files[n]) for n in share.share or ())]
-    dirty = merged(task, run_tasks(table, platform, read_dirty_share, dirty_shares, f"{work.name}: dirty keys"))
-    context = table.spark.sparkContext
-    known = context.broadcast(dirty)
+    what, context = f"{work.name}: dirty keys", table.spark.sparkContext
+    known = context.broadcast(
+        merged_map(task, run_tasks(table, platform, read_map_share, dirty_shares, what))
+        if task.ships_map
+        else merged(task, run_tasks(table, platform, read_dirty_share, dirty_shares, what))
+    )
     with _described(context, f"{work.name} of {table.topic.topic}"):
         parts = (
             context.parallelize(shares, len(shares))
-            .flatMap(partial(_share, store, known, task.shares, work.read_share))
+            .flatMap(partial(_share, store, known, task.shares, work))
             .partitionBy(task.shares, int)
             .mapPartitions(partial(_bucket, replace(task, share=()), work.decide_bucket))
             .collect()
@@ -147,18 +153,24 @@ def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogT
     return work.merge(require_done(parts))
 
 
-def _share(store: Mapping[str, str], known: Any, buckets: int, read: Any, task: LogTask) -> Iterator[tuple[int, Any]]:
+def _share(
+    store: Mapping[str, str], known: Any, buckets: int, work: Work[Any], task: LogTask
+) -> Iterator[tuple[int, Any]]:
     try:
-        yield from to_buckets(store, task, known.value, buckets, read)
+        if task.ships_map:
+            yield from by_numbers(store, task, known.value, buckets, work.read_share, work.decide_bucket)
+        else:
+            yield from to_buckets(store, task, known.value, buckets, work.read_share)
     except CleantailError as e:
         yield 0, (RESULT, Failed(e))
 
 
 def _bucket(task: LogTask, decide: Any, messages: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-    records, count, remembered, results = of_bucket(message for _, message in messages)
+    contents = (message for _, message in messages)
+    records, count, remembered, results = of_numbers(contents) if task.ships_map else of_bucket(contents)
     yield from results
     if count:
-        yield decide(task, records, count, remembered)
+        yield decide(task, records, count, remembered, None)
 
 
 def shares_of(task: LogTask) -> list[LogTask]:

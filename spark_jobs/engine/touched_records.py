@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.log.ranking import strategy_text
-from spark_jobs.engine.columns.key_numbers import with_key_number
+from spark_jobs.engine.columns.key_numbers import Number, with_key_number
 from spark_jobs.engine.columns.records import Records, with_log
 from spark_jobs.engine.columns.versions import Booleans, Longs, Versions, no_versions
 from spark_jobs.engine.columns.winners import Numbers, Ranks, beaten, best_ranks
@@ -75,9 +75,11 @@ class TouchedRecords:
         return flagged
 
 
-def touched_records(task: LogTask, database: Any, batches: Iterable[pa.RecordBatch]) -> TouchedRecords:
+def touched_records(
+    task: LogTask, database: Any, batches: Iterable[pa.RecordBatch], number: Number = "rowid"
+) -> TouchedRecords:
     """Returns those of the records whose key is in the database's table `touched`. `batches`: of schema_of."""
-    return collected(list(with_key_number(database, schema_of(task), batches)))
+    return collected(list(with_key_number(database, schema_of(task), batches, number)))
 
 
 def collected(parts: Sequence[Mapping[str, np.ndarray[Any, Any]]]) -> TouchedRecords:
@@ -99,33 +101,38 @@ def collected(parts: Sequence[Mapping[str, np.ndarray[Any, Any]]]) -> TouchedRec
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Says of each touched record whether its key has a winner at all, whether it is that, and whether a remembered
-    deletion beats the winner, so that the key keeps no record. `keys`: how many keys have a winner."""
+    """Says of each touched record whether its key has a winner at all, whether it has the winner's rank, and whether a
+    remembered deletion beats that, so that the key keeps no record."""
 
     known: Booleans
-    winner: Booleans
+    best: Booleans
     buried: Booleans
-    keys: int
+
+    @property
+    def winner(self) -> Booleans:
+        """Returns which records survive."""
+        return self.best & ~self.buried
 
 
-def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None) -> Verdict:
-    """Says which of the records win (columns.winners). `count`: of keys; `remembered`: rank by key, where some are."""
-    competes, touched = records.has(COMPETES), np.zeros(count, np.bool_)
-    touched[records.number[records.has(DIRTY)]] = True
-    best = best_ranks(records.number[competes], records.versions.where(competes), records.offset[competes], count)
-    decided = best.known & touched
-    known = decided[records.number]
-    winner = known & (records.offset == best.offset[records.number])
+def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None) -> Verdict:
+    """Says which of the records win (columns.winners). `count`: of keys; `remembered`: rank by key, where some are;
+    `best`: the best rank of each key, where it is known already, and every key is touched."""
+    touched = np.ones(count, np.bool_)
+    if best is None:
+        competes, touched = records.has(COMPETES), np.zeros(count, np.bool_)
+        touched[records.number[records.has(DIRTY)]] = True
+        best = best_ranks(records.number[competes], records.versions.where(competes), records.offset[competes], count)
+    known = (best.known & touched)[records.number]
     none = np.zeros(len(records.offset), np.bool_)
     buried = none if remembered is None else known & beaten(best, remembered)[records.number]
-    return Verdict(known, winner & ~buried, buried, int(np.count_nonzero(decided)))
+    return Verdict(known, known & (records.offset == best.offset[records.number]), buried)
 
 
-def remembered_ranks(task: LogTask, io: FileIO, database: Any, count: int) -> Ranks | None:
+def remembered_ranks(task: LogTask, io: FileIO, database: Any, count: int, number: Number = "rowid") -> Ranks | None:
     """Returns the highest remembered rank of each touched key; None where nothing is remembered of these logs."""
     if not task.remembered.files or not count:
         return None
-    parts = list(with_key_number(database, REMEMBERED, remembered_batches(task, io)))
+    parts = list(with_key_number(database, REMEMBERED, remembered_batches(task, io), number))
     return ranks_of_parts(parts, count) if parts else None
 
 

@@ -70,16 +70,17 @@ def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
     on_main = workshop.read(topic)
     [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
     left, measured = [], []
-    for share in (1 << 30, SHARE):
+    for share, ships_map in ((1 << 30, True), (SHARE, True), (SHARE, False)):
         monkeypatch.setattr(tasks, "share_records", lambda *_, size=share: size)
+        monkeypatch.setattr(tasks, "map_fits", lambda *_, fits=ships_map: fits)
         done = compact_unit(table, workshop.platform(), unit)
         left.append(left_on(table, done.branch))
         measured.append([measure_unit(table, workshop.platform(), done, expiring=False)])
         for damage in range(2):
             delete_where(table, done.branch, f"hash(t.`offset`, {seed}, {damage}) % 4 = 0")
             measured[-1].append(measure_unit(table, workshop.platform(), done, expiring=False))
-    assert left[0] == left[1]
-    assert measured[0] == measured[1]
+    assert left[0] == left[1] == left[2]
+    assert measured[0] == measured[1] == measured[2]
     assert any(m.missing_winners for m in measured[0][-1])
     assert not any(m.missing_winners or m.duplicate_keys or m.imbalance for m in measured[0][0])
     assert {(log, offset) for log, offset, _, _ in left[0]} == expected_left(ingested, strategy)

@@ -2,7 +2,8 @@
 
 1. A log of at most a task's share is one task: its offset map and its files are gone through there.
 2. A larger log is several tasks. Its dirty part is mapped by some of them, the maps are merged, and its files are gone
-   through by as many tasks as there are shares.
+   through by as many tasks as there are shares. A merged map that fits into a task is shipped to all of them; of a
+   larger one a filter is shipped, and the records that pass it are shuffled by their key.
 3. A share is what each core gets where the records of the unit are dealt out evenly, within two bounds: below
    SHARE_RECORDS a task of its own costs more than it saves, and what a task holds of a key has to fit into its memory.
 """
@@ -34,6 +35,11 @@ position. A longer key spills earlier."""
 def share_records(records: int, cores: int, memory_bytes: int) -> int:
     """Returns how many records one task goes through at most, where a unit has `records` in all."""
     return max(SHARE_RECORDS, min(-(-records // cores), memory_bytes // RECORD_BYTES))
+
+
+def map_fits(dirty_records: int, memory_bytes: int) -> bool:
+    """Returns whether a task has room for the offset map of so many dirty records, beside what it reads."""
+    return dirty_records * RECORD_BYTES <= memory_bytes
 
 
 def share_count(records: int, share: int) -> int:

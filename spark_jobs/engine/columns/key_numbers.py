@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from spark_jobs.engine.columns.task_database import reading
 from spark_jobs.iceberg.log_files import BATCH_RECORDS
 
+Number = Literal["rowid", "number"]
 KEY_AND_OFFSET = pa.schema([("key", pa.binary()), ("offset", pa.int64())])
 
 
@@ -61,14 +62,15 @@ def _touched(database: Any) -> TouchedKeys:
 
 
 def with_key_number(
-    database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch], number: Number = "rowid"
 ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     """Yields the records whose key is in `touched`: their columns without the key, and `number`, that of their key.
 
-    `schema`: of the batches, with `key`.
+    `schema`: of the batches, with `key`. `number`: where the table has the number, in its row ids or in a column.
     """
     with reading(database, "record", schema, batches):
-        rows = database.sql("SELECT t.rowid AS number, r.* EXCLUDE (key) FROM record r JOIN touched t ON r.key = t.key")
+        joined = f"SELECT t.{number} AS number, r.* EXCLUDE (key) FROM record r JOIN touched t ON r.key = t.key"
+        rows = database.sql(joined)
         for batch in rows.to_arrow_reader(BATCH_RECORDS):
             if batch.num_rows:
                 yield {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
