@@ -32,6 +32,7 @@ class PartitionWork:
     dirty_records       upper limit of the records in [first dirty, end)
     dirty_bytes         in [first dirty, end)
     read_bytes          in [log start, end)
+    records             in the log's files, deleted ones included: by them it is shared out to tasks
     hold_offset         an expiry leaves tombstones from here on for a reader; None where no reader holds any
     hold_cap_ms         and it does so this long beyond their horizon at most
     fresh_from          an expiry leaves horizons beyond it, which this very run has set, for a later run
@@ -49,6 +50,7 @@ class PartitionWork:
     fresh_from: int | None = None
     dirty_bytes: int = 0
     read_bytes: int = 0
+    records: int = 0
 
     @property
     def only_retention(self) -> bool:

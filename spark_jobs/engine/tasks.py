@@ -51,9 +51,8 @@ def log_tasks(
     groups = [(w,) for w in unit.partitions] if by_rounds else log_groups(unit.partitions, log_files)
     by_group = [(works, files_of(works, log_files)) for works in groups]
     cores = parallelism(platform.spark.master, platform.spark.conf)
-    all_records = sum(file.records for _, of_group in by_group for file in of_group)
-    share = share_records(all_records, cores, platform.cleaner.cleantail_task_memory_bytes)
-    shares = [1 if by_rounds else share_count(sum(file.records for file in group), share) for _, group in by_group]
+    share = share_records(unit.partitions, cores, platform.cleaner.cleantail_task_memory_bytes)
+    shares = [1 if by_rounds else share_count(works, share) for works, _ in by_group]
     return [
         LogTask(
             works=works,

@@ -84,7 +84,7 @@ def test_two_reasons_are_one_and_one_more():
 
 def test_a_dirty_log_is_one_work():
     plan = planned(facts(log(0)))
-    assert works(plan) == [PartitionWork(0, 0, 30, 0, 30, 300, 30, dirty_bytes=300, read_bytes=300)]
+    assert works(plan) == [PartitionWork(0, 0, 30, 0, 30, 300, 30, dirty_bytes=300, read_bytes=300, records=30)]
     assert (plan.reason, plan.due, actions(plan)) == ("1 of 1 partition is due", True, ["compact"])
     assert (plan.units[0].base_snapshot_id, plan.units[0].round, plan.units[0].now_ms) == (77, plan.round, NOW_MS)
 
@@ -100,7 +100,7 @@ def test_a_work_has_the_bounds_of_its_log():
     files = log(0, 5) + log(0, 0)
     files[4] = replace(files[4], min_timestamp_ms=NOW_MS, max_timestamp_ms=NOW_MS)
     state = PartitionState(checkpoint=10, log_start_offset=2, log_end_offset=70)
-    expected = PartitionWork(0, 10, 40, 0, 70, 500, 30, dirty_bytes=300, read_bytes=400)
+    expected = PartitionWork(0, 10, 40, 0, 70, 500, 30, dirty_bytes=300, read_bytes=400, records=50)
     assert works(planned(facts(files, {0: state}))) == [expected]
 
 
@@ -108,7 +108,7 @@ def test_force_passes_over_the_ratio():
     table = facts(log(0), {0: PartitionState(checkpoint=20)})
     assert not planned(table).units
     assert works(planned(table, how={"force": True})) == [
-        PartitionWork(0, 20, 30, 0, 30, 300, 10, dirty_bytes=100, read_bytes=300)
+        PartitionWork(0, 20, 30, 0, 30, 300, 10, dirty_bytes=100, read_bytes=300, records=30)
     ]
 
 
@@ -145,25 +145,25 @@ def test_a_log_of_which_only_retention_is_due_gets_no_compaction():
     """first dirty == end: nothing is compacted, records below the log start go."""
     state = PartitionState(checkpoint=30, log_start_offset=0)
     plan = planned(facts(log(0), {0: state}), cleanup_policy="compact,delete", retention_bytes=100, retention_ms=-1)
-    assert works(plan) == [PartitionWork(0, 30, 30, 20, 30, 300, read_bytes=100)]
+    assert works(plan) == [PartitionWork(0, 30, 30, 20, 30, 300, read_bytes=100, records=30)]
     assert (actions(plan), plan.reason) == (["retain"], "1 of 1 partition is due")
 
 
 def test_retention_beyond_the_clean_point_takes_it_along():
     state = PartitionState(checkpoint=10, log_start_offset=0)
     plan = planned(facts(log(0), {0: state}), cleanup_policy="delete", retention_bytes=100, retention_ms=-1)
-    assert works(plan) == [PartitionWork(0, 20, 20, 20, 30, 300)]
+    assert works(plan) == [PartitionWork(0, 20, 20, 20, 30, 300, records=30)]
 
 
 def test_case_16_one_work_retains_and_compacts():
     plan = planned(facts(log(0)), cleanup_policy="compact,delete", retention_bytes=200, retention_ms=-1)
-    assert works(plan) == [PartitionWork(0, 10, 30, 10, 30, 300, 20, dirty_bytes=200, read_bytes=200)]
+    assert works(plan) == [PartitionWork(0, 10, 30, 10, 30, 300, 20, dirty_bytes=200, read_bytes=200, records=30)]
     assert actions(plan) == ["compact"]
 
 
 def test_when_retention_takes_all_there_is_nothing_left_to_compact():
     plan = planned(facts(log(0)), cleanup_policy="compact,delete", retention_ms=1)
-    assert works(plan) == [PartitionWork(0, 30, 30, 30, 30, 300)]
+    assert works(plan) == [PartitionWork(0, 30, 30, 30, 30, 300, records=30)]
 
 
 def test_logs_of_which_only_retention_is_due_come_last():

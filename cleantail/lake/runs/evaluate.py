@@ -214,6 +214,7 @@ def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) 
             dirty_records=sum(f.records_between(first, end) for f in files),
             dirty_bytes=sum(f.bytes_between(first, end) for f in files),
             read_bytes=sum(f.bytes_between(starts[p], end) for f in files),
+            records=sum(f.records for f in files),
         )
         works.append(due)
     return works

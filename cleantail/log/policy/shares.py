@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cleantail.config.platform import Platform
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import counted
 from cleantail.log.policy.offset_map import keys_in_budget
-from cleantail.log.work_units import WorkUnit
+from cleantail.log.work_units import PartitionWork, WorkUnit
 
 DEFAULT_CORES = 2
 """Cores of an executor where no setting says how many it has."""
@@ -32,8 +32,9 @@ RECORD_BYTES = 96
 position. A longer key spills earlier."""
 
 
-def share_records(records: int, cores: int, memory_bytes: int) -> int:
-    """Returns how many records one task goes through at most, where a unit has `records` in all."""
+def share_records(works: Sequence[PartitionWork], cores: int, memory_bytes: int) -> int:
+    """Returns how many records one task goes through at most, where a unit has these logs."""
+    records = sum(work.records for work in works)
     return max(SHARE_RECORDS, min(-(-records // cores), memory_bytes // RECORD_BYTES))
 
 
@@ -42,9 +43,9 @@ def map_fits(dirty_records: int, memory_bytes: int) -> bool:
     return dirty_records * RECORD_BYTES <= memory_bytes
 
 
-def share_count(records: int, share: int) -> int:
-    """Returns how many tasks go through a log of so many records."""
-    return max(-(-records // share), 1)
+def share_count(works: Sequence[PartitionWork], share: int) -> int:
+    """Returns how many tasks go through these logs together."""
+    return max(-(-sum(work.records for work in works) // share), 1)
 
 
 def parallelism(master: str, conf: Mapping[str, object]) -> int:
@@ -79,4 +80,11 @@ def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> Task
     )
     if platform.cleaner.cleantail_over_budget == "rounds":
         return TaskPlan(f"{sizes}, budget {budget}: a task for each log, whose round ends where the map is full", True)
-    return TaskPlan(f"{sizes}: a task for each log", False)
+    memory = platform.cleaner.cleantail_task_memory_bytes
+    share = share_records(unit.partitions, cores, memory)
+    shared = {w.partition: share_count([w], share) for w in unit.partitions}
+    several = [f"{n} for partition {p}" for p, n in sorted(shared.items()) if n > 1]
+    if not several:
+        return TaskPlan(f"{sizes}: a task for each log", False)
+    others = ", one for each other log" if len(several) < len(shared) else ""
+    return TaskPlan(f"{sizes}: tasks by shares of at most {share} records: {', '.join(several)}{others}", False)

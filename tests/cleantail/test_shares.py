@@ -1,0 +1,87 @@
+"""How many tasks go through a log: from the numbers in its files' metadata, and said by `plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleantail.config.platform import Platform
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.policy.shares import (
+    RECORD_BYTES,
+    SHARE_RECORDS,
+    map_fits,
+    parallelism,
+    share_count,
+    share_records,
+    task_plan,
+)
+from cleantail.log.work_units import PartitionWork, WorkUnit
+
+MANY = 1 << 40
+
+
+def work(partition, records):
+    return PartitionWork(partition, 0, 10, 0, 10, dirty_records=records // 5, records=records)
+
+
+@pytest.mark.parametrize(
+    ("records", "cores", "memory", "shares"),
+    [
+        ([SHARE_RECORDS], 8, MANY, [1]),
+        ([SHARE_RECORDS + 1], 1, MANY, [1]),
+        ([SHARE_RECORDS * 10], 2, MANY, [2]),
+        ([SHARE_RECORDS * 4] * 4, 2, MANY, [1, 1, 1, 1]),
+        ([SHARE_RECORDS * 9, SHARE_RECORDS], 2, MANY, [2, 1]),
+        ([SHARE_RECORDS * 10], 1, SHARE_RECORDS * 5 * RECORD_BYTES, [2]),
+    ],
+    ids=["small", "one core", "two cores", "as many logs", "one large", "by memory"],
+)
+def test_a_log_is_dealt_out_to_cores_and_by_what_fits_into_a_task(records, cores, memory, shares):
+    works = [work(p, n) for p, n in enumerate(records)]
+    share = share_records(works, cores, memory)
+    assert [share_count([w], share) for w in works] == shares
+
+
+def test_a_map_is_shipped_where_all_of_it_fits_into_a_task():
+    assert map_fits(10, 10 * RECORD_BYTES)
+    assert not map_fits(11, 10 * RECORD_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "tasks"),
+    [
+        ("local[3]", {}, 3),
+        ("local", {}, 1),
+        ("local[2,4]", {}, 2),
+        ("spark://h:7077", {"spark.executor.instances": "4", "spark.executor.cores": "5"}, 20),
+        ("yarn", {}, 2),
+        ("yarn", {"spark.default.parallelism": 7}, 7),
+    ],
+)
+def test_how_many_tasks_run_at_a_time_is_told_by_the_settings(master, conf, tasks):
+    assert parallelism(master, conf) == tasks
+
+
+@pytest.mark.parametrize(
+    ("over_budget", "records", "said", "by_rounds"),
+    [
+        ("spill", [100], "1 log for 2 cores, at most 20 keys in one: a task for each log", False),
+        (
+            "spill",
+            [10 * SHARE_RECORDS, 100],
+            "tasks by shares of at most 5000050 records: 2 for partition 0, one for each other log",
+            False,
+        ),
+        ("rounds", [100], "a task for each log, whose round ends where the map is full", True),
+    ],
+)
+def test_the_plan_says_how_many_tasks_there_are_and_why(over_budget, records, said, by_rounds):
+    cleaner = CleanerConfigs(**{"cleantail.over.budget": over_budget})
+    platform = Platform(cleaner=cleaner, spark={"master": "local[2]"}, home=Path("/x"), config_dir=Path("/x"))
+    unit = WorkUnit("r", 0, 0, 1, "b", tuple(work(p, n) for p, n in enumerate(records)))
+    plan = task_plan(unit, platform, KafkaConfigs())
+    assert plan.reason.endswith(said)
+    assert plan.by_rounds == by_rounds
