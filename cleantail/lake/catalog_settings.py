@@ -112,7 +112,7 @@ def _worker_settings(platform: Platform) -> dict[str, str]:
     """Returns what Spark is told of Python's workers. Local ones are forked from a daemon that has made the imports;
     an executor elsewhere gets the memory that its tasks take outside of the JVM, on top of Spark's own share."""
     if platform.spark.master.startswith("local"):
-        return {"spark.python.daemon.module": "spark_jobs.engine.worker_daemon"}
+        return {"spark.python.daemon.module": "spark_jobs.engine.workers.daemon"}
     cores = int(platform.spark.conf.get("spark.executor.cores", DEFAULT_CORES))
     tasks_mib = cores * platform.cleaner.cleantail_task_memory_bytes >> 20
     return {"spark.executor.memoryOverhead": f"{tasks_mib + OWN_OVERHEAD_MIB}m"}

@@ -27,7 +27,7 @@ from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.shared_log import RESULT, merged, of_bucket, read_dirty_share, to_buckets
 from spark_jobs.engine.shared_map import by_numbers, merged_map, of_numbers, read_map_share
 from spark_jobs.engine.touched_records import TouchedRecords
-from spark_jobs.engine.worker_environment import require_workers
+from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.file_columns import Layout
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles

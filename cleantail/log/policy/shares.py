@@ -87,4 +87,6 @@ def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> Task
     if not several:
         return TaskPlan(f"{sizes}: a task for each log", False)
     others = ", one for each other log" if len(several) < len(shared) else ""
-    return TaskPlan(f"{sizes}: tasks by shares of at most {share} records: {', '.join(several)}{others}", False)
+    return TaskPlan(
+        f"{sizes}: tasks by shares of at most {counted(share, 'record')}: {', '.join(several)}{others}", False
+    )

@@ -1,0 +1,1 @@
+"""Python on the workers: what it needs, and how it starts."""
