@@ -13,9 +13,11 @@ from pyspark.sql import functions as F
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
-from cleantail.log.ranking import latest_timestamp_ms, rank_sql, strategy_text
+from cleantail.config.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, VALUE
+from cleantail.log.ranks.spark_sql import rank_sql
+from cleantail.log.ranks.strategies import latest_timestamp_ms, strategy_text
 from cleantail.log.work_units import WorkUnit
+from spark_jobs.engine.columns.records import VERSION_COLUMN
 from spark_jobs.engine.log_task import Remembered
 from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.file_columns import layout_of
@@ -32,8 +34,6 @@ COLUMNS = {
     OFFSET: "bigint",
     "forget_at_ms": "bigint",
 }
-
-VERSION_COLUMN = {"offset": (), "timestamp": (TIMESTAMP,), "header": (HEADERS,)}
 
 
 def ledger_table(table: TopicTable) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from cleantail.log.policy.offset_map import round_end
+from cleantail.log.ranks.versions import Booleans
 from spark_jobs.engine.columns.copies import Copies, DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import (
     KEY_AND_OFFSET,
@@ -20,7 +21,6 @@ from spark_jobs.engine.columns.key_numbers import (
     without_keys_from,
 )
 from spark_jobs.engine.columns.records import Records, records_of
-from spark_jobs.engine.columns.versions import Booleans
 from spark_jobs.engine.log_task import Bounds, LogTask
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
 

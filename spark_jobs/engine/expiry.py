@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
+from cleantail.log.ranks.versions import Booleans
+from cleantail.log.ranks.winners import Ranks, beaten, ranks_of, record_ranks, worst_ranks
 from cleantail.rounds.checked.staged_units import EXPIRED
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, number_keys
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import task_database
-from spark_jobs.engine.columns.versions import Booleans
-from spark_jobs.engine.columns.winners import Ranks, beaten, ranks_of, record_ranks, worst_ranks
 from spark_jobs.engine.judgement import Tally
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogRemovals, LogTask
 from spark_jobs.engine.removals import Removed
@@ -38,6 +38,7 @@ def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
         for number, records in tombstones_of(task, io, ledgers):
             goes = ~held_by(guards, task, number, records)
             removed.add_records(EXPIRED, task, number, records, goes)
+            removed.add_last(records, goes)
     return removed.result(task, task)
 
 
@@ -105,7 +106,7 @@ def _lowest_above(task: LogTask, io: FileIO, database: Any, count: int) -> Ranks
                 for records in records_of(io, task, file, keep, versions=True):
                     chosen = (records.offset >= bounds.end[records.log]) & ~records.keyless
                     rest = records.where(chosen)
-                    yield batch_of(task, number, rest, np.zeros(len(rest), np.uint8))
+                    yield batch_of(task, number, rest, np.zeros(len(rest), np.uint8), rest.versions(task))
 
     waiting = touched_records(task, database, above())
     return worst_ranks(waiting.number, waiting.versions, waiting.offset, count)
@@ -113,7 +114,7 @@ def _lowest_above(task: LogTask, io: FileIO, database: Any, count: int) -> Ranks
 
 def _batches(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[pa.RecordBatch]:
     for number, records in tombstones_of(task, io, ledgers):
-        yield batch_of(task, number, records, np.zeros(len(records), np.uint8))
+        yield batch_of(task, number, records, np.zeros(len(records), np.uint8), records.versions(task))
 
 
 def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -> Booleans:

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
+from cleantail.log.ranks.versions import Booleans
+from cleantail.log.ranks.winners import Ranks
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import task_database
-from spark_jobs.engine.columns.versions import Booleans
-from spark_jobs.engine.columns.winners import Ranks
 from spark_jobs.engine.dirty_part import DirtyPart, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask
 from spark_jobs.engine.removals import COPIES
@@ -158,14 +158,14 @@ def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordB
             in_dirty = is_dirty(records, bounds)
             copy = copies.among(records, in_dirty)
             _count_records(tally, bounds, records, live, copy)
+            versions = records.versions(task)
             if versioned(task):
-                unusable = records.versions(task).unusable & in_dirty
-                tally.add(records, {UNUSABLE[task.configs.compaction_strategy]: unusable})
+                tally.add(records, {UNUSABLE[task.configs.compaction_strategy]: versions.unusable & in_dirty})
             rest = (records.offset < bounds.end[records.log]) & ~copy & ~records.keyless
             past = records.offset < bounds.start[records.log]
             flags = flags_of(task, past) + np.where(live, LIVE, 0) + np.where(past, PAST, 0)
             flags += np.where(in_dirty, DIRTY, 0)
-            yield batch_of(task, number, records.where(rest), flags[rest])
+            yield batch_of(task, number, records.where(rest), flags[rest], versions.where(rest))
 
 
 def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Booleans, copy: Booleans) -> None:

@@ -6,16 +6,16 @@ All of it can be pickled, and holds nothing of a record but positions and counts
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from pyroaring import BitMap64
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.ranks.versions import Longs
 from cleantail.log.work_units import PartitionWork
-from spark_jobs.engine.columns.versions import Longs
 from spark_jobs.iceberg.file_columns import Layout
 from spark_jobs.iceberg.log_files import LogFile
 
@@ -29,6 +29,11 @@ class Remembered:
 
     files: tuple[LogFile, ...] = ()
     layout: Layout = field(default_factory=dict)
+
+    def of(self, works: Sequence[PartitionWork]) -> Remembered:
+        """Returns what is remembered of these logs."""
+        logs = {work.partition for work in works}
+        return replace(self, files=tuple(file for file in self.files if file.log in logs))
 
 
 @dataclass(frozen=True, slots=True)

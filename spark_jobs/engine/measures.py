@@ -28,7 +28,7 @@ from spark_jobs.engine.tasks import Work, log_tasks, run_tasks, run_work
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
 from spark_jobs.iceberg.iceberg_reads import BranchChange, texts
-from spark_jobs.iceberg.log_files import with_branch
+from spark_jobs.iceberg.log_files import DeletedPositions, with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -47,7 +47,8 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
         w.partition: next_ledger(table, unit, w, states[w.partition], late_by_log, expiring) for w in unit.partitions
     }
     ledgers = ledgers_of(unit, states, next_ledgers, expiring)
-    tasks = [with_branch_files(task, branch) for task in log_tasks(table, platform, unit, base)]
+    on_branch = deleted_by_path(branch, unit)
+    tasks = [with_branch_files(task, on_branch) for task in log_tasks(table, platform, unit, base)]
     if expiring:
         work_of_task = partial(judge_expiry, ledgers=ledgers)
         counted = run_tasks(table, platform, work_of_task, tasks, "count what an expiry has done")
@@ -92,10 +93,14 @@ def _files(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, SnapshotFil
         return change.result(), base.result(), branch.result()
 
 
-def with_branch_files(task: LogTask, branch: SnapshotFiles) -> LogTask:
+def deleted_by_path(branch: SnapshotFiles, unit: WorkUnit) -> Mapping[str, tuple[DeletedPositions, ...]]:
+    """Returns path -> its delete files, of all files of the branch that can have records of the unit's logs."""
+    return {file.path: file.before for file in branch.log_files({work.partition for work in unit.partitions})}
+
+
+def with_branch_files(task: LogTask, on_branch: Mapping[str, tuple[DeletedPositions, ...]]) -> LogTask:
     """Returns the task with what is deleted of its files on the branch."""
-    logs = {work.partition for work in task.works}
-    return replace(task, files=tuple(with_branch(task.files, branch.log_files(logs))))
+    return replace(task, files=tuple(with_branch(task.files, on_branch)))
 
 
 def _proven(

@@ -19,10 +19,10 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 from pyroaring import BitMap64
 
+from cleantail.log.ranks.versions import Booleans
+from cleantail.log.ranks.winners import Ranks
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import task_database
-from spark_jobs.engine.columns.versions import Booleans
-from spark_jobs.engine.columns.winners import Ranks
 from spark_jobs.engine.dirty_part import DirtyPart, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogRemovals, LogTask
 from spark_jobs.engine.touched_records import (
@@ -56,11 +56,15 @@ class Removed:
 
     def add_records(self, reason: str, task: LogTask, file_number: int, records: Records, chosen: Booleans) -> None:
         if chosen.any():
-            for log in np.unique(records.log[chosen]).tolist():
-                highest = int(records.offset[chosen & (records.log == log)].max())
-                self.last[log] = max(self.last.get(log, 0), highest)
             place = records.log[chosen] * len(task.files) + file_number
             self.add(reason, positions_by_place(place, records.pos[chosen]))
+
+    def add_last(self, records: Records, chosen: Booleans) -> None:
+        """Notes how far the chosen records reach."""
+        gone = records.where(chosen)
+        for log in gone.logs():
+            highest = int(gone.offset[gone.log == log].max())
+            self.last[log] = max(self.last.get(log, 0), highest)
 
     def count_keyless(self, records: Records, chosen: Booleans) -> None:
         for log in np.unique(records.log[chosen]).tolist():
@@ -145,7 +149,8 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
             removed.add_records(INVALID, task, number, records, keyless & below & ~retained & ~copy)
             rest = below & ~retained & ~copy & ~keyless
             flags = flags_of(task, past) + np.where(in_dirty, DIRTY, 0)
-            yield batch_of(task, number, records.where(rest), flags[rest])
+            chosen = records.where(rest)
+            yield batch_of(task, number, chosen, flags[rest], chosen.versions(task))
 
 
 def _may_lose(file: LogFile, dirty: DirtyPart, bounds: Bounds) -> bool:

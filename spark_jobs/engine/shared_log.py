@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
+from cleantail.log.ranks.winners import Ranks
 from spark_jobs.engine.columns.copies import DirtyOffsets
 from spark_jobs.engine.columns.key_filter import KeyFilter
 from spark_jobs.engine.columns.key_numbers import TouchedKeys
 from spark_jobs.engine.columns.task_database import reading, task_database
-from spark_jobs.engine.columns.winners import Ranks
 from spark_jobs.engine.dirty_part import DirtyPart, dirty_records
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.touched_records import (

@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
+from cleantail.log.ranks.versions import Longs
+from cleantail.log.ranks.winners import NO_RECORD, Ranks
 from spark_jobs.engine.columns.copies import DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, TouchedKeys
 from spark_jobs.engine.columns.task_database import reading, task_database
-from spark_jobs.engine.columns.versions import Longs
-from spark_jobs.engine.columns.winners import NO_RECORD, Ranks
 from spark_jobs.engine.dirty_part import DirtyPart, dirty_records
 from spark_jobs.engine.log_task import LogTask
+from spark_jobs.engine.shared_log import RESULT, Message
 from spark_jobs.engine.touched_records import (
     TouchedRecords,
     collected,
@@ -33,9 +34,8 @@ from spark_jobs.engine.touched_records import (
     versioned,
 )
 
-NUMBERED, RANKED, RESULT = "numbered", "ranked", "result"
-"""What a message to a bucket holds: numbered records, remembered ranks by number, or a result, which is passed on."""
-Message = tuple[str, Any]
+NUMBERED, RANKED = "numbered", "ranked"
+"""What a message to a bucket holds beside a RESULT: numbered records, or remembered ranks by number."""
 Decide = Callable[[LogTask, TouchedRecords, int, Ranks | None, Ranks | None], Any]
 T = TypeVar("T")
 
@@ -98,9 +98,10 @@ class NumberedMap:
     def of(cls, shipped: ShippedMap) -> NumberedMap:
         tables = [pa.ipc.open_stream(blob).read_all() for blob in shipped.keys]
         if not tables:
-            return cls(pa.array([], pa.binary()), np.empty(0, np.int64))
+            return cls(pa.array([], pa.large_binary()), np.empty(0, np.int64))
         rows = pa.concat_tables(tables)
-        encoded = rows["key"].combine_chunks().dictionary_encode()
+        # large, as more than 2 GiB of keys may come together
+        encoded = rows["key"].cast(pa.large_binary()).combine_chunks().dictionary_encode()
         highest = np.full(len(encoded.dictionary), NO_RECORD, np.int64)
         np.maximum.at(highest, encoded.indices.to_numpy(), rows["offset"].to_numpy())
         return cls(encoded.dictionary, highest)

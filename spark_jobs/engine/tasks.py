@@ -18,9 +18,9 @@ from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.policy.offset_map import keys_in_budget
 from cleantail.log.policy.shares import map_fits, parallelism, share_count, share_records
+from cleantail.log.ranks.winners import Ranks
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
-from spark_jobs.engine.columns.winners import Ranks
 from spark_jobs.engine.deleted_versions import remembered_files
 from spark_jobs.engine.dirty_part import DirtyPart
 from spark_jobs.engine.log_task import LogTask
@@ -45,7 +45,7 @@ def log_tasks(
     `by_rounds`: whether a round ends where its map is full; then every log is a task.
     """
     logs = {work.partition for work in unit.partitions}
-    configs, layout = table.topic.config, files.layout()
+    configs, layout = table.topic.config, files.layout
     log_files = with_footers(table, platform, files.log_files(logs), layout, logs)
     remembered = remembered_files(table, logs)
     groups = [(w,) for w in unit.partitions] if by_rounds else log_groups(unit.partitions, log_files)
@@ -63,7 +63,7 @@ def log_tasks(
             threads=max(cores // sum(shares), 1),
             memory_bytes=platform.cleaner.cleantail_task_memory_bytes,
             location=platform.warehouse,
-            remembered=remembered,
+            remembered=remembered.of(works),
             max_keys=keys_in_budget(platform.cleaner, configs) if by_rounds else None,
             shares=number,
             ships_map=map_fits(sum(w.dirty_records for w in works), platform.cleaner.cleantail_task_memory_bytes),
@@ -133,6 +133,7 @@ def run_work(table: TopicTable, platform: Platform, work: Work[R], tasks: Sequen
 
 def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogTask) -> R:
     store, shares = file_io_properties(table.topic, platform, os.environ), shares_of(task)
+    require_workers(table.spark.sparkContext, platform, parallelism(platform.spark.master, platform.spark.conf))
     dirty_shares = [share for share in shares if any(_may_be_dirty(task, task.files[n]) for n in share.share or ())]
     what, context = f"{work.name}: dirty keys", table.spark.sparkContext
     known = context.broadcast(
@@ -140,15 +141,17 @@ def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogT
         if task.ships_map
         else merged(task, run_tasks(table, platform, read_dirty_share, dirty_shares, what))
     )
-    with _described(context, f"{work.name} of {table.topic.topic}"):
-        parts = (
-            context.parallelize(shares, len(shares))
-            .flatMap(partial(_share, store, known, task.shares, work))
-            .partitionBy(task.shares, int)
-            .mapPartitions(partial(_bucket, replace(task, share=()), work.decide_bucket))
-            .collect()
-        )
-    known.destroy()
+    try:
+        with _described(context, f"{work.name} of {table.topic.topic}"):
+            parts = (
+                context.parallelize(shares, len(shares))
+                .flatMap(partial(_share, store, known, task.shares, work))
+                .partitionBy(task.shares, int)
+                .mapPartitions(partial(_bucket, replace(task, share=()), work.decide_bucket))
+                .collect()
+            )
+    finally:
+        known.destroy()
     return work.merge(require_done(parts))
 
 

@@ -13,11 +13,11 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
-from cleantail.log.ranking import strategy_text
+from cleantail.log.ranks.strategies import strategy_text
+from cleantail.log.ranks.versions import Booleans, Longs, Numbers, Versions, no_versions
+from cleantail.log.ranks.winners import Ranks, beaten, best_ranks
 from spark_jobs.engine.columns.key_numbers import Number, with_key_number
 from spark_jobs.engine.columns.records import Records, with_log
-from spark_jobs.engine.columns.versions import Booleans, Longs, Versions, no_versions
-from spark_jobs.engine.columns.winners import Numbers, Ranks, beaten, best_ranks
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.iceberg.log_files import alive, column_batches, read_deletes
 
@@ -43,12 +43,11 @@ def versioned(task: LogTask) -> bool:
     return task.configs.compaction_strategy != "offset"
 
 
-def batch_of(task: LogTask, file_number: int, records: Records, flags: Numbers) -> pa.RecordBatch:
+def batch_of(task: LogTask, file_number: int, records: Records, flags: Numbers, versions: Versions) -> pa.RecordBatch:
     """Returns the records as a batch of schema_of. `place` says log and file in one number."""
     place = records.log * len(task.files) + file_number
     arrays = [records.key, records.offset, place.astype(np.int32), records.pos, flags.astype(np.uint8)]
     if versioned(task):
-        versions = records.versions(task)
         arrays += [versions.has, versions.version]
     return pa.RecordBatch.from_arrays([pa.array(a) for a in arrays], schema=schema_of(task))
 
@@ -115,8 +114,11 @@ class Verdict:
 
 
 def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None) -> Verdict:
-    """Says which of the records win (columns.winners). `count`: of keys; `remembered`: rank by key, where some are;
-    `best`: the best rank of each key, where it is known already, and every key is touched."""
+    """Says which of the records win (cleantail.log.ranks.winners).
+
+    `count`: of keys. `remembered`: rank by key, where some are. `best`: the best rank of each key, where it is known
+    already, and every key is touched.
+    """
     touched = np.ones(count, np.bool_)
     if best is None:
         competes, touched = records.has(COMPETES), np.zeros(count, np.bool_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,10 +81,10 @@ class LogFile:
         return (self.low_key is None or self.low_key <= high) and (self.high_key is None or self.high_key >= low)
 
 
-def with_branch(base: Iterable[LogFile], branch: Iterable[LogFile]) -> list[LogFile]:
-    """Returns the files of the base, each with what is deleted of it on the branch."""
-    after = {file.path: file.before for file in branch}
-    return [replace(file, after=after.get(file.path, ()), lost=file.path not in after) for file in base]
+def with_branch(base: Iterable[LogFile], branch: Mapping[str, tuple[DeletedPositions, ...]]) -> list[LogFile]:
+    """Returns the files of the base, each with what is deleted of it on the branch. `branch`: path -> delete files, of
+    each file that it has."""
+    return [replace(file, after=branch.get(file.path, ()), lost=file.path not in branch) for file in base]
 
 
 def read_deletes(io: FileIO, deletes: Sequence[DeletedPositions], file: LogFile) -> BitMap64:

@@ -1,9 +1,7 @@
 """The data files of a snapshot, and the positions that a round deletes from them.
 
-Positions come from Spark as bits, and the driver writes small delete files of them.
-
-Iceberg's own DELETE would carry every file name through the plan and shuffle by it; here a file is a 64-bit hash of
-its name, and 64 records are one long.
+Tasks find the positions (spark_jobs.engine) and hand them to the driver as roaring bitmaps, by a 64-bit hash of the
+file's name. The driver writes small delete files of them.
 """
 
 from __future__ import annotations
@@ -58,6 +56,7 @@ class SnapshotFiles:
         if len(self._files) < len(files):
             raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
 
+    @cached_property
     def layout(self) -> Layout:
         """Returns where the files have the columns of a topic table."""
         paths = {name: name for name in (*COLUMNS, TOMBSTONE)} if self.columns is None else self.columns.paths
@@ -66,7 +65,7 @@ class SnapshotFiles:
     def log_files(self, logs: Collection[int]) -> list[LogFile]:
         """Returns the files that can have records of the logs, for tasks that read them by themselves. Raises
         TableError for a file that is not Parquet."""
-        ids = {column: path.ids[-1] for column, path in self.layout().items()}
+        ids = {column: path.ids[-1] for column, path in self.layout.items()}
         files = [self._log_file(key, file, ids) for key, file in self._files.items()]
         return [file for file in files if file.log is None or file.log in logs]
 

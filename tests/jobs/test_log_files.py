@@ -125,7 +125,7 @@ def test_a_vector_that_is_not_what_its_metadata_say_is_named(tmp_path, positions
 
 
 def test_the_records_of_a_file_that_the_branch_is_without_are_missing(tmp_path):
-    files = with_branch([file_of(parquet(tmp_path / "f.parquet"), low_key=None, null_keys=1)], [])
+    files = with_branch([file_of(parquet(tmp_path / "f.parquet"), low_key=None, null_keys=1)], {})
     [log] = judge({}, task_of(*files, tmp_path=tmp_path), {})
     counts = log.counts
     assert (counts["records_in"], counts["records_out"], counts["missing_winners"]) == (4, 0, 2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.config.settings.kafka_configs import KafkaConfigs
@@ -21,7 +21,9 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.log_bounds import log_ends, log_starts
 from cleantail.lake.records.log_records import log_records
 from cleantail.lake.table_metadata import arrivals
-from cleantail.log.ranking import VERSION_BYTES, latest_timestamp_ms, strategy_text
+from cleantail.log.ranks.strategies import strategy_text
+from cleantail.log.ranks.versions import Versions, versions_of
+from cleantail.log.ranks.winners import Ranks, beaten, best_ranks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,63 +115,33 @@ def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: M
     `records`: the topic table's columns, one log, no null keys, in the order in which they came: of copies of one
     record the first is shown, as it is the one that a round keeps (semantics.md 3.5).
     """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    has_version, version = _versions(records, configs, now_ms)
-    ranks = pa.table(
-        {"key": records[KEY], "has_version": has_version, "version": version, "offset": records[OFFSET]}
-    ).append_column("row", pa.array(range(len(records)), pa.int64()))
-    order = [*((name, "ascending") for name in ("has_version", "version", "offset")), ("row", "descending")]
-    best = ranks.sort_by(order).group_by("key", use_threads=False).aggregate([("row", "last")])
-    kept = records.take(best["row_last"]).filter(pc.is_valid(records.take(best["row_last"])[VALUE]))
+    keys = records[KEY].combine_chunks().dictionary_encode()
+    number, count = keys.indices.to_numpy(), len(keys.dictionary)
+    timestamps, headers = (records[name].combine_chunks() for name in (TIMESTAMP, HEADERS))
+    versions = versions_of(timestamps, headers, len(records), configs, now_ms)
+    offset = records[OFFSET].to_numpy()
+    best = best_ranks(number, versions, offset, count)
+    gone = np.zeros(count, np.bool_)
     if remembered:
-        alive = ranks.take(best["row_last"]).filter(pc.is_valid(records.take(best["row_last"])[VALUE]))
-        kept = kept.filter(pa.array([_lives(row, remembered) for row in alive.to_pylist()], pa.bool_()))
-    return kept.sort_by(OFFSET)
+        gone = beaten(best, _ranks(remembered, keys.dictionary))
+    survives = (offset == best.offset[number]) & ~gone[number] & pc.is_valid(records[VALUE]).to_numpy()
+    rows = np.flatnonzero(survives)
+    _, first_of_key = np.unique(number[rows], return_index=True)
+    return records.take(pa.array(rows[first_of_key])).sort_by(OFFSET)
 
 
-def _lives(row: Mapping[str, Any], remembered: Mapping[bytes, Rank]) -> bool:
-    rank = (row["has_version"], row["version"], row["offset"])
-    return row["key"] not in remembered or remembered[row["key"]] <= rank
-
-
-def _versions(records: pa.Table, configs: KafkaConfigs, now_ms: int) -> tuple[pa.Array, pa.Array]:
-    """Returns (has_version, version) of each record; without a version it is (false, 0), as in
-    cleantail.log.ranking."""
+def _ranks(remembered: Mapping[bytes, Rank], keys: pa.Array) -> Ranks:
+    """Returns the remembered rank of each key."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if configs.compaction_strategy == "offset":
-        return pa.repeat(pa.scalar(False), len(records)), pa.repeat(pa.scalar(0, pa.int64()), len(records))
-    if configs.compaction_strategy == "header":
-        versions = _header_versions(records, configs)
-        by_record = [versions.get(i) for i in range(len(records))]
-        version = pa.array(by_record, pa.int64())
-    else:
-        millis = pc.divide(records[TIMESTAMP].combine_chunks().cast(pa.int64()), 1000)
-        in_bound = pc.less_equal(millis, latest_timestamp_ms(configs, now_ms))
-        version = pc.if_else(in_bound, millis, pa.scalar(None, pa.int64()))
-    return pc.is_valid(version), pc.fill_null(version, 0)
-
-
-def _header_versions(records: pa.Table, configs: KafkaConfigs) -> dict[int, int]:
-    """Returns record number -> version, of the records whose version header has 8 bytes; of repeated headers the last
-    or the first."""
-    import pyarrow.compute as pc
-
-    lists = records[HEADERS].combine_chunks()
-    headers = lists.flatten()
-    named = pc.equal(pc.struct_field(headers, "key"), configs.compaction_strategy_header)
-    record_numbers = pc.list_parent_indices(lists).filter(named).to_pylist()
-    chosen: dict[int, bytes | None] = {}
-    for record_number, value in zip(
-        record_numbers, pc.struct_field(headers, "value").filter(named).to_pylist(), strict=True
-    ):
-        if configs.cleantail_header_occurrence == "last" or record_number not in chosen:
-            chosen[record_number] = value
-    return {
-        record_number: int.from_bytes(value, "big", signed=True)
-        for record_number, value in chosen.items()
-        if value is not None and len(value) == VERSION_BYTES
-    }
+    number = pc.index_in(pa.array(remembered.keys(), keys.type), value_set=keys)
+    known = pc.is_valid(number).to_numpy(zero_copy_only=False)
+    has, version, offset = (np.array(column)[known] for column in zip(*remembered.values(), strict=True))
+    versions = Versions(has, version, np.zeros(len(has), np.bool_))
+    return best_ranks(number.drop_null().to_numpy(), versions, offset, len(keys))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap64
 
+from cleantail.log.ranks.versions import Booleans, Longs
 from spark_jobs.engine.columns.records import Records
-from spark_jobs.engine.columns.versions import Booleans, Longs
 from spark_jobs.iceberg.log_files import LogFile
 
 FileOfLog = tuple[int, int]
@@ -34,14 +34,14 @@ class DirtyOffsets:
         for log in records.logs():
             offsets = records.offset[records.log == log]
             bitmap, name = BitMap64(offsets.astype(np.uint64)), (log, file.hash)
-            before = self.offsets.get(name, BitMap64())
+            before = self.offsets.setdefault(name, BitMap64())
             twice = before & bitmap
             if len(bitmap) < len(offsets):
                 values, counts = np.unique(offsets, return_counts=True)
                 twice |= BitMap64(values[counts > 1].astype(np.uint64))
             if twice:
-                self.repeated[name] = self.repeated.get(name, BitMap64()) | twice
-            self.offsets[name] = before | bitmap
+                self.repeated.setdefault(name, BitMap64()).update(twice)
+            before |= bitmap
             self.records[log] = self.records.get(log, 0) + len(offsets)
 
     def merge(self, other: DirtyOffsets) -> None:
@@ -60,10 +60,10 @@ class DirtyOffsets:
         for name in ((log, each) for log in logs for each in hashes):
             offsets = self.offsets.get(name)
             if offsets is not None:
-                before = seen.get(name[0], BitMap64())
+                before = seen.setdefault(name[0], BitMap64())
                 if again := before & offsets:
                     earlier[name] = again
-                seen[name[0]] = before | offsets
+                before |= offsets
         return Copies(earlier, dict(self.repeated))
 
 
@@ -82,10 +82,6 @@ class Copies:
 
     def __bool__(self) -> bool:
         return bool(self.earlier or self.repeated)
-
-    def logs(self) -> set[int]:
-        """Returns the places of the logs that have copies."""
-        return {log for log, _ in (*self.earlier, *self.repeated)}
 
     def of(self, file: LogFile) -> CopiesInFile:
         """Returns what tells the copies of a file whose records are gone through in their order."""

@@ -13,8 +13,7 @@ from pyiceberg.io import FileIO
 
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.errors import TableError
-from spark_jobs.engine.columns.versions import Booleans, Longs, Versions, versions_of
-from spark_jobs.engine.columns.winners import Numbers
+from cleantail.log.ranks.versions import Booleans, Longs, Numbers, Versions, versions_of
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.iceberg.log_files import LogFile, column_batches
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from spark_jobs.engine.columns.versions import Versions, no_versions, versions_of
-from spark_jobs.engine.columns.winners import beaten, best_ranks, ranks_of, record_ranks, worst_ranks
-from spark_jobs.iceberg.file_columns import HEADER_LIST
+from cleantail.log.ranks.versions import Versions, no_versions, versions_of
+from cleantail.log.ranks.winners import beaten, best_ranks, ranks_of, record_ranks, worst_ranks
 
 NOW_MS = 1_700_000_000_000
+HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 BY_TIME = KafkaConfigs(compaction_strategy="timestamp", message_timestamp_after_max_ms=1000)
 LAST = KafkaConfigs(compaction_strategy="header", compaction_strategy_header="v")
 FIRST = LAST.model_copy(update={"cleantail_header_occurrence": "first"})

@@ -1,12 +1,10 @@
-"""What records of one key are compared by, as Spark SQL: the same text ranks a round and the `latest` view.
+"""Ranks as Spark SQL, for the `latest` view and the side table of deleted versions.
 
 1. A rank is a struct whose last field is the offset, and the highest rank wins (semantics.md 1.4, 2). So a tie in the
-   version goes to the higher offset.
-2. By `offset` the rank is the offset alone.
-3. By `timestamp` the version is the record's timestamp in ms. One beyond message.timestamp.after.max.ms counts as no
-   version, so that a wrong clock does not win for years (semantics.md 2, hazard 4).
-4. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing.
-5. A record without a version loses to any record that has one.
+   version goes to the higher offset. By `offset` the rank is the offset alone.
+2. Versions are as in cleantail.log.ranks.versions, which says the same over columns. A test holds both to the same
+   records.
+3. A record without a version loses to any record that has one.
 
 Nothing of a configuration is in the text but numbers, and the header's name as the hexadecimal digits of its bytes: it
 cannot become SQL.
@@ -17,9 +15,7 @@ from __future__ import annotations
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import HEADERS, OFFSET, TIMESTAMP
-
-VERSION_BYTES = 8
-"""The length of a version header: KIP-280 makes it a big-endian long."""
+from cleantail.log.ranks.strategies import VERSION_BYTES, future_ms
 
 
 def rank_sql(configs: KafkaConfigs, latest_ms: str) -> str:
@@ -55,36 +51,11 @@ def header_sql(configs: KafkaConfigs) -> str:
     return f"try_element_at(filter(`{HEADERS}`, h -> h.key = {name}), {position})"
 
 
-def malformed_header_sql(configs: KafkaConfigs) -> str:
-    """Returns whether a record has the version header with something else than 8 bytes in it: it counts as missing."""
-    header = header_sql(configs)
-    return f"({header} IS NOT NULL AND coalesce(length({header}.value), 0) <> {VERSION_BYTES})"
-
-
-def latest_timestamp_ms(configs: KafkaConfigs, now_ms: int) -> int:
-    """Returns the latest timestamp that counts, in Unix ms, for a round whose clock is `now_ms`."""
-    return min(now_ms + _future_ms(configs), LONG_MAX)
-
-
 def latest_timestamp_sql(configs: KafkaConfigs) -> str:
     """Returns SQL of the latest timestamp that counts, for a view, whose clock is that of the query."""
-    bound = _future_ms(configs)
+    bound = future_ms(configs)
     now = "unix_millis(current_timestamp())"
     return f"{LONG_MAX}L" if bound > LONG_MAX // 2 else f"({now} + {bound}L)"
-
-
-def _future_ms(configs: KafkaConfigs) -> int:
-    """Returns by how many ms a timestamp may be ahead. By LogAppendTime the broker's clock decided, and Kafka does not
-    look at the bound either."""
-    return configs.message_timestamp_after_max_ms if configs.message_timestamp_type == "CreateTime" else LONG_MAX
-
-
-def strategy_text(configs: KafkaConfigs) -> str:
-    """Returns the strategy as text. Ranks compare only within one strategy: a ledger written under another says
-    nothing."""
-    if configs.compaction_strategy != "header":
-        return configs.compaction_strategy
-    return f"header {configs.cleantail_header_occurrence} {configs.compaction_strategy_header}"
 
 
 def _big_endian_long(value: str) -> str:

@@ -6,23 +6,26 @@
 3. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. Of repeated
    headers the last counts, or the first by cleantail.header.occurrence.
 
-cleantail.log.ranking says the same as Spark SQL, for the `latest` view. A test holds both to the same records.
+cleantail.log.ranks.spark_sql says the same as Spark SQL, for the `latest` view. A test holds both to the same records.
+numpy and pyarrow are imported where they are used: a DAG file imports the kernel each time that Airflow parses it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, TypeAlias
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.ranking import VERSION_BYTES, latest_timestamp_ms
+from cleantail.log.ranks.strategies import VERSION_BYTES, latest_timestamp_ms
 
-Booleans = npt.NDArray[np.bool_]
-Longs = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+Booleans: TypeAlias = "npt.NDArray[np.bool_]"
+Longs: TypeAlias = "npt.NDArray[np.int64]"
+Numbers: TypeAlias = "npt.NDArray[np.integer]"
 MICROS_PER_MILLI = 1000
 
 
@@ -41,12 +44,18 @@ class Versions:
 
 def no_versions(records: int) -> Versions:
     """Returns what records have by `offset`."""
+    import numpy as np
+
     none = np.zeros(records, np.bool_)
     return Versions(none, np.zeros(records, np.int64), none)
 
 
 def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int) -> Versions:
     """Returns the versions by `timestamp`, for a round whose clock is `now_ms`. `timestamps`: in microseconds."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     given = pc.is_valid(timestamps).to_numpy(zero_copy_only=False)
     micros = pc.fill_null(timestamps.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
     millis = micros // MICROS_PER_MILLI  # rounds down, as Spark's unix_millis does
@@ -57,6 +66,9 @@ def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int)
 
 def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:
     """Returns the versions by `header`. `headers`: of each record a list of structs (key, value), or null."""
+    import numpy as np
+    import pyarrow.compute as pc
+
     records = len(headers)
     flat = headers.flatten()
     named = pc.fill_null(pc.equal(pc.struct_field(flat, "key"), configs.compaction_strategy_header), False)
@@ -72,6 +84,10 @@ def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:
 
 def _parsed(values: pa.Array, chosen: Longs) -> Versions:
     """Returns the versions of records of which `chosen` names the header among the values, -1 where there is none."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy(zero_copy_only=False)
     named = chosen >= 0
     usable = np.zeros(len(chosen), np.bool_)

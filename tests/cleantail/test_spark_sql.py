@@ -3,15 +3,13 @@
 import pytest
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.ranking import (
+from cleantail.log.ranks.spark_sql import (
     header_sql,
-    latest_timestamp_ms,
     latest_timestamp_sql,
-    malformed_header_sql,
     rank_sql,
-    strategy_text,
     version_sql,
 )
+from cleantail.log.ranks.strategies import latest_timestamp_ms, strategy_text
 
 NOW = 1_000_000
 LONG_MAX = (1 << 63) - 1
@@ -42,7 +40,6 @@ def test_of_repeated_headers_the_last_or_the_first_is_the_version(configs, posit
     header = header_sql(configs)
     assert header == f"try_element_at(filter(`headers`, h -> h.key = decode(X'76', 'UTF-8')), {position})"
     assert version_sql(configs, "9L").startswith(f"CASE WHEN length({header}.value) = 8 THEN ")
-    assert malformed_header_sql(configs) == f"({header} IS NOT NULL AND coalesce(length({header}.value), 0) <> 8)"
 
 
 def test_eight_bytes_are_a_signed_long():

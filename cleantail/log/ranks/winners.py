@@ -12,16 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
-from spark_jobs.engine.columns.versions import Booleans, Longs, Versions
+from cleantail.log.ranks.versions import Booleans, Longs, Numbers, Versions
 
 NO_RECORD = -1
 """The winner's offset of a key of which no record competes."""
-LOWEST = np.iinfo(np.int64).min
-HIGHEST = np.iinfo(np.int64).max
-Numbers = npt.NDArray[np.integer]
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +37,8 @@ class Ranks:
 
 def best_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) -> Ranks:
     """Returns the highest rank of each of `count` keys. `keys`: the number of each record's key."""
+    import numpy as np
+
     has = np.zeros(count, np.bool_)
     has[keys[versions.has]] = True
     level = versions.has == has[keys]
@@ -56,6 +53,8 @@ def best_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) ->
 
 def worst_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) -> Ranks:
     """Returns the lowest rank of each key, as best_ranks does the highest."""
+    import numpy as np
+
     has = np.ones(count, np.bool_)
     has[keys[~versions.has]] = False
     level = versions.has == has[keys]
@@ -69,6 +68,8 @@ def worst_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) -
 
 def beaten(ranks: Ranks, by: Ranks) -> Booleans:
     """Returns for each key whether the other rank is the higher one; both have to be known."""
+    import numpy as np
+
     version, other = np.where(ranks.has, ranks.version, 0), np.where(by.has, by.version, 0)
     higher = np.where(
         ranks.has != by.has, by.has, np.where(version != other, other > version, by.offset > ranks.offset)
