@@ -24,7 +24,8 @@ from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_roun
 from spark_jobs.engine.log_task import LogCounts, LogTask, merged_counts
 from spark_jobs.engine.proof import KeyCounts, count_keys
 from spark_jobs.engine.removals import COPIES
-from spark_jobs.engine.tasks import Work, log_tasks, run_tasks, run_work
+from spark_jobs.engine.shared_work import Work, run_work
+from spark_jobs.engine.tasks import log_tasks, run_tasks
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
 from spark_jobs.iceberg.iceberg_reads import BranchChange, texts

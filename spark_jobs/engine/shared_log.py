@@ -1,7 +1,7 @@
 """Logs that are more than one task: shares of their files find what may matter, and buckets of keys decide.
 
 1. Each share reads its dirty records, and hands back a filter of their keys' hashes, and their offsets by file.
-2. The driver merges the filters by OR, and tells copies by the offsets of each file.
+2. The filters are merged by OR, and the driver tells copies by the offsets of each file.
 3. Each share goes through its files. Records that pass the filter are shuffled by a hash of their key, so that all
    records of a key come to one bucket; all else is counted where it is read.
 4. Each bucket numbers its keys and decides as a task does that has its log alone. A key that the filter let through,
@@ -11,7 +11,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any, TypeVar
 
 import numpy as np
@@ -54,6 +56,11 @@ class DirtyShare:
     high: bytes | None
     offsets: DirtyOffsets
 
+    def __or__(self, other: DirtyShare) -> DirtyShare:
+        low = min((key for key in (self.low, other.low) if key is not None), default=None)
+        high = max((key for key in (self.high, other.high) if key is not None), default=None)
+        return DirtyShare(self.filter | other.filter, low, high, self.offsets | other.offsets)
+
 
 def read_dirty_share(properties: Mapping[str, str], task: LogTask) -> DirtyShare:
     """Reads the dirty records of a share."""
@@ -72,19 +79,16 @@ def read_dirty_share(properties: Mapping[str, str], task: LogTask) -> DirtyShare
             ends = pc.min_max(batch.column("key")).as_py()
             lows.append(ends["min"])
             highs.append(ends["max"])
-    return DirtyShare(keys, min(lows, default=None), max(highs, default=None), offsets)
+    return DirtyShare(keys, min(lows, default=None), max(highs, default=None), offsets.packed())
 
 
 def merged(task: LogTask, shares: Sequence[DirtyShare]) -> SharedDirtyPart:
     """Returns what the shares of a task have read together."""
-    keys, offsets = KeyFilter.for_keys(task.dirty_records), DirtyOffsets()
-    for share in shares:
-        keys = keys | share.filter
-        offsets.merge(share.offsets)
-    low = min((share.low for share in shares if share.low is not None), default=None)
-    high = max((share.high for share in shares if share.high is not None), default=None)
-    dirty = DirtyPart(task, TouchedKeys(task.dirty_records, low, high), offsets.copies(task.files), offsets.records)
-    return SharedDirtyPart(keys, dirty)
+    nothing = DirtyShare(KeyFilter.for_keys(task.dirty_records), None, None, DirtyOffsets())
+    whole = reduce(or_, shares, nothing)
+    touched = TouchedKeys(task.dirty_records, whole.low, whole.high)
+    dirty = DirtyPart(replace(task, files=()), touched, whole.offsets.copies(task.files), whole.offsets.records)
+    return SharedDirtyPart(whole.filter, dirty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,6 @@ def to_buckets(
     properties: Mapping[str, str],
     task: LogTask,
     shared: SharedDirtyPart,
-    buckets: int,
     read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
 ) -> Iterator[tuple[int, Message]]:
     """Goes through a share's files, and yields messages to the buckets: the records that pass the filter, what is
@@ -108,7 +111,7 @@ def to_buckets(
     `read` returns the records with a key (batches of schema_of), and what gives the share's result once they are read.
     """
     io = load_file_io(dict(properties), task.location)
-    dirty = DirtyPart(task, shared.dirty.touched, shared.dirty.copies, shared.dirty.records)
+    dirty, buckets = replace(shared.dirty, task=task), task.shares
     batches, result = read(dirty, io)
     with task_database(task.threads, task.memory_bytes) as database:
         for bucket, blob in _blobs(_hashed(database, schema_of(task), batches), shared.filter, buckets):

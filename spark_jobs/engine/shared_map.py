@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,10 +44,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MapShare:
-    """What one share has read of the dirty part: its keys with their highest offsets, as an Arrow stream."""
+    """What shares have read of the dirty part: their keys with their highest offsets, as an Arrow stream of each."""
 
-    keys: bytes
+    keys: tuple[bytes, ...]
     offsets: DirtyOffsets
+
+    def __or__(self, other: MapShare) -> MapShare:
+        return MapShare(self.keys + other.keys, self.offsets | other.offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +79,15 @@ def read_map_share(properties: Mapping[str, str], task: LogTask) -> MapShare:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, keys.schema) as stream:
         stream.write_table(keys)
-    return MapShare(sink.getvalue().to_pybytes(), offsets)
+    return MapShare((sink.getvalue().to_pybytes(),), offsets.packed())
 
 
 def merged_map(task: LogTask, shares: Sequence[MapShare]) -> ShippedMap:
     """Returns what the shares of a task have read together."""
-    offsets = DirtyOffsets()
-    for share in shares:
-        offsets.merge(share.offsets)
+    whole = reduce(or_, shares, MapShare((), DirtyOffsets()))
     no_bounds = TouchedKeys(task.dirty_records, None, None)
-    dirty = DirtyPart(task, no_bounds, offsets.copies(task.files), offsets.records)
-    return ShippedMap(tuple(share.keys for share in shares), dirty)
+    dirty = DirtyPart(replace(task, files=()), no_bounds, whole.offsets.copies(task.files), whole.offsets.records)
+    return ShippedMap(whole.keys, dirty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,6 @@ def by_numbers(
     properties: Mapping[str, str],
     task: LogTask,
     shipped: ShippedMap,
-    buckets: int,
     read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
     decide: Decide,
 ) -> Iterator[tuple[int, Message]]:
@@ -127,15 +129,16 @@ def by_numbers(
     count = len(keys.keys)
     with task_database(task.threads, task.memory_bytes) as database:
         touched = keys.put_into(database)
-        batches, result = read(DirtyPart(task, touched, shipped.dirty.copies, shipped.dirty.records), io)
+        batches, result = read(replace(shipped.dirty, task=task, touched=touched), io)
         records = touched_records(task, database, batches, number="number")
         if not versioned(task):
             remembered = remembered_ranks(task, io, database, count, number="number")
             yield 0, (RESULT, decide(task, records, count, remembered, _by_offset(keys.highest)))
         else:
-            yield from _to_buckets(records, count, buckets)
+            yield from _to_buckets(records, count, task.shares)
             if task.is_first_share:
-                yield from _ranks_to_buckets(remembered_ranks(task, io, database, count, number="number"), buckets)
+                ranks = remembered_ranks(task, io, database, count, number="number")
+                yield from _ranks_to_buckets(ranks, task.shares)
     yield 0, (RESULT, result())
 
 

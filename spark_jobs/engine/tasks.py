@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
-import pyarrow as pa
-from pyiceberg.io import FileIO
 from pyspark import SparkContext
 
 from cleantail.config.platform import Platform
@@ -18,15 +16,10 @@ from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.policy.offset_map import keys_in_budget
 from cleantail.log.policy.shares import map_fits, parallelism, share_count, share_records
-from cleantail.log.ranks.winners import Ranks
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
 from spark_jobs.engine.deleted_versions import remembered_files
-from spark_jobs.engine.dirty_part import DirtyPart
 from spark_jobs.engine.log_task import LogTask
-from spark_jobs.engine.shared_log import RESULT, merged, of_bucket, read_dirty_share, to_buckets
-from spark_jobs.engine.shared_map import by_numbers, merged_map, of_numbers, read_map_share
-from spark_jobs.engine.touched_records import TouchedRecords
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.file_columns import Layout
 from spark_jobs.iceberg.log_files import LogFile
@@ -111,85 +104,6 @@ def log_groups(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> list
     return [tuple(ordered)] if any(file.log is None for file in files) else [(work,) for work in ordered]
 
 
-@dataclass(frozen=True, slots=True)
-class Work(Generic[R]):
-    """A kind of work on logs. `whole` does it in one task; a log of several shares is gone through by `read_share`,
-    whose records come together by key in `decide_bucket` (spark_jobs.engine.shared_log). `merge` makes one result of
-    the parts. `name` is for people."""
-
-    name: str
-    whole: Callable[[Mapping[str, str], LogTask], R]
-    read_share: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], R]]]
-    decide_bucket: Callable[[LogTask, TouchedRecords, int, Ranks | None, Ranks | None], R]
-    merge: Callable[[Iterable[R]], R]
-
-
-def run_work(table: TopicTable, platform: Platform, work: Work[R], tasks: Sequence[LogTask]) -> list[R]:
-    """Does the work for every task: whole ones in one Spark job, each log of several shares in two more."""
-    whole = [task for task in tasks if task.shares == 1]
-    done = run_tasks(table, platform, work.whole, whole, work.name)
-    return [*done, *(_run_shared(table, platform, work, task) for task in tasks if task.shares > 1)]
-
-
-def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogTask) -> R:
-    store, shares = file_io_properties(table.topic, platform, os.environ), shares_of(task)
-    require_workers(table.spark.sparkContext, platform, parallelism(platform.spark.master, platform.spark.conf))
-    dirty_shares = [share for share in shares if any(_may_be_dirty(task, task.files[n]) for n in share.share or ())]
-    what, context = f"{work.name}: dirty keys", table.spark.sparkContext
-    known = context.broadcast(
-        merged_map(task, run_tasks(table, platform, read_map_share, dirty_shares, what))
-        if task.ships_map
-        else merged(task, run_tasks(table, platform, read_dirty_share, dirty_shares, what))
-    )
-    try:
-        with _described(context, f"{work.name} of {table.topic.topic}"):
-            parts = (
-                context.parallelize(shares, len(shares))
-                .flatMap(partial(_share, store, known, task.shares, work))
-                .partitionBy(task.shares, int)
-                .mapPartitions(partial(_bucket, replace(task, share=()), work.decide_bucket))
-                .collect()
-            )
-    finally:
-        known.destroy()
-    return work.merge(require_done(parts))
-
-
-def _share(
-    store: Mapping[str, str], known: Any, buckets: int, work: Work[Any], task: LogTask
-) -> Iterator[tuple[int, Any]]:
-    try:
-        if task.ships_map:
-            yield from by_numbers(store, task, known.value, buckets, work.read_share, work.decide_bucket)
-        else:
-            yield from to_buckets(store, task, known.value, buckets, work.read_share)
-    except CleantailError as e:
-        yield 0, (RESULT, Failed(e))
-
-
-def _bucket(task: LogTask, decide: Any, messages: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-    contents = (message for _, message in messages)
-    records, count, remembered, results = of_numbers(contents) if task.ships_map else of_bucket(contents)
-    yield from results
-    if count:
-        yield decide(task, records, count, remembered, None)
-
-
-def shares_of(task: LogTask) -> list[LogTask]:
-    """Returns the shares of a task: its files, largest first, each to the share that has the fewest records so far."""
-    numbers: list[list[int]] = [[] for _ in range(task.shares)]
-    records = [0] * task.shares
-    for number, file in sorted(enumerate(task.files), key=lambda pair: -pair[1].records):
-        least = records.index(min(records))
-        numbers[least].append(number)
-        records[least] += file.records
-    return [replace(task, share=tuple(sorted(of_share))) for of_share in numbers if of_share]
-
-
-def _may_be_dirty(task: LogTask, file: LogFile) -> bool:
-    return any(file.may_hold(work.first_dirty_offset, work.end_offset) for work in task.works)
-
-
 def run_tasks(
     table: TopicTable,
     platform: Platform,
@@ -205,7 +119,7 @@ def run_tasks(
     with_store = partial(_done_or_failed, work, file_io_properties(table.topic, platform, os.environ))
     context = table.spark.sparkContext
     require_workers(context, platform, parallelism(platform.spark.master, platform.spark.conf))
-    with _described(context, f"{what} of {table.topic.topic}"):
+    with described(context, f"{what} of {table.topic.topic}"):
         return require_done(context.parallelize(list(tasks), len(tasks)).map(with_store).collect())
 
 
@@ -234,7 +148,7 @@ def require_done(results: Iterable[R | Failed]) -> list[R]:
 
 
 @contextmanager
-def _described(context: SparkContext, description: str) -> Iterator[None]:
+def described(context: SparkContext, description: str) -> Iterator[None]:
     """Names the jobs that are run inside, for Spark's own pages."""
     context.setJobDescription(description)
     try:

@@ -7,6 +7,7 @@ know which of its offsets an earlier file has, too: a few bits for each record, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -44,12 +45,16 @@ class DirtyOffsets:
             before |= bitmap
             self.records[log] = self.records.get(log, 0) + len(offsets)
 
-    def merge(self, other: DirtyOffsets) -> None:
-        """Adds what another task has collected of other files."""
-        self.offsets |= other.offsets
-        self.repeated |= other.repeated
-        for log, records in other.records.items():
-            self.records[log] = self.records.get(log, 0) + records
+    def __or__(self, other: DirtyOffsets) -> DirtyOffsets:
+        """Returns this and what another task has collected of other files."""
+        records = Counter(self.records) + Counter(other.records)
+        return DirtyOffsets(self.offsets | other.offsets, self.repeated | other.repeated, dict(records))
+
+    def packed(self) -> DirtyOffsets:
+        """Returns the same, with neighbouring offsets as runs: a dirty part has few gaps."""
+        for offsets in self.offsets.values():
+            offsets.run_optimize()
+        return self
 
     def copies(self, files: Iterable[LogFile]) -> Copies:
         """Returns which records are later copies. `files`: all that were added."""

@@ -1,0 +1,172 @@
+"""The driver's side of logs that are more than one task, and the choice between one task and several.
+
+1. Tasks read the dirty part of the log, each that of its share of the files, and Spark merges what they have read.
+2. What is merged is broadcast, and each share of the files is gone through.
+3. Records that have to be compared with those of another share come together in a bucket (shared_map, shared_log).
+
+The list of files is broadcast once: in every task it would be sent as often as there are tasks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+
+from cleantail.config.platform import Platform
+from cleantail.errors import CleantailError
+from cleantail.lake.catalogs import file_io_properties
+from cleantail.log.policy.shares import parallelism
+from cleantail.log.ranks.winners import Ranks
+from spark_jobs.engine import shared_log, shared_map
+from spark_jobs.engine.dirty_part import DirtyPart
+from spark_jobs.engine.log_task import LogTask
+from spark_jobs.engine.shared_log import RESULT
+from spark_jobs.engine.tasks import Failed, described, require_done, run_tasks
+from spark_jobs.engine.touched_records import TouchedRecords
+from spark_jobs.engine.workers.environment import require_workers
+from spark_jobs.iceberg.log_files import LogFile
+from spark_jobs.iceberg.tables import TopicTable
+
+R = TypeVar("R")
+Share = tuple[int, ...]
+"""The numbers of the files of one share."""
+MOST_LOGS = 8
+"""So many logs of several tasks are on Spark at a time: where one has fewer tasks left than there are cores, another
+one fills them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Generic[R]):
+    """A kind of work on logs. `whole` does it in one task; a log of several shares is gone through by `read_share`,
+    whose records come together by key in `decide_bucket` (spark_jobs.engine.shared_log). `merge` makes one result of
+    the parts. `name` is for people."""
+
+    name: str
+    whole: Callable[[Mapping[str, str], LogTask], R]
+    read_share: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], R]]]
+    decide_bucket: Callable[[LogTask, TouchedRecords, int, Ranks | None, Ranks | None], R]
+    merge: Callable[[Iterable[R]], R]
+
+
+def run_work(table: TopicTable, platform: Platform, work: Work[R], tasks: Sequence[LogTask]) -> list[R]:
+    """Does the work for every task: the whole ones in one Spark job, beside it each log of several shares."""
+    whole, shared = ([task for task in tasks if (task.shares > 1) is several] for several in (False, True))
+    with ThreadPoolExecutor(min(len(shared), MOST_LOGS) or 1) as threads:
+        parts = [threads.submit(_run_shared, table, platform, work, task) for task in shared]
+        done = run_tasks(table, platform, work.whole, whole, work.name)
+        return [*done, *(part.result() for part in parts)]
+
+
+def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogTask) -> R:
+    context, shares = table.spark.sparkContext, shares_of(task)
+    store = file_io_properties(table.topic, platform, os.environ)
+    require_workers(context, platform, parallelism(platform.spark.master, platform.spark.conf))
+    shipped = context.broadcast(task)
+    try:
+        with described(context, f"{work.name}: dirty keys of {table.topic.topic}"):
+            known = context.broadcast(_merged_dirty_part(context, store, shipped, shares))
+        try:
+            with described(context, f"{work.name} of {table.topic.topic}"):
+                parts = (
+                    context.parallelize(shares, len(shares))
+                    .flatMap(partial(_share, store, shipped, known, work))
+                    .partitionBy(task.shares, int)
+                    .mapPartitions(partial(_bucket, shipped, work.decide_bucket))
+                    .collect()
+                )
+        finally:
+            known.destroy()
+    finally:
+        shipped.destroy()
+    return work.merge(require_done(parts))
+
+
+def shares_of(task: LogTask) -> list[Share]:
+    """Returns the shares of a task: its files, largest first, each to the share that has the fewest records so far."""
+    numbers: list[list[int]] = [[] for _ in range(task.shares)]
+    records = [0] * task.shares
+    for number, file in sorted(enumerate(task.files), key=lambda pair: -pair[1].records):
+        least = records.index(min(records))
+        numbers[least].append(number)
+        records[least] += file.records
+    return [tuple(sorted(of_share)) for of_share in numbers if of_share]
+
+
+def _merged_dirty_part(context: Any, store: Mapping[str, str], shipped: Any, shares: Sequence[Share]) -> Any:
+    """Returns what all shares have read of the dirty part, as shared_map or shared_log merge it.
+
+    Groups of shares are merged in Spark, and then the groups: the driver gets one part, however many shares there are.
+    """
+    task: LogTask = shipped.value
+    dirty = [share for share in shares if any(_may_be_dirty(task, task.files[n]) for n in share)]
+    parts: list[Any] = []
+    if dirty:
+        groups = math.isqrt(len(dirty))
+        read = context.parallelize(list(enumerate(dirty)), len(dirty)).map(partial(_dirty_share, store, shipped))
+        if groups > 1:
+            read = read.partitionBy(groups, int).mapPartitionsWithIndex(_merged_group).partitionBy(1, _first)
+        parts = read.mapPartitionsWithIndex(_merged_group).values().collect() if groups > 1 else read.values().collect()
+    merge = shared_map.merged_map if task.ships_map else shared_log.merged
+    return merge(task, require_done(parts))
+
+
+def _first(_: int) -> int:
+    return 0
+
+
+def _may_be_dirty(task: LogTask, file: LogFile) -> bool:
+    return any(file.may_hold(work.first_dirty_offset, work.end_offset) for work in task.works)
+
+
+def _dirty_share(store: Mapping[str, str], shipped: Any, numbered: tuple[int, Share]) -> tuple[int, Any]:
+    number, share = numbered
+    task = replace(shipped.value, share=share)
+    try:
+        return number, (shared_map.read_map_share if task.ships_map else shared_log.read_dirty_share)(store, task)
+    except CleantailError as e:
+        return number, Failed(e)
+
+
+def _merged_group(number: int, parts: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Yields one part, of all that have come to this task; nothing where none has."""
+    contents = (part for _, part in parts)
+    first = next(contents, None)
+    if first is not None:
+        yield number, reduce(_both, contents, first)
+
+
+def _both(one: Any, other: Any) -> Any:
+    for part in (one, other):
+        if isinstance(part, Failed):
+            return part
+    return one | other
+
+
+def _share(
+    store: Mapping[str, str], shipped: Any, known: Any, work: Work[Any], share: Share
+) -> Iterator[tuple[int, Any]]:
+    task = replace(shipped.value, share=share)
+    try:
+        if task.ships_map:
+            yield from shared_map.by_numbers(store, task, known.value, work.read_share, work.decide_bucket)
+        else:
+            yield from shared_log.to_buckets(store, task, known.value, work.read_share)
+    except CleantailError as e:
+        yield 0, (RESULT, Failed(e))
+
+
+def _bucket(shipped: Any, decide: Any, messages: Iterator[tuple[int, Any]]) -> Iterator[Any]:
+    contents, task = (message for _, message in messages), replace(shipped.value, share=())
+    of_bucket = shared_map.of_numbers if task.ships_map else shared_log.of_bucket
+    records, count, remembered, results = of_bucket(contents)
+    yield from results
+    if count:
+        yield decide(task, records, count, remembered, None)
