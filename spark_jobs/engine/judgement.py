@@ -210,11 +210,12 @@ def judge_touched(
 
 
 def _count_unread(io: FileIO, tally: Tally, file: LogFile, keep: Booleans) -> None:
-    """Counts the records of a file that is as it was, all of them below the end, by its metadata."""
+    """Counts the records of a file that is as it was, all of them below the end, by its metadata: once for all of its
+    pieces."""
     assert file.log is not None, "a file of several logs is read"
     [place] = [i for i, work in enumerate(tally.task.works) if work.partition == file.log]
     counts, records = tally.logs[place].counts, int(np.count_nonzero(keep))
-    for name in ("records_in", "records_out", "records_read", "records_kept"):
+    for name in ("records_in", "records_out", "records_read", "records_kept") if not file.piece else ():
         counts[name] += records
     ledger = tally.ledgers.get(file.log)
     if file.null_values == 0 or ledger is None:

@@ -74,14 +74,7 @@ class Removed:
 
     def result(self, task: LogTask, planned: LogTask) -> LogRemovals:
         """Returns what was collected, named as the driver knows it."""
-        files = len(task.files)
-        positions = {
-            reason: {
-                (task.works[place // files].partition, task.files[place % files].hash): bitmap.serialize()
-                for place, bitmap in by_place.items()
-            }
-            for reason, by_place in self.positions.items()
-        }
+        positions = {reason: _by_log_and_file(task, by_place) for reason, by_place in self.positions.items()}
         keyless = {task.works[log].partition: found for log, found in self.keyless.items()}
         ends = {
             work.partition: work.end_offset
@@ -90,6 +83,15 @@ class Removed:
         }
         last = {task.works[log].partition: offset for log, offset in self.last.items()}
         return LogRemovals(positions, keyless, ends, last)
+
+
+def _by_log_and_file(task: LogTask, by_place: Mapping[int, BitMap64]) -> dict[tuple[int, int], bytes]:
+    """Returns the positions by partition and hash of the file's name; those of its pieces together."""
+    files, by_name = len(task.files), dict[tuple[int, int], BitMap64]()
+    for place, positions in by_place.items():
+        name = task.works[place // files].partition, task.files[place % files].hash
+        by_name[name] = by_name[name] | positions if name in by_name else positions
+    return {name: positions.serialize() for name, positions in by_name.items()}
 
 
 def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:

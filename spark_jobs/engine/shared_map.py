@@ -1,7 +1,7 @@
 """A log that is more than one task, and whose offset map fits into each of them: the map is merged and shipped.
 
 1. Each share reads its dirty records, and hands back their keys, each with its highest offset.
-2. The driver puts these side by side, and Spark ships them to every share, which numbers the keys all in the same way.
+2. The driver merges these, and Spark ships the map to every share: a key's number is its place there.
 3. Each share goes through its files. By `offset` it decides by itself: the map says which record of a key wins.
 4. By `timestamp` or `header` records of one key in two shares have to be compared. They are shuffled by the number of
    their key, without the key, and each bucket of numbers decides.
@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -17,10 +18,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
 from cleantail.log.ranks.versions import Longs
-from cleantail.log.ranks.winners import NO_RECORD, Ranks
+from cleantail.log.ranks.winners import Ranks
 from spark_jobs.engine.columns.copies import DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, TouchedKeys
 from spark_jobs.engine.columns.task_database import reading, task_database
@@ -55,9 +57,9 @@ class MapShare:
 
 @dataclass(frozen=True, slots=True)
 class ShippedMap:
-    """The keys of all shares, and what they know of the dirty part together."""
+    """The keys of all shares, each once with its highest offset, and what they know of the dirty part together."""
 
-    keys: tuple[bytes, ...]
+    keys: bytes
     dirty: DirtyPart
 
 
@@ -76,10 +78,15 @@ def read_map_share(properties: Mapping[str, str], task: LogTask) -> MapShare:
         reading(database, "dirty", KEY_AND_OFFSET, batches()),
     ):
         keys = database.sql(highest).to_arrow_table()
+    return MapShare((_stream_of(keys),), offsets.packed())
+
+
+def _stream_of(keys: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, keys.schema) as stream:
         stream.write_table(keys)
-    return MapShare((sink.getvalue().to_pybytes(),), offsets.packed())
+    stream_bytes: bytes = sink.getvalue().to_pybytes()
+    return stream_bytes
 
 
 def merged_map(task: LogTask, shares: Sequence[MapShare]) -> ShippedMap:
@@ -87,34 +94,25 @@ def merged_map(task: LogTask, shares: Sequence[MapShare]) -> ShippedMap:
     whole = reduce(or_, shares, MapShare((), DirtyOffsets()))
     no_bounds = TouchedKeys(task.dirty_records, None, None)
     dirty = DirtyPart(replace(task, files=()), no_bounds, whole.offsets.copies(task.files), whole.offsets.records)
-    return ShippedMap(whole.keys, dirty)
+    several = len(whole.keys) != 1
+    keys = _stream_of(_highest(whole.keys, task.memory_bytes)) if several else whole.keys[0]
+    return ShippedMap(keys, dirty)
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedMap:
-    """The map as a share has it: `keys` by number, and the highest dirty offset of each."""
+def _highest(streams: Sequence[bytes], memory_bytes: int) -> pa.Table:
+    """Returns each key once, with its highest offset. The database uses all cores of the driver."""
+    if not streams:
+        return KEY_AND_OFFSET.empty_table()
+    with task_database(os.cpu_count() or 1, memory_bytes) as database:
+        database.register("dirty", pa.concat_tables(pa.ipc.open_stream(stream).read_all() for stream in streams))
+        return database.sql('SELECT key, max("offset") AS "offset" FROM dirty GROUP BY key').to_arrow_table()
 
-    keys: pa.Array
-    highest: Longs
 
-    @classmethod
-    def of(cls, shipped: ShippedMap) -> NumberedMap:
-        tables = [pa.ipc.open_stream(blob).read_all() for blob in shipped.keys]
-        if not tables:
-            return cls(pa.array([], pa.large_binary()), np.empty(0, np.int64))
-        rows = pa.concat_tables(tables)
-        # large, as more than 2 GiB of keys may come together
-        encoded = rows["key"].cast(pa.large_binary()).combine_chunks().dictionary_encode()
-        highest = np.full(len(encoded.dictionary), NO_RECORD, np.int64)
-        np.maximum.at(highest, encoded.indices.to_numpy(), rows["offset"].to_numpy())
-        return cls(encoded.dictionary, highest)
-
-    def put_into(self, database: Any) -> TouchedKeys:
-        """Makes the database's table `touched`, with the numbers."""
-        database.register("shipped", pa.table({"key": self.keys, "number": np.arange(len(self.keys))}))
-        database.execute("CREATE TEMP TABLE touched AS SELECT key, number FROM shipped")
-        [(low, high)] = database.execute("SELECT min(key), max(key) FROM touched").fetchall()
-        return TouchedKeys(len(self.keys), low, high)
+def put_into(database: Any, keys: pa.Table) -> TouchedKeys:
+    """Makes the shipped keys the database's table `touched`, each with its number."""
+    database.register("touched", keys.select(["key"]).append_column("number", pa.array(np.arange(len(keys)))))
+    ends = pc.min_max(keys["key"]).as_py()
+    return TouchedKeys(len(keys), ends["min"], ends["max"])
 
 
 def by_numbers(
@@ -125,15 +123,15 @@ def by_numbers(
     decide: Decide,
 ) -> Iterator[tuple[int, Message]]:
     """Goes through a share's files, and yields messages to the buckets. `read`: as in shared_log.to_buckets."""
-    io, keys = load_file_io(dict(properties), task.location), NumberedMap.of(shipped)
-    count = len(keys.keys)
+    io, keys = load_file_io(dict(properties), task.location), pa.ipc.open_stream(shipped.keys).read_all()
+    count = len(keys)
     with task_database(task.threads, task.memory_bytes) as database:
-        touched = keys.put_into(database)
+        touched = put_into(database, keys)
         batches, result = read(replace(shipped.dirty, task=task, touched=touched), io)
         records = touched_records(task, database, batches, number="number")
         if not versioned(task):
             remembered = remembered_ranks(task, io, database, count, number="number")
-            yield 0, (RESULT, decide(task, records, count, remembered, _by_offset(keys.highest)))
+            yield 0, (RESULT, decide(task, records, count, remembered, _by_offset(keys["offset"].to_numpy())))
         else:
             yield from _to_buckets(records, count, task.shares)
             if task.is_first_share:

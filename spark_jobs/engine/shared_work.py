@@ -93,11 +93,16 @@ def shares_of(task: LogTask) -> list[Share]:
     """Returns the shares of a task: its files, largest first, each to the share that has the fewest records so far."""
     numbers: list[list[int]] = [[] for _ in range(task.shares)]
     records = [0] * task.shares
-    for number, file in sorted(enumerate(task.files), key=lambda pair: -pair[1].records):
+    for number, file in sorted(enumerate(task.files), key=lambda pair: -_records(pair[1])):
         least = records.index(min(records))
         numbers[least].append(number)
-        records[least] += file.records
+        records[least] += _records(file)
     return [tuple(sorted(of_share)) for of_share in numbers if of_share]
+
+
+def _records(file: LogFile) -> int:
+    """Returns about how many records are in a piece."""
+    return file.records // file.pieces
 
 
 def _merged_dirty_part(context: Any, store: Mapping[str, str], shipped: Any, shares: Sequence[Share]) -> Any:

@@ -49,7 +49,7 @@ def log_tasks(
     return [
         LogTask(
             works=works,
-            files=of_group,
+            files=in_pieces(of_group, share // PIECES_OF_SHARE) if number > 1 else of_group,
             layout=layout,
             configs=configs,
             now_ms=unit.now_ms,
@@ -59,10 +59,25 @@ def log_tasks(
             remembered=remembered.of(works),
             max_keys=keys_in_budget(platform.cleaner, configs) if by_rounds else None,
             shares=number,
-            ships_map=map_fits(sum(w.dirty_records for w in works), platform.cleaner.cleantail_task_memory_bytes),
+            ships_map=map_fits(*map_size(works, of_group), platform.cleaner.cleantail_task_memory_bytes),
         )
         for (works, of_group), number in zip(by_group, shares, strict=True)
     ]
+
+
+PIECES_OF_SHARE = 4
+"""A file is read in pieces of at most this part of a share, so that shares are about as large as each other."""
+
+
+def in_pieces(files: Sequence[LogFile], records: int) -> tuple[LogFile, ...]:
+    """Returns the files, large ones as pieces of about so many records."""
+    return tuple(piece for file in files for piece in file.split(max(records, 1)))
+
+
+def map_size(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[int, int]:
+    """Returns at most how many records the dirty part has, and what its keys take in their files."""
+    dirty = {f.path: f.key_bytes for f in files for w in works if f.may_hold(w.first_dirty_offset, w.end_offset)}
+    return sum(work.dirty_records for work in works), sum(dirty.values())
 
 
 def with_footers(

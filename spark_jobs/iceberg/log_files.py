@@ -41,6 +41,8 @@ class LogFile:
     the row id of its first record, where it has one. `before` and `after` are the delete files in base and branch.
     `marked`: every record says whether it is a tombstone.
     `lost` is true where the branch no longer has the file.
+    `key_bytes`: what its keys take in the file, which packs them.
+    `piece` of `pieces`: which of its row groups are meant; all of them where there is one piece.
     """
 
     hash: int
@@ -59,6 +61,15 @@ class LogFile:
     lost: bool = False
     arrived: int = 0
     first_row_id: int | None = None
+    key_bytes: int = 0
+    row_groups: int = 1
+    piece: int = 0
+    pieces: int = 1
+
+    def split(self, records: int) -> list[LogFile]:
+        """Returns the file as pieces of about so many records, which different tasks can read."""
+        pieces = min(self.row_groups, -(-self.records // records))
+        return [replace(self, piece=piece, pieces=pieces) for piece in range(pieces)] if pieces > 1 else [self]
 
     def may_hold(self, low: int, end: int) -> bool:
         """Returns whether the file can have an offset in [low, end)."""
@@ -133,11 +144,10 @@ def column_batches(
     io: FileIO, file: LogFile, layout: Layout, wanted: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
     """Yields (position of the first record, column -> its array in a topic table's type), batch by batch, of all
-    records of the file, deleted ones included. A column that the file has not is not in the mapping.
+    records of the file's piece, deleted ones included. A column that the file has not is not in the mapping.
 
     Raises TableError when the file has not as many records as its metadata say.
     """
-    at = 0
     with io.new_input(file.path).open() as stream:
         parquet = pq.ParquetFile(stream)
         if parquet.metadata.num_rows != file.records:
@@ -145,7 +155,21 @@ def column_batches(
                 f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
             )
         paths = paths_in(parquet.schema_arrow, layout, wanted)
-        for batch in parquet.iter_batches(BATCH_RECORDS, columns=list(paths.values()), use_threads=False):
+        at, groups = _row_groups(parquet.metadata, file)
+        for batch in parquet.iter_batches(
+            BATCH_RECORDS, row_groups=groups, columns=list(paths.values()), use_threads=False
+        ):
             arrays = {name: as_topic_column(name, column_of(batch, path), file.path) for name, path in paths.items()}
             yield at, arrays
             at += batch.num_rows
+
+
+def _row_groups(footer: pq.FileMetaData, file: LogFile) -> tuple[int, list[int]]:
+    """Returns the position of the first record of the file's piece, and the row groups that begin in the piece."""
+    first, at, groups = 0, 0, list[int]()
+    for number in range(footer.num_row_groups):
+        if at * file.pieces // max(file.records, 1) == file.piece:
+            first = first if groups else at
+            groups.append(number)
+        at += footer.row_group(number).num_rows
+    return first, groups

@@ -94,6 +94,8 @@ class SnapshotFiles:
             before=tuple(deleted_positions_of(delete) for delete in file.delete_files),
             arrived=int(file.task.file().dataSequenceNumber()),
             first_row_id=None if row_id is None else int(row_id),
+            key_bytes=file.counts("column-sizes").get(ids[KEY], 0),
+            row_groups=len(facts.get("split-offsets") or (0,)),
         )
 
     def _log_of(

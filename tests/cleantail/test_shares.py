@@ -12,6 +12,7 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.policy.shares import (
     RECORD_BYTES,
     SHARE_RECORDS,
+    UNPACKED,
     map_fits,
     parallelism,
     share_count,
@@ -46,8 +47,13 @@ def test_a_log_is_dealt_out_to_cores_and_by_what_fits_into_a_task(records, cores
 
 
 def test_a_map_is_shipped_where_all_of_it_fits_into_a_task():
-    assert map_fits(10, 10 * RECORD_BYTES)
-    assert not map_fits(11, 10 * RECORD_BYTES)
+    assert map_fits(10, 0, 10 * RECORD_BYTES)
+    assert not map_fits(11, 0, 10 * RECORD_BYTES)
+
+
+def test_long_keys_are_not_shipped_as_a_map():
+    assert map_fits(1, 100, 100 * UNPACKED)
+    assert not map_fits(1, 101, 100 * UNPACKED)
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,10 @@ def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
         workshop.ok("ingest", topic, "--file", workshop.file(f"{number}.jsonl", rows))
         if not number:
             workshop.ok("compact", topic, "--now", NOW)
+            small_row_groups(table)
     on_main = workshop.read(topic)
     [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
+    assert any(file.row_groups > 1 for file in table.files_at(unit.base_snapshot_id).log_files(range(LOGS)))
     left, measured = [], []
     for share, ships_map in ((1 << 30, True), (SHARE, True), (SHARE, False)):
         monkeypatch.setattr(tasks, "share_records", lambda *_, size=share: size)
@@ -86,6 +88,17 @@ def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
     assert {(log, offset) for log, offset, _, _ in left[0]} == expected_left(ingested, strategy)
     if strategy == "offset":
         assert [m.violations(COUNTS) for m in measured[0][0]] == [expected_counts(on_main, w) for w in unit.partitions]
+
+
+def small_row_groups(table):
+    """Several tasks can read one file then."""
+    properties = {
+        "write.parquet.row-group-size-bytes": 400,
+        "write.parquet.row-group-check-min-record-count": 4,
+        "write.parquet.row-group-check-max-record-count": 4,
+    }
+    texts = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    table.spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ({texts})")
 
 
 def expected_left(records, strategy):

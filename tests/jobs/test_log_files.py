@@ -124,6 +124,25 @@ def test_a_vector_that_is_not_what_its_metadata_say_is_named(tmp_path, positions
         read_deletes(load_file_io({}, str(tmp_path)), (deletes,), file_of("f"))
 
 
+@pytest.mark.parametrize("records", [1, 3, 4, 7, 100])
+def test_the_pieces_of_a_file_have_each_of_its_records_once(tmp_path, records):
+    """Whatever part of the file the row groups are."""
+    rows = pa.table({"offset": pa.array(range(23), pa.int64())})
+    pq.write_table(rows, tmp_path / "grouped.parquet", row_group_size=5)
+    io = load_file_io({}, str(tmp_path))
+    whole = file_of(str(tmp_path / "grouped.parquet"), records=23, row_groups=5)
+    pieces = whole.split(records)
+    assert len(pieces) == min(5, -(-23 // records))
+    read = [
+        (at, array)
+        for piece in pieces
+        for at, columns in column_batches(io, piece, LAYOUT, ["offset"])
+        for array in columns.values()
+    ]
+    assert [at + place for at, array in read for place in range(len(array))] == list(range(23))
+    assert [offset for _, array in read for offset in array.to_pylist()] == list(range(23))
+
+
 def test_the_records_of_a_file_that_the_branch_is_without_are_missing(tmp_path):
     files = with_branch([file_of(parquet(tmp_path / "f.parquet"), low_key=None, null_keys=1)], {})
     [log] = judge({}, task_of(*files, tmp_path=tmp_path), {})

@@ -30,6 +30,8 @@ SHARE_RECORDS = 1_000_000
 RECORD_BYTES = 96
 """What a task holds of a record whose key is touched: the key, as text of some 40 bytes, its offset, rank and
 position. A longer key spills earlier."""
+UNPACKED = 8
+"""So many times larger a key is at most in memory than in its file, as a rule: files pack what keys have in common."""
 
 
 def share_records(works: Sequence[PartitionWork], cores: int, memory_bytes: int) -> int:
@@ -38,9 +40,10 @@ def share_records(works: Sequence[PartitionWork], cores: int, memory_bytes: int)
     return max(SHARE_RECORDS, min(-(-records // cores), memory_bytes // RECORD_BYTES))
 
 
-def map_fits(dirty_records: int, memory_bytes: int) -> bool:
-    """Returns whether a task has room for the offset map of so many dirty records, beside what it reads."""
-    return dirty_records * RECORD_BYTES <= memory_bytes
+def map_fits(dirty_records: int, key_bytes: int, memory_bytes: int) -> bool:
+    """Returns whether a task has room for the offset map of so many dirty records, beside what it reads. `key_bytes`:
+    what the keys take in their files, packed."""
+    return dirty_records * RECORD_BYTES <= memory_bytes and key_bytes * UNPACKED <= memory_bytes
 
 
 def share_count(works: Sequence[PartitionWork], share: int) -> int:

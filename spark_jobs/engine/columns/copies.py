@@ -2,7 +2,8 @@
 
 Records come in the order of their files, and in a file in its own. A file comes before another by its data sequence
 number, which a rewrite keeps, then by the row id of its first record, then by its name. So of each file it is enough to
-know which of its offsets an earlier file has, too: a few bits for each record, as offsets have few gaps.
+know which of its offsets an earlier file has, too: a few bits for each record, as offsets have few gaps. The pieces of
+a file that several tasks read are as files of their own.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from cleantail.log.ranks.versions import Booleans, Longs
 from spark_jobs.engine.columns.records import Records
 from spark_jobs.iceberg.log_files import LogFile
 
-FileOfLog = tuple[int, int]
-"""The place of a log among a task's works, and the hash of a file's name."""
+FileOfLog = tuple[int, int, int]
+"""The place of a log among a task's works, the hash of a file's name, and the number of its piece."""
 
 
 @dataclass(slots=True)
@@ -34,7 +35,7 @@ class DirtyOffsets:
         """Adds the dirty records of one file, in the file's order."""
         for log in records.logs():
             offsets = records.offset[records.log == log]
-            bitmap, name = BitMap64(offsets.astype(np.uint64)), (log, file.hash)
+            bitmap, name = BitMap64(offsets.astype(np.uint64)), (log, file.hash, file.piece)
             before = self.offsets.setdefault(name, BitMap64())
             twice = before & bitmap
             if len(bitmap) < len(offsets):
@@ -60,9 +61,9 @@ class DirtyOffsets:
         """Returns which records are later copies. `files`: all that were added."""
         seen: dict[int, BitMap64] = {}
         earlier: dict[FileOfLog, BitMap64] = {}
-        hashes = [file.hash for file in sorted(files, key=arrival)]
-        logs = sorted({log for log, _ in self.offsets})
-        for name in ((log, each) for log in logs for each in hashes):
+        ordered = [(file.hash, file.piece) for file in sorted(files, key=arrival)]
+        logs = sorted({log for log, _, _ in self.offsets})
+        for name in ((log, *each) for log in logs for each in ordered):
             offsets = self.offsets.get(name)
             if offsets is not None:
                 before = seen.setdefault(name[0], BitMap64())
@@ -72,9 +73,9 @@ class DirtyOffsets:
         return Copies(earlier, dict(self.repeated))
 
 
-def arrival(file: LogFile) -> tuple[int, int, str]:
+def arrival(file: LogFile) -> tuple[int, int, str, int]:
     """Returns what files are ordered by, in the order in which they came."""
-    return file.arrived, -1 if file.first_row_id is None else file.first_row_id, file.path
+    return file.arrived, -1 if file.first_row_id is None else file.first_row_id, file.path, file.piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,8 @@ class Copies:
     def of(self, file: LogFile) -> CopiesInFile:
         """Returns what tells the copies of a file whose records are gone through in their order."""
         return CopiesInFile(
-            {log: _longs(bits) for (log, name), bits in self.earlier.items() if name == file.hash},
-            {log: _longs(bits) for (log, name), bits in self.repeated.items() if name == file.hash},
+            {log: _longs(bits) for (log, *name), bits in self.earlier.items() if name == [file.hash, file.piece]},
+            {log: _longs(bits) for (log, *name), bits in self.repeated.items() if name == [file.hash, file.piece]},
         )
 
 
