@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.policy.shares import bucket_count
 from cleantail.log.ranks.versions import Longs
 from cleantail.log.work_units import PartitionWork
 from spark_jobs.iceberg.file_columns import Layout
@@ -75,6 +76,11 @@ class LogTask:
     def is_first_share(self) -> bool:
         """Returns whether this task does what is to be done once for all shares."""
         return self.share is None or 0 in self.share
+
+    @property
+    def buckets(self) -> int:
+        """Returns to how many tasks records of touched keys are shuffled."""
+        return bucket_count(sum(work.records for work in self.works), self.shares, self.memory_bytes)
 
     @property
     def dirty_records(self) -> int:

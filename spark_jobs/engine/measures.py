@@ -24,7 +24,8 @@ from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_roun
 from spark_jobs.engine.log_task import LogCounts, LogTask, merged_counts
 from spark_jobs.engine.proof import KeyCounts, count_keys
 from spark_jobs.engine.removals import COPIES
-from spark_jobs.engine.shared_work import Work, run_work
+from spark_jobs.engine.shared.proof import count_shared_keys
+from spark_jobs.engine.shared.work import Work, run_work
 from spark_jobs.engine.tasks import log_tasks, run_tasks
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
@@ -115,7 +116,9 @@ def _proven(
 def prove_keys(table: TopicTable, platform: Platform, unit: WorkUnit, live: SnapshotFiles) -> dict[int, KeyCounts]:
     """Counts the keys of the unit's logs anew, whatever was proven before. `live`: the files that are read."""
     tasks = log_tasks(table, platform, unit, live)
-    counts = run_tasks(table, platform, count_keys, tasks, "prove that all keys are unique")
+    whole = [task for task in tasks if task.shares == 1]
+    counts = run_tasks(table, platform, count_keys, whole, "prove that all keys are unique")
+    counts += [count_shared_keys(table, platform, task) for task in tasks if task.shares > 1]
     return {partition: keys for each in counts for partition, keys in each.items()}
 
 

@@ -133,9 +133,14 @@ def run_tasks(
     # in the function, not in the data: what is handed to tasks as data may lie in a file on the way
     with_store = partial(_done_or_failed, work, file_io_properties(table.topic, platform, os.environ))
     context = table.spark.sparkContext
-    require_workers(context, platform, parallelism(platform.spark.master, platform.spark.conf))
+    require_python(context, platform)
     with described(context, f"{what} of {table.topic.topic}"):
         return require_done(context.parallelize(list(tasks), len(tasks)).map(with_store).collect())
+
+
+def require_python(context: SparkContext, platform: Platform) -> None:
+    """Raises CleantailError where Spark's workers lack what the tasks need."""
+    require_workers(context, platform, parallelism(platform.spark.master, platform.spark.conf))
 
 
 @dataclass(frozen=True, slots=True)

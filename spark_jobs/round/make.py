@@ -20,7 +20,7 @@ from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
 from spark_jobs.engine.removals import INVALID, SUPERSEDED, decide_bucket, find_removals, read_share
-from spark_jobs.engine.shared_work import Work, run_work
+from spark_jobs.engine.shared.work import Work, run_work
 from spark_jobs.engine.tasks import log_tasks
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, count_by_log, union_of

@@ -10,9 +10,11 @@ from cleantail.config.platform import Platform
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.policy.shares import (
+    BUCKET_RECORD_BYTES,
     RECORD_BYTES,
     SHARE_RECORDS,
     UNPACKED,
+    bucket_count,
     map_fits,
     parallelism,
     share_count,
@@ -49,6 +51,11 @@ def test_a_log_is_dealt_out_to_cores_and_by_what_fits_into_a_task(records, cores
 def test_a_map_is_shipped_where_all_of_it_fits_into_a_task():
     assert map_fits(10, 0, 10 * RECORD_BYTES)
     assert not map_fits(11, 0, 10 * RECORD_BYTES)
+
+
+def test_there_are_as_many_buckets_as_have_room_for_the_records_and_at_least_one_for_each_share():
+    memory = 10 * BUCKET_RECORD_BYTES
+    assert [bucket_count(records, 2, memory) for records in (0, 20, 21)] == [2, 2, 3]
 
 
 def test_long_keys_are_not_shipped_as_a_map():

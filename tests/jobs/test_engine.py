@@ -137,14 +137,23 @@ def test_of_copies_one_stays(workshop, table_of):
     assert done.counts.deleted == {"copies": {0: 3}, "superseded": {0: 2}}
 
 
-def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, table_of):
-    topic = workshop.topic("proven")
-    rows = [record(0, i, f"k{i % 4}") for i in range(6)] + [record(1, 0, "k0"), record(1, 1, None)]
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", rows))
+@pytest.mark.parametrize("share", [1 << 30, 3])
+def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, table_of, monkeypatch, share):
+    """In one task, or in several."""
+    monkeypatch.setattr(tasks, "share_records", lambda *_: share)
+    topic = workshop.topic(f"proven-{share}")
+    files = [
+        [record(0, i, f"k{i % 4}") for i in range(6)] + [record(1, 0, "k0"), record(1, 1, None)],
+        [record(log, i, f"k{i}") for log in range(2) for i in range(6, 9)],
+    ]
+    for number, rows in enumerate(files):
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{number}.jsonl", rows))
     table = table_of(topic)
     [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
-    counts = prove_keys(table, workshop.platform(), unit, table.files_at(unit.base_snapshot_id))
-    assert counts == {0: KeyCounts(4, 2), 1: KeyCounts(1, 0)}
+    [unique] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW, partition=1).units
+    live = table.files_at(unit.base_snapshot_id)
+    assert prove_keys(table, workshop.platform(), unit, live) == {0: KeyCounts(7, 2), 1: KeyCounts(4, 0)}
+    assert prove_keys(table, workshop.platform(), unique, live) == {1: KeyCounts(4, 0)}
 
 
 def test_no_value_is_read_to_count_tombstones_where_records_say_what_they_are(workshop, table_of):

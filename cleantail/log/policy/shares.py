@@ -30,6 +30,8 @@ SHARE_RECORDS = 1_000_000
 RECORD_BYTES = 96
 """What a task holds of a record whose key is touched: the key, as text of some 40 bytes, its offset, rank and
 position. A longer key spills earlier."""
+BUCKET_RECORD_BYTES = 256
+"""What a record takes in the task that its key is shuffled to: as it came, and as the columns that are compared."""
 UNPACKED = 8
 """So many times larger a key is at most in memory than in its file, as a rule: files pack what keys have in common."""
 
@@ -44,6 +46,11 @@ def map_fits(dirty_records: int, key_bytes: int, memory_bytes: int) -> bool:
     """Returns whether a task has room for the offset map of so many dirty records, beside what it reads. `key_bytes`:
     what the keys take in their files, packed."""
     return dirty_records * RECORD_BYTES <= memory_bytes and key_bytes * UNPACKED <= memory_bytes
+
+
+def bucket_count(records: int, shares: int, memory_bytes: int) -> int:
+    """Returns to how many tasks the records that several shares compare are shuffled: a task has room for its own."""
+    return max(-(-records * BUCKET_RECORD_BYTES // memory_bytes), shares)
 
 
 def share_count(works: Sequence[PartitionWork], share: int) -> int:

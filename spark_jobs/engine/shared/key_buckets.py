@@ -21,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
+from cleantail.log.ranks.versions import Booleans, Longs, Numbers
 from cleantail.log.ranks.winners import Ranks
 from spark_jobs.engine.columns.copies import DirtyOffsets
-from spark_jobs.engine.columns.key_filter import KeyFilter
+from spark_jobs.engine.columns.key_filter import Hashes, KeyFilter
 from spark_jobs.engine.columns.key_numbers import TouchedKeys
 from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.engine.dirty_part import DirtyPart, dirty_records
@@ -74,7 +75,7 @@ def read_dirty_share(properties: Mapping[str, str], task: LogTask) -> DirtyShare
 
     lows, highs = list[bytes](), list[bytes]()
     with task_database(task.threads, task.memory_bytes) as database:
-        for batch in _hashed(database, KEYS, batches()):
+        for batch in hashed(database, KEYS, batches()):
             keys.add(batch.column("h").to_numpy())
             ends = pc.min_max(batch.column("key")).as_py()
             lows.append(ends["min"])
@@ -111,30 +112,32 @@ def to_buckets(
     `read` returns the records with a key (batches of schema_of), and what gives the share's result once they are read.
     """
     io = load_file_io(dict(properties), task.location)
-    dirty, buckets = replace(shared.dirty, task=task), task.shares
+    dirty, buckets = replace(shared.dirty, task=task), task.buckets
     batches, result = read(dirty, io)
     with task_database(task.threads, task.memory_bytes) as database:
-        for bucket, blob in _blobs(_hashed(database, schema_of(task), batches), shared.filter, buckets):
+        for bucket, blob in blobs(hashed(database, schema_of(task), batches), shared.filter.lets_through, buckets):
             yield bucket, (RECORDS, blob)
         if task.is_first_share:
-            ranks = _hashed(database, REMEMBERED, remembered_batches(task, io))
-            for bucket, blob in _blobs(ranks, shared.filter, buckets):
+            ranks = hashed(database, REMEMBERED, remembered_batches(task, io))
+            for bucket, blob in blobs(ranks, shared.filter.lets_through, buckets):
                 yield bucket, (RANKS, blob)
     yield 0, (RESULT, result())
 
 
-def _hashed(database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def hashed(database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yields the batches without records that have no key, with `h`, a hash of the key."""
     with reading(database, "record", schema, batches):
         rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")
         yield from (batch for batch in rows.to_arrow_reader(BATCH_RECORDS) if batch.num_rows)
 
 
-def _blobs(batches: Iterable[pa.RecordBatch], keys: KeyFilter, buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Yields (bucket, records that pass the filter as an Arrow stream)."""
+def blobs(
+    batches: Iterable[pa.RecordBatch], passes: Callable[[Hashes], Booleans], buckets: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yields (bucket, records whose hash passes as an Arrow stream). `batches`: with `h`, the hash of the key."""
     waiting, records = list[pa.RecordBatch](), 0
     for batch in batches:
-        passing = batch.filter(pa.array(keys.lets_through(batch.column("h").to_numpy())))
+        passing = batch.filter(pa.array(passes(batch.column("h").to_numpy())))
         waiting.append(passing)
         records += passing.num_rows
         if records >= BLOB_RECORDS:
@@ -146,16 +149,27 @@ def _blobs(batches: Iterable[pa.RecordBatch], keys: KeyFilter, buckets: int) -> 
 
 def _split(batches: Sequence[pa.RecordBatch], buckets: int) -> Iterator[tuple[int, bytes]]:
     table = pa.Table.from_batches(batches)
-    # the highest bits: the lowest are the filter's
-    bucket = (table["h"].to_numpy() >> np.uint64(32)) % np.uint64(buckets)
-    order = np.argsort(bucket, kind="stable")
-    table = table.drop_columns(["h"]).take(pa.array(order))
-    names, starts = np.unique(bucket[order], return_index=True)
-    for name, start, end in zip(names.tolist(), starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+    of_bucket = bucket_of(table["h"].to_numpy(), buckets)
+    table = table.drop_columns(["h"])
+    for bucket, places in slices_by(of_bucket):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table.slice(start, end - start))
-        yield int(name), sink.getvalue().to_pybytes()
+            stream.write_table(table.take(pa.array(places)))
+        yield bucket, sink.getvalue().to_pybytes()
+
+
+def bucket_of(hashes: Hashes, buckets: int) -> Numbers:
+    """Returns the bucket of each hash, by its highest bits: the lowest are the filter's."""
+    bucket: Numbers = ((hashes >> np.uint64(32)) % np.uint64(buckets)).astype(np.uint32)
+    return bucket
+
+
+def slices_by(buckets: Numbers) -> Iterator[tuple[int, Longs]]:
+    """Yields each bucket that occurs, with the places where it does."""
+    order: Longs = np.argsort(buckets, kind="stable")
+    names, starts = np.unique(buckets[order], return_index=True)
+    for name, start, end in zip(names.tolist(), starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+        yield name, order[start:end]
 
 
 def of_bucket(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks | None, list[Any]]:

@@ -2,7 +2,7 @@
 
 1. Tasks read the dirty part of the log, each that of its share of the files, and Spark merges what they have read.
 2. What is merged is broadcast, and each share of the files is gone through.
-3. Records that have to be compared with those of another share come together in a bucket (shared_map, shared_log).
+3. Records that have to be compared with those of another share come together in a bucket (key_map, key_buckets).
 
 The list of files is broadcast once: in every task it would be sent as often as there are tasks.
 """
@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, Generic, TypeVar
 
@@ -23,21 +23,18 @@ from pyiceberg.io import FileIO
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
-from cleantail.log.policy.shares import parallelism
 from cleantail.log.ranks.winners import Ranks
-from spark_jobs.engine import shared_log, shared_map
 from spark_jobs.engine.dirty_part import DirtyPart
 from spark_jobs.engine.log_task import LogTask
-from spark_jobs.engine.shared_log import RESULT
-from spark_jobs.engine.tasks import Failed, described, require_done, run_tasks
+from spark_jobs.engine.shared import key_buckets, key_map
+from spark_jobs.engine.shared.key_buckets import RESULT
+from spark_jobs.engine.shared.shares import Share, shares_of, task_of_share
+from spark_jobs.engine.tasks import Failed, described, require_done, require_python, run_tasks
 from spark_jobs.engine.touched_records import TouchedRecords
-from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.tables import TopicTable
 
 R = TypeVar("R")
-Share = tuple[int, ...]
-"""The numbers of the files of one share."""
 MOST_LOGS = 8
 """So many logs of several tasks are on Spark at a time: where one has fewer tasks left than there are cores, another
 one fills them."""
@@ -46,8 +43,8 @@ one fills them."""
 @dataclass(frozen=True, slots=True)
 class Work(Generic[R]):
     """A kind of work on logs. `whole` does it in one task; a log of several shares is gone through by `read_share`,
-    whose records come together by key in `decide_bucket` (spark_jobs.engine.shared_log). `merge` makes one result of
-    the parts. `name` is for people."""
+    whose records come together by key in `decide_bucket`. `merge` makes one result of the parts. `name` is for
+    people."""
 
     name: str
     whole: Callable[[Mapping[str, str], LogTask], R]
@@ -68,7 +65,7 @@ def run_work(table: TopicTable, platform: Platform, work: Work[R], tasks: Sequen
 def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogTask) -> R:
     context, shares = table.spark.sparkContext, shares_of(task)
     store = file_io_properties(table.topic, platform, os.environ)
-    require_workers(context, platform, parallelism(platform.spark.master, platform.spark.conf))
+    require_python(context, platform)
     shipped = context.broadcast(task)
     try:
         with described(context, f"{work.name}: dirty keys of {table.topic.topic}"):
@@ -78,7 +75,7 @@ def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogT
                 parts = (
                     context.parallelize(shares, len(shares))
                     .flatMap(partial(_share, store, shipped, known, work))
-                    .partitionBy(task.shares, int)
+                    .partitionBy(task.buckets, int)
                     .mapPartitions(partial(_bucket, shipped, work.decide_bucket))
                     .collect()
                 )
@@ -89,24 +86,8 @@ def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogT
     return work.merge(require_done(parts))
 
 
-def shares_of(task: LogTask) -> list[Share]:
-    """Returns the shares of a task: its files, largest first, each to the share that has the fewest records so far."""
-    numbers: list[list[int]] = [[] for _ in range(task.shares)]
-    records = [0] * task.shares
-    for number, file in sorted(enumerate(task.files), key=lambda pair: -_records(pair[1])):
-        least = records.index(min(records))
-        numbers[least].append(number)
-        records[least] += _records(file)
-    return [tuple(sorted(of_share)) for of_share in numbers if of_share]
-
-
-def _records(file: LogFile) -> int:
-    """Returns about how many records are in a piece."""
-    return file.records // file.pieces
-
-
 def _merged_dirty_part(context: Any, store: Mapping[str, str], shipped: Any, shares: Sequence[Share]) -> Any:
-    """Returns what all shares have read of the dirty part, as shared_map or shared_log merge it.
+    """Returns what all shares have read of the dirty part, as key_map or key_buckets merge it.
 
     Groups of shares are merged in Spark, and then the groups: the driver gets one part, however many shares there are.
     """
@@ -119,7 +100,7 @@ def _merged_dirty_part(context: Any, store: Mapping[str, str], shipped: Any, sha
         if groups > 1:
             read = read.partitionBy(groups, int).mapPartitionsWithIndex(_merged_group).partitionBy(1, _first)
         parts = read.mapPartitionsWithIndex(_merged_group).values().collect() if groups > 1 else read.values().collect()
-    merge = shared_map.merged_map if task.ships_map else shared_log.merged
+    merge = key_map.merged_map if task.ships_map else key_buckets.merged
     return merge(task, require_done(parts))
 
 
@@ -133,9 +114,9 @@ def _may_be_dirty(task: LogTask, file: LogFile) -> bool:
 
 def _dirty_share(store: Mapping[str, str], shipped: Any, numbered: tuple[int, Share]) -> tuple[int, Any]:
     number, share = numbered
-    task = replace(shipped.value, share=share)
+    task: LogTask = task_of_share(shipped.value, share)
     try:
-        return number, (shared_map.read_map_share if task.ships_map else shared_log.read_dirty_share)(store, task)
+        return number, (key_map.read_map_share if task.ships_map else key_buckets.read_dirty_share)(store, task)
     except CleantailError as e:
         return number, Failed(e)
 
@@ -158,19 +139,19 @@ def _both(one: Any, other: Any) -> Any:
 def _share(
     store: Mapping[str, str], shipped: Any, known: Any, work: Work[Any], share: Share
 ) -> Iterator[tuple[int, Any]]:
-    task = replace(shipped.value, share=share)
+    task: LogTask = task_of_share(shipped.value, share)
     try:
         if task.ships_map:
-            yield from shared_map.by_numbers(store, task, known.value, work.read_share, work.decide_bucket)
+            yield from key_map.by_numbers(store, task, known.value, work.read_share, work.decide_bucket)
         else:
-            yield from shared_log.to_buckets(store, task, known.value, work.read_share)
+            yield from key_buckets.to_buckets(store, task, known.value, work.read_share)
     except CleantailError as e:
         yield 0, (RESULT, Failed(e))
 
 
 def _bucket(shipped: Any, decide: Any, messages: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-    contents, task = (message for _, message in messages), replace(shipped.value, share=())
-    of_bucket = shared_map.of_numbers if task.ships_map else shared_log.of_bucket
+    contents, task = (message for _, message in messages), task_of_share(shipped.value, ())
+    of_bucket = key_map.of_numbers if task.ships_map else key_buckets.of_bucket
     records, count, remembered, results = of_bucket(contents)
     yield from results
     if count:

@@ -28,7 +28,7 @@ from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, TouchedKeys
 from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.engine.dirty_part import DirtyPart, dirty_records
 from spark_jobs.engine.log_task import LogTask
-from spark_jobs.engine.shared_log import RESULT, Message
+from spark_jobs.engine.shared.key_buckets import RESULT, Message
 from spark_jobs.engine.touched_records import (
     TouchedRecords,
     collected,
@@ -122,7 +122,7 @@ def by_numbers(
     read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
     decide: Decide,
 ) -> Iterator[tuple[int, Message]]:
-    """Goes through a share's files, and yields messages to the buckets. `read`: as in shared_log.to_buckets."""
+    """Goes through a share's files, and yields messages to the buckets. `read`: as in key_buckets.to_buckets."""
     io, keys = load_file_io(dict(properties), task.location), pa.ipc.open_stream(shipped.keys).read_all()
     count = len(keys)
     with task_database(task.threads, task.memory_bytes) as database:
@@ -133,10 +133,10 @@ def by_numbers(
             remembered = remembered_ranks(task, io, database, count, number="number")
             yield 0, (RESULT, decide(task, records, count, remembered, _by_offset(keys["offset"].to_numpy())))
         else:
-            yield from _to_buckets(records, count, task.shares)
+            yield from _to_buckets(records, count, task.buckets)
             if task.is_first_share:
                 ranks = remembered_ranks(task, io, database, count, number="number")
-                yield from _ranks_to_buckets(ranks, task.shares)
+                yield from _ranks_to_buckets(ranks, task.buckets)
     yield 0, (RESULT, result())
 
 
