@@ -21,7 +21,19 @@ from benchmarks.options import Options
 from benchmarks.report import RESULTS, Table, print_table, write_results
 from differential.broker import BrokerError, kafka_jars
 
-NAMES = ("compare", "first_clean", "growth", "engine", "startup", "in_airflow", "many_topics", "reclaim", "reading")
+NAMES = (
+    "compare",
+    "first_clean",
+    "growth",
+    "engine",
+    "large",
+    "standalone",
+    "startup",
+    "in_airflow",
+    "many_topics",
+    "reclaim",
+    "reading",
+)
 RECORDS, REPETITIONS, TOPICS = 10_000_000, 3, 200
 SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"
 PIPE_WIDTH = 170

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ PLAIN = {
 }
 """Spark's own defaults where Cleantail has others: other people's jobs run with these."""
 
+CLUSTER = {"spark.executor.memory": "1g", "spark.executor.cores": 1, "spark.pyspark.python": sys.executable}
+"""Executors of one core, whose Python is this one."""
+
 
 def spark_jars() -> Path:
     """Returns CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, which is .cleantail beside this package."""
@@ -38,7 +42,7 @@ def spark_jars() -> Path:
 @dataclass(frozen=True, slots=True)
 class Lake:
     """Describes the benchmarks' own catalog, warehouse and configuration. `plain` takes Spark's defaults in place of
-    Cleantail's.
+    Cleantail's. `cluster`: the address of a Spark master, in place of a local one.
 
     It is sent to other processes as it is, so it is small.
     """
@@ -46,6 +50,7 @@ class Lake:
     directory: Path
     cores: int
     plain: bool = False
+    cluster: str = ""
 
     @property
     def home(self) -> Path:
@@ -61,7 +66,11 @@ class Lake:
         os.environ["CLEANTAIL_JARS"] = str(spark_jars())
         os.environ["CLEANTAIL_HOME"] = str(self.home)
         conf = PLAIN if self.plain else {}
-        defaults = {"platform": {"spark": {"master": f"local[{self.cores}]", "conf": conf}}}
+        spark: dict[str, Any] = {"master": f"local[{self.cores}]", "conf": conf}
+        if self.cluster:
+            executors = CLUSTER | {"spark.executor.instances": self.cores}
+            spark = {"master": self.cluster, "insecure": True, "conf": executors}
+        defaults = {"platform": {"spark": spark}}
         (self.config / "topics").mkdir(parents=True, exist_ok=True)
         (self.config / "defaults.yaml").write_text(json.dumps(defaults))  # JSON is YAML
         return load_platform(self.config, os.environ)

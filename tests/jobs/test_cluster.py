@@ -4,64 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-import urllib.request
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from differential.broker import free_port
+from differential.spark_cluster import processes_of, spark_cluster
 from tests.jobs.test_rounds import NOW, offsets, record
-
-LOOPBACK = "127.0.0.1"
-READY_WITHIN_S = 60
 
 
 @pytest.fixture(scope="module")
-def master(tmp_path_factory):
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def master(directory):
     """The address of a master with two workers of one core."""
-    directory = tmp_path_factory.mktemp("cluster")
-    with cluster(directory) as address:
+    with spark_cluster(directory) as address:
         yield address
-
-
-@contextmanager
-def cluster(directory):
-    port, page = free_port(), free_port()
-    env = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
-    env.pop("PYSPARK_GATEWAY_PORT", None)
-    spark, address = str(Path(sys.executable).parent / "spark-class"), f"spark://{LOOPBACK}:{port}"
-    deploy = "org.apache.spark.deploy"
-    commands = [[spark, f"{deploy}.master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", str(page)]]
-    worker = [spark, f"{deploy}.worker.Worker", "--host", LOOPBACK, "--cores", "1", "--memory", "1g"]
-    commands += 2 * [[*worker, "--webui-port", "0", address]]
-    running = []
-    try:
-        with (directory / "log").open("wb") as log:
-            for command in commands:
-                running.append(subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True))
-        _wait_for_workers(page, 2)
-        yield address
-    finally:
-        for process in reversed(running):
-            process.kill()
-            process.wait()
-
-
-def _wait_for_workers(page, workers):
-    began = time.monotonic()
-    while time.monotonic() - began < READY_WITHIN_S:
-        try:
-            with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/") as answer:
-                if json.load(answer)["aliveworkers"] == workers:
-                    return
-        except OSError:
-            pass
-        time.sleep(0.2)
-    raise AssertionError("the workers did not come up")
 
 
 def command(workshop, master, python, *argv):
@@ -86,5 +50,34 @@ def test_rounds_run_on_a_cluster_once_its_workers_have_what_tasks_import(worksho
     assert "duckdb is not installed" in refused.stderr and "make worker-environment" in refused.stderr
     assert len(workshop.read(topic)) == 60
     done = command(workshop, master, sys.executable, "compact", topic, "--now", NOW, "--json")
+    assert done.returncode == 0, done.stderr
+    assert offsets(workshop.read(topic)) == 3 * list(range(15, 20))
+
+
+def test_a_round_outlives_executors_that_are_killed(workshop, master, directory):
+    """Spark gives their tasks to others; a second copy of a task changes nothing, as tasks only return what they
+    find."""
+    topic = workshop.topic("killed-executors", {"compaction.strategy": "timestamp"})
+    lines = [record(i, f"k{i % 5}", "x", partition=p) for p in range(3) for i in range(20)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    killed = list[int]()
+    over = threading.Event()
+
+    def kill_two_at_work():
+        """An executor is at work once it has started Python."""
+        while len(killed) < 2 and not over.is_set():
+            if processes_of(directory, "pyspark.daemon"):
+                for executor in processes_of(directory, "CoarseGrainedExecutorBackend")[:1]:
+                    os.kill(executor, signal.SIGKILL)
+                    killed.append(executor)
+                    time.sleep(2)
+            time.sleep(0.02)
+
+    killer = threading.Thread(target=kill_two_at_work)
+    killer.start()
+    done = command(workshop, master, sys.executable, "compact", topic, "--now", NOW, "--json")
+    over.set()
+    killer.join()
+    assert killed
     assert done.returncode == 0, done.stderr
     assert offsets(workshop.read(topic)) == 3 * list(range(15, 20))

@@ -1,0 +1,72 @@
+"""A Spark standalone cluster on this machine, for tests and benchmarks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from differential.broker import free_port
+
+LOOPBACK = "127.0.0.1"
+READY_WITHIN_S = 60
+
+
+class ClusterError(Exception):
+    """The workers did not come up."""
+
+
+@contextmanager
+def spark_cluster(directory: Path, workers: int = 2, memory: str = "1g") -> Iterator[str]:
+    """Starts a master and workers of one core each, and yields the master's address. Their log is `directory`/log."""
+    port, page = free_port(), free_port()
+    env = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
+    env.pop("PYSPARK_GATEWAY_PORT", None)
+    spark, address = str(Path(sys.executable).parent / "spark-class"), f"spark://{LOOPBACK}:{port}"
+    deploy = "org.apache.spark.deploy"
+    commands = [[spark, f"{deploy}.master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", str(page)]]
+    worker = [spark, f"{deploy}.worker.Worker", "--host", LOOPBACK, "--cores", "1", "--memory", memory]
+    commands += workers * [[*worker, "--webui-port", "0", address]]
+    running = []
+    try:
+        with (directory / "log").open("wb") as log:
+            for command in commands:
+                running.append(subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True))
+        _wait_for(page, workers)
+        yield address
+    finally:
+        for process in reversed(running):
+            process.kill()
+            process.wait()
+
+
+def _wait_for(page: int, workers: int) -> None:
+    began = time.monotonic()
+    while time.monotonic() - began < READY_WITHIN_S:
+        try:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/") as answer:
+                if json.load(answer)["aliveworkers"] == workers:
+                    return
+        except OSError:
+            pass
+        time.sleep(0.2)
+    raise ClusterError(f"{workers} workers did not come up within {READY_WITHIN_S} s")
+
+
+def processes_of(directory: Path, what: str) -> list[int]:
+    """Returns the processes that run in the cluster's directory, and whose command line has `what` in it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            inside = (process / "cwd").resolve().is_relative_to(directory.resolve())
+            if inside and what.encode() in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
