@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from cleantail.config.columns import Columns
 from cleantail.config.topic_table import EVIDENCE, PROPERTY_SIDE_OF, RETRIES, VALUE
 from cleantail.human import counted
+from cleantail.log.segments import twice_text
 
 VECTORS_VERSION = 3
 """The first format version with deletion vectors."""
@@ -42,6 +43,8 @@ class ForeignTable:
     files_of_several_logs: int = 0
     files_out_of_order: int = 0
     files_without_bounds: int = 0
+    registered_twice: tuple[str, ...] = ()
+    """Names of the files that the table names more than once; all counts are of each file once."""
     tombstones: int | None = None
     keyless: int | None = None
     value_is_required: bool = False
@@ -123,6 +126,11 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
         texts.append(
             f"files without bounds of partition and offset in the metadata: {foreign.files_without_bounds}. Each is "
             "opened once by every process that evaluates the topic"
+        )
+    if foreign.registered_twice:
+        texts.append(
+            f"{twice_text(foreign.registered_twice)}. Readers see their records as often; the first round keeps each "
+            "once, and all counts here are of each file once"
         )
     if duplicates := sum(log.duplicates for log in foreign.logs):
         texts.append(f"records with the offset of another: {duplicates}. The first round keeps one of each")

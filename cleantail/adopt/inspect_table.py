@@ -16,8 +16,10 @@ from cleantail.config.columns import PROPERTY_COLUMNS, Columns
 from cleantail.config.topic_table import OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES
 from cleantail.errors import TableError
 from cleantail.lake.data_files import parts_of
-from cleantail.lake.delete_entries import DELETES, content_of, deletes_of
+from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
 from cleantail.lake.parquet_footers import null_count
+from cleantail.lake.position_deletes import require_readable, vectors_by_file
+from cleantail.lake.table_metadata import entries_of
 from cleantail.log.column_sql import problem_of
 
 if TYPE_CHECKING:
@@ -74,15 +76,16 @@ def spark_kind(iceberg: str) -> str:
 
 
 def _deletes(table: Table) -> str:
-    """Returns, in words, the deletes that a round could not replace; empty where there are none."""
+    """Returns, in words, the deletes that a round could not replace, and those that make the table unreadable; empty
+    where there are none."""
     snapshot = table.current_snapshot()
-    manifests = [m for m in (snapshot.manifests(table.io) if snapshot else []) if content_of(m) == DELETES]
-    if not manifests:
-        return ""
+    manifests = snapshot.manifests(table.io) if snapshot else []
     try:
-        for manifest in manifests:
-            for _ in deletes_of(table, manifest):
-                pass
+        deletes = [delete for m in manifests if content_of(m) == DELETES for delete in deletes_of(table, m)]
+        vectors = vectors_by_file(deletes)
+        for entry in entries_of(table, [m for m in manifests if content_of(m) == DATA]) if vectors else ():
+            if of_file := vectors.get(entry.data_file.file_path):
+                require_readable(of_file, entry.sequence_number or 0)
     except TableError as e:
         return str(e)
     return ""
@@ -91,10 +94,10 @@ def _deletes(table: Table) -> str:
 def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
     """Returns everything that the records tell."""
     # 1. only Parquet can be read in place
-    tasks = list(table.scan().plan_files())
+    tasks, twice = _once(table.scan().plan_files())
     formats = {str(getattr(t.file.file_format, "value", t.file.file_format)).upper() for t in tasks} - {"PARQUET"}
     if formats:
-        return {"files": len(tasks), "other_formats": tuple(sorted(formats))}
+        return {"files": len(tasks), "registered_twice": twice, "other_formats": tuple(sorted(formats))}
     # 2. partitions and offsets, file by file
     topics: set[str] = set()
     offsets: dict[int, list[Any]] = {}
@@ -108,6 +111,7 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
             offsets.setdefault(partition, []).append(values)
     return {
         "files": len(tasks),
+        "registered_twice": twice,
         "topics": tuple(sorted(topics)),
         "logs": tuple(_log(p, parts) for p, parts in sorted(offsets.items())),
         "files_of_several_logs": shared,
@@ -117,6 +121,16 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
         "keyless": _nulls(table, columns.key, [t.file for t in tasks]),
         "value_is_required": columns.value is not None and _is_required(table, columns.value),
     }
+
+
+def _once(tasks: Iterable[Any]) -> tuple[list[Any], tuple[str, ...]]:
+    """Returns each file once, as its last registration has it, which has the fewest deletes; and the names of those
+    that are registered more than once."""
+    by_path: dict[str, list[Any]] = {}
+    for task in tasks:
+        by_path.setdefault(task.file.file_path, []).append(task)
+    twice = tuple(sorted(path for path, same in by_path.items() if len(same) > 1))
+    return [min(same, key=lambda task: len(task.delete_files)) for same in by_path.values()], twice
 
 
 def _of_file(

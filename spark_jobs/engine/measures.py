@@ -23,6 +23,7 @@ from spark_jobs.engine.judgement import decide_bucket, judge, read_share
 from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round
 from spark_jobs.engine.log_task import LogCounts, LogTask, merged_counts
 from spark_jobs.engine.proof import KeyCounts, count_keys
+from spark_jobs.engine.registrations import on_branch, records_again
 from spark_jobs.engine.removals import COPIES
 from spark_jobs.engine.tasks import Work, log_tasks, run_tasks, run_work
 from spark_jobs.engine.tombstone_entries import Ledgers
@@ -47,7 +48,9 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
         w.partition: next_ledger(table, unit, w, states[w.partition], late_by_log, expiring) for w in unit.partitions
     }
     ledgers = ledgers_of(unit, states, next_ledgers, expiring)
-    tasks = [with_branch_files(task, branch) for task in log_tasks(table, platform, unit, base)]
+    planned = log_tasks(table, platform, unit, base)
+    again = [records_again(table, platform, tasks) for tasks in (planned, on_branch(planned, branch))]
+    tasks = [with_branch_files(task, branch) for task in planned]
     if expiring:
         work_of_task = partial(judge_expiry, ledgers=ledgers)
         counted = run_tasks(table, platform, work_of_task, tasks, "count what an expiry has done")
@@ -66,6 +69,7 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
             work_of_log, log.counts, proven[p].twice if p in proven else 0, unit, change.data_files_changed
         )
         measure = replace(measure, proven_ms=_proven_ms(work_of_log, states[p], proofs, unit.now_ms))
+        measure = _with_registrations(measure, *(records.get(p, 0) for records in again))
         measure = _with_contradiction(measure, contradictions.get(p))
         measures.append(with_tombstones(measure, next_ledgers[p], log.tombstones))
     return measures
@@ -150,6 +154,17 @@ def _measure(
         data_files_changed=data_files_changed,
         imbalance=measure.records_in - sum(deleted.values()) - measure.records_out,
         deleted=deleted,
+    )
+
+
+def _with_registrations(measure: LogMeasure, before: int, after: int) -> LogMeasure:
+    """Counts what further registrations of files show again, `before` the round and `after` it: none may be left."""
+    return replace(
+        measure,
+        records_in=measure.records_in + before,
+        records_out=measure.records_out + after,
+        duplicate_keys=measure.duplicate_keys + after,
+        imbalance=measure.imbalance + before - after,
     )
 
 

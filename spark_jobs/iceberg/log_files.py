@@ -40,7 +40,9 @@ class LogFile:
     one at least the highest; None where the metadata have none. `arrived` is its data sequence number, `first_row_id`
     the row id of its first record, where it has one. `before` and `after` are the delete files in base and branch.
     `marked`: every record says whether it is a tombstone.
-    `lost` is true where the branch no longer has the file.
+    `lost` is true where the branch no longer has the file. `again`: the delete files of each further registration of a
+    file that the table names more than once; of those `before` are what the last one has, since what is deleted there
+    is deleted in all, and `arrived` is when the first one came.
     """
 
     hash: int
@@ -59,6 +61,7 @@ class LogFile:
     lost: bool = False
     arrived: int = 0
     first_row_id: int | None = None
+    again: tuple[tuple[DeletedPositions, ...], ...] = ()
 
     def may_hold(self, low: int, end: int) -> bool:
         """Returns whether the file can have an offset in [low, end)."""
