@@ -51,6 +51,7 @@ class ForeignTable:
     missing_retries: tuple[str, ...] = ()
     """Those of the properties RETRIES that the table does not have."""
     deletes: str = ""
+    vectors_of_gone_files: int = 0
     other_formats: tuple[str, ...] = ()
     owner: str | None = None
     adopted_columns: str | None = None
@@ -126,6 +127,11 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
         texts.append(
             f"files without bounds of partition and offset in the metadata: {foreign.files_without_bounds}. Each is "
             "opened once by every process that evaluates the topic"
+        )
+    if foreign.vectors_of_gone_files:
+        texts.append(
+            f"deletion vectors of data files that are gone: {foreign.vectors_of_gone_files}. Should a sink commit such "
+            f"a file again, no engine would read the table: `cleantail mend {foreign.table}` takes them away"
         )
     if foreign.registered_twice:
         texts.append(

@@ -16,10 +16,8 @@ from cleantail.config.columns import PROPERTY_COLUMNS, Columns
 from cleantail.config.topic_table import OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES
 from cleantail.errors import TableError
 from cleantail.lake.data_files import parts_of
-from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
 from cleantail.lake.parquet_footers import null_count
-from cleantail.lake.position_deletes import require_readable, vectors_by_file
-from cleantail.lake.table_metadata import entries_of
+from cleantail.lake.runs.damaged_vectors import damaged_vectors
 from cleantail.log.column_sql import problem_of
 
 if TYPE_CHECKING:
@@ -35,6 +33,7 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
     schema, spec = table.schema(), table.spec()
     kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
     properties = table.properties
+    deletes, of_gone_files = _deletes(table)
     fields = [f"{f.transform}({schema.find_column_name(f.source_id)})" for f in spec.fields]
     inspected = ForeignTable(
         table=".".join(table.name()[-2:]),
@@ -46,7 +45,8 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
         owner=properties.get(PROPERTY_TOPIC),
         adopted_columns=properties.get(PROPERTY_COLUMNS),
         missing_retries=tuple(name for name in RETRIES if name not in properties),
-        deletes=_deletes(table),
+        deletes=deletes,
+        vectors_of_gone_files=of_gone_files,
         wrong=tuple(_wrong(layout.paths, kinds)),
     )
     if columns is None or inspected.wrong or inspected.deletes:
@@ -75,20 +75,14 @@ def spark_kind(iceberg: str) -> str:
     return _SPARK.get(iceberg, iceberg)
 
 
-def _deletes(table: Table) -> str:
-    """Returns, in words, the deletes that a round could not replace, and those that make the table unreadable; empty
-    where there are none."""
-    snapshot = table.current_snapshot()
-    manifests = snapshot.manifests(table.io) if snapshot else []
+def _deletes(table: Table) -> tuple[str, int]:
+    """Returns, in words, the deletes that a round could not replace, or that make the table unreadable, empty where
+    there are none; and how many data files are gone whose deletion vector is left."""
     try:
-        deletes = [delete for m in manifests if content_of(m) == DELETES for delete in deletes_of(table, m)]
-        vectors = vectors_by_file(deletes)
-        for entry in entries_of(table, [m for m in manifests if content_of(m) == DATA]) if vectors else ():
-            if of_file := vectors.get(entry.data_file.file_path):
-                require_readable(of_file, entry.sequence_number or 0)
+        damaged = damaged_vectors(table)
     except TableError as e:
-        return str(e)
-    return ""
+        return str(e), 0
+    return next(iter(damaged.unreadable.values()), ""), len(damaged.gone)
 
 
 def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:

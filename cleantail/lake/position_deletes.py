@@ -84,8 +84,8 @@ def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> Non
     if vectors[0].sequence_number < sequence_number:
         raise TableError(
             f"{file} was registered (sequence number {sequence_number}) after its deletion vector in {vectors[0].path} "
-            f"(sequence number {vectors[0].sequence_number}), as where a sink commits a file once more, or one that was "
-            f"gone. {MEND}"
+            f"(sequence number {vectors[0].sequence_number}), as where a sink commits a file once more, or one that "
+            f"was gone. {MEND}"
         )
 
 

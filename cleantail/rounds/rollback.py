@@ -20,7 +20,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState, parse_partition_state
 from cleantail.log.round_state import COMPACT, EXPIRE
-from cleantail.rounds.size_history import OPERATION, REGISTERED_ONCE
+from cleantail.rounds.size_history import MEND, OPERATION, REGISTERED_ONCE
 
 ROUND = "cleantail.round"
 HEADS = "cleantail.heads"
@@ -180,6 +180,11 @@ def _refusal(commit: Commit) -> str:
         return (
             f"round {commit.summary.get(ROUND)} (snapshot {commit.snapshot_id}) does not say what the state was "
             "before it: it was published by an earlier version and cannot be undone"
+        )
+    if commit.summary.get(OPERATION) == MEND:
+        return (
+            f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC mended deletion vectors for which no engine "
+            "read the table: it would be unreadable again; nothing was done. Name a later snapshot with --to"
         )
     return (
         f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC ({commit.operation}) is not Cleantail's: "

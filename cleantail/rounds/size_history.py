@@ -14,6 +14,8 @@ from cleantail.log.segments import DataFile
 
 OPERATION = "cleantail.operation"
 """Summary entry of our commits: what made them."""
+MEND = "mend"
+"""The operation of a commit that replaces deletion vectors for which no engine reads the table."""
 REGISTERED_ONCE = "registered once"
 """The operation of a commit right before a round's own, in the same transaction: files that were registered more than
 once are registered once after it."""

@@ -1,4 +1,4 @@
-"""Files that are registered more than once, as a sink leaves them that commits a file again: what readers see too often.
+"""Files that are registered more than once, as by a sink that commits a file again: what readers see too often.
 
 A record is there once for each registration that has not lost it. What the last registration has lost all have, since
 deletes are of a file's name and of all that came before them; so a round that leaves one registration with those

@@ -1,5 +1,4 @@
-"""The commits that readers see: appends, rewrites and rollbacks, each all or nothing on `main`; published deletes are
-in delete_commits.
+"""The commits that readers see: appends, published deletes, rewrites and rollbacks, each all or nothing on `main`.
 
 All work the same way: the change is written to a branch, then its files are replayed onto `main` in one Iceberg
 transaction together with the table properties that go with it (docs/architecture.md, decision 4). A crash leaves all
@@ -10,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 
 from cleantail.errors import ConflictError
 from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, writer_entries
-from spark_jobs.iceberg.commit_errors import conflict
+from spark_jobs.iceberg.commit_errors import conflict, overtaken, void
+from spark_jobs.iceberg.delete_commits import register_once, replay, same_deletes_since, with_summary
 from spark_jobs.iceberg.iceberg_reads import (
+    BranchChange,
     added_by,
     added_data_files,
     files_with_deletes,
@@ -51,7 +54,55 @@ def append_files(table: TopicTable, branch: str, properties: Mapping[str, str], 
     for file in added_data_files(iceberg, branch):
         append.appendFile(file)
     with_summary(append, summary).commit()
-    commit_with(transaction, properties)
+    _commit(transaction, properties)
+
+
+def publish_deletes(
+    table: TopicTable,
+    branch_changes: Sequence[BranchChange],
+    partitions: set[int],
+    base_snapshot_id: int,
+    properties: Mapping[str, str],
+    summary: Mapping[str, str],
+) -> int:
+    """Replays the delete files of the given partitions onto `main`; returns the new snapshot's id.
+
+    A delete file of an adopted table may be of several logs: there the partitions are all or none.
+
+    A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
+    a data file in which it deletes was rewritten, or got other deletes, since the base snapshot, or when that is gone;
+    also when a file that it keeps once was registered again.
+    """
+    if table.topic.columns is None:
+        branch_changes = [change.of_partitions(partitions) for change in branch_changes]
+    change = reduce(_joined, branch_changes, BranchChange((), (), 0)) if partitions else BranchChange((), (), 0)
+    by_position = any(str(f.format()) == "PARQUET" for f in change.added)
+
+    def once() -> None:
+        iceberg = table.load()
+        since = base_snapshot_id
+        if by_position or change.kept:
+            now = same_deletes_since(table.jvm, iceberg, base_snapshot_id, change)
+            since = now if by_position else since
+        transaction = iceberg.newTransaction()
+        try:
+            if partitions:
+                rest = register_once(table.jvm, iceberg, transaction, change, since)
+                delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
+                replay(table.jvm, delta, rest, by_position)
+                with_summary(delta, summary).commit()
+            _commit(transaction, properties)
+        except Py4JJavaError as e:
+            raise overtaken(e) if by_position else conflict(e) from None
+        except IllegalArgumentException as e:
+            raise void(e) from None
+
+    COMMITS.run(once)
+    return int(table.load().currentSnapshot().snapshotId())
+
+
+def _joined(one: BranchChange, other: BranchChange) -> BranchChange:
+    return BranchChange(one.added + other.added, one.removed + other.removed, 0, one.kept + other.kept)
 
 
 def replace_files(
@@ -134,7 +185,7 @@ def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> No
     operations.commit(now, before)
 
 
-def commit_with(transaction: Any, properties: Mapping[str, str]) -> None:
+def _commit(transaction: Any, properties: Mapping[str, str]) -> None:
     """Commits the transaction and the properties that go with it, all or nothing."""
     _set(transaction, properties)
     transaction.commitTransaction()
@@ -147,10 +198,3 @@ def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str]
     for key in removed:
         update.remove(key)
     update.commit()
-
-
-def with_summary(update: Any, summary: Mapping[str, str]) -> Any:
-    """Returns the update with entries in its snapshot's summary."""
-    for key, value in summary.items():
-        update.set(key, value)
-    return update

@@ -1,4 +1,4 @@
-"""Commits of what a round deletes: staged on its branch, and published on `main` all or nothing.
+"""What a round deletes, as commits: staged on its branch, and replayed onto `main` (commits.publish_deletes).
 
 A file that a sink has registered more than once is registered once before anything is deleted of it: deletes hide a
 record in every registration of its file. That takes a commit of its own for each sequence number that files came with,
@@ -7,36 +7,25 @@ since a rewrite gives all of its files one. They come right before the round's o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import reduce
-from typing import TYPE_CHECKING, Any
-
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import IllegalArgumentException
+from typing import Any
 
 from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.errors import ConflictError
-from cleantail.retries import COMMITS
 from cleantail.rounds.size_history import OPERATION, REGISTERED_ONCE
-from spark_jobs.iceberg.commit_errors import conflict, overtaken, void
-from spark_jobs.iceberg.commits import commit_with, with_summary
 from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, files_with_deletes, history, identity
-
-if TYPE_CHECKING:
-    from spark_jobs.iceberg.tables import TopicTable
 
 Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]]
 """Data file -> (sequence number, its delete files) of each of its registrations, in their order."""
 
 
 def stage_deletes(
-    table: TopicTable, branch: str, base_snapshot_id: int, change: BranchChange, summary: Mapping[str, str]
+    jvm: Any, iceberg: Any, branch: str, base_snapshot_id: int, change: BranchChange, summary: Mapping[str, str]
 ) -> None:
     """Commits the change onto a branch that is at the base."""
-    iceberg = table.load()
-    change = _register_once(table, iceberg, iceberg, change, base_snapshot_id, branch)
+    change = register_once(jvm, iceberg, iceberg, change, base_snapshot_id, branch)
     delta = iceberg.newRowDelta().toBranch(branch).validateFromSnapshot(base_snapshot_id)
     for file in change.removed:
         delta.removeDeletes(file)
@@ -45,56 +34,8 @@ def stage_deletes(
     with_summary(delta, summary).commit()
 
 
-def publish_deletes(
-    table: TopicTable,
-    branch_changes: Sequence[BranchChange],
-    partitions: set[int],
-    base_snapshot_id: int,
-    properties: Mapping[str, str],
-    summary: Mapping[str, str],
-) -> int:
-    """Replays the delete files of the given partitions onto `main`; returns the new snapshot's id.
-
-    A delete file of an adopted table may be of several logs: there the partitions are all or none.
-
-    A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
-    a data file in which it deletes was rewritten, or got other deletes, since the base snapshot, or when that is gone;
-    also when a file that it keeps once was registered again.
-    """
-    if table.topic.columns is None:
-        branch_changes = [change.of_partitions(partitions) for change in branch_changes]
-    change = reduce(_joined, branch_changes, BranchChange((), (), 0)) if partitions else BranchChange((), (), 0)
-    by_position = any(str(f.format()) == "PARQUET" for f in change.added)
-
-    def once() -> None:
-        iceberg = table.load()
-        since = base_snapshot_id
-        if by_position or change.kept:
-            now = _same_deletes_since(table, iceberg, base_snapshot_id, change)
-            since = now if by_position else since
-        transaction = iceberg.newTransaction()
-        try:
-            if partitions:
-                rest = _register_once(table, iceberg, transaction, change, since)
-                delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
-                _replay(table, delta, rest, by_position)
-                with_summary(delta, summary).commit()
-            commit_with(transaction, properties)
-        except Py4JJavaError as e:
-            raise overtaken(e) if by_position else conflict(e) from None
-        except IllegalArgumentException as e:
-            raise void(e) from None
-
-    COMMITS.run(once)
-    return int(table.load().currentSnapshot().snapshotId())
-
-
-def _joined(one: BranchChange, other: BranchChange) -> BranchChange:
-    return BranchChange(one.added + other.added, one.removed + other.removed, 0, one.kept + other.kept)
-
-
-def _register_once(
-    table: TopicTable, iceberg: Any, operations: Any, change: BranchChange, since: int, branch: str | None = None
+def register_once(
+    jvm: Any, iceberg: Any, operations: Any, change: BranchChange, since: int, branch: str | None = None
 ) -> BranchChange:
     """Commits rewrites after which each file that is kept is registered once, and returns what is left of the change.
 
@@ -104,13 +45,13 @@ def _register_once(
     if not change.kept:
         return change
     vectors = format_version(iceberg) >= VECTORS_VERSION
-    removed, added = (_of_kept(table, change, files) if vectors else {} for files in (change.removed, change.added))
+    removed, added = (_of_kept(jvm, change, files) if vectors else {} for files in (change.removed, change.added))
     for sequence_number in sorted({kept.sequence_number for kept in change.kept}):
         rewrite = operations.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence_number)
         rewrite = rewrite.toBranch(branch) if branch else rewrite
         for file in (k.file for k in change.kept if k.sequence_number == sequence_number):
             # a copy does not say in which manifest it is: the file goes from all of them
-            copy = table.jvm.org.apache.iceberg.DataFiles.builder(iceberg.specs().get(file.specId())).copy(file).build()
+            copy = jvm.org.apache.iceberg.DataFiles.builder(iceberg.specs().get(file.specId())).copy(file).build()
             rewrite.deleteFile(copy).addFile(copy)
             if old := removed.get(str(file.location())):
                 rewrite.deleteFile(old)
@@ -121,18 +62,18 @@ def _register_once(
     return replace(change, added=left[0], removed=left[1])
 
 
-def _of_kept(table: TopicTable, change: BranchChange, deletes: Iterable[Any]) -> dict[str, Any]:
+def _of_kept(jvm: Any, change: BranchChange, deletes: Iterable[Any]) -> dict[str, Any]:
     """Returns data file -> its deletion vector, of the files that are kept once."""
     paths = {str(kept.file.location()) for kept in change.kept}
-    by_file = {_data_file_of(table, delete): delete for delete in deletes}
+    by_file = {_data_file_of(jvm, delete): delete for delete in deletes}
     return {path: delete for path, delete in by_file.items() if path in paths}
 
 
-def _data_file_of(table: TopicTable, delete: Any) -> str:
-    return str(table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete))
+def _data_file_of(jvm: Any, delete: Any) -> str:
+    return str(jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete))
 
 
-def _same_deletes_since(table: TopicTable, iceberg: Any, base_snapshot_id: int, change: BranchChange) -> int:
+def same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: BranchChange) -> int:
     """Returns the snapshot that the table is at. Raises ConflictError unless the data files that are to change are
     registered as they were in the base, with the same delete files.
 
@@ -144,7 +85,7 @@ def _same_deletes_since(table: TopicTable, iceberg: Any, base_snapshot_id: int, 
         return now
     if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
         raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
-    touched = {_data_file_of(table, file) for file in change.added} | {str(k.file.location()) for k in change.kept}
+    touched = {_data_file_of(jvm, file) for file in change.added} | {str(k.file.location()) for k in change.kept}
     before, after = (_registrations(iceberg, snapshot_id, change.kept) for snapshot_id in (base_snapshot_id, now))
     for path in sorted(touched):
         if after.get(path) != before.get(path):
@@ -164,17 +105,24 @@ def _registrations(iceberg: Any, snapshot_id: int, kept: Iterable[KeptFile]) -> 
     return {path: tuple(sorted(registrations)) for path, registrations in by_path.items()}
 
 
-def _replay(table: TopicTable, delta: Any, change: BranchChange, by_position: bool) -> None:
+def replay(jvm: Any, delta: Any, change: BranchChange, by_position: bool) -> None:
     """Replays the delete files. A data file that a round changes has one delete file after it, which replaces those
     that the base had."""
-    referenced, once = table.jvm.java.util.ArrayList(), {str(k.file.location()) for k in change.kept}
+    referenced, once = jvm.java.util.ArrayList(), {str(k.file.location()) for k in change.kept}
     for file in change.removed:
         delta.removeDeletes(file)
     for file in change.added:
         delta.addDeletes(file)
         # the transaction has taken a file that is kept once away itself, and put it there again
-        if (path := _data_file_of(table, file)) not in once:
+        if (path := _data_file_of(jvm, file)) not in once:
             referenced.add(path)
     delta.validateDataFilesExist(referenced)
     if by_position:
         delta.validateNoConflictingDeleteFiles()
+
+
+def with_summary(update: Any, summary: Mapping[str, str]) -> Any:
+    """Returns the update with entries in its snapshot's summary."""
+    for key, value in summary.items():
+        update.set(key, value)
+    return update

@@ -195,7 +195,7 @@ class TopicTable:
         if not (change.added or change.kept or summary):
             return
         try:
-            stage_deletes(self, branch, files.snapshot_id, change, summary or {})
+            stage_deletes(self.jvm, self.load(), branch, files.snapshot_id, change, summary or {})
         except IllegalArgumentException as e:
             self.drop_branch(branch)
             raise void(e) from None

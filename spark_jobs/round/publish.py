@@ -31,7 +31,7 @@ from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.past_rounds import PUBLISHED
 from cleantail.rounds.rollback import APPROVED_BY, BEFORE, packed
 from spark_jobs.engine.deleted_versions import remember
-from spark_jobs.iceberg.delete_commits import publish_deletes
+from spark_jobs.iceberg.commits import publish_deletes
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.approvals import set_aside

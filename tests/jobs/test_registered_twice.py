@@ -7,19 +7,16 @@ import json
 from collections import Counter
 
 import pytest
-from pyroaring import BitMap64
 
 from cleantail.lake.runs.evaluate import evaluate_topic
-from spark_jobs.iceberg.delete_files import write_deletes
 from spark_jobs.iceberg.iceberg_reads import each
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
-from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.run import Run
-from tests.jobs.conftest import SINK, settings
-from tests.jobs.test_adopt import CONNECT, HOUR, NOW, changes, expected, read
+from tests.jobs.conftest import settings
+from tests.jobs.test_adopt import CONNECT, NOW, changes, expected, read
 from tests.jobs.test_format_2 import append, by_spark, full
 from tests.jobs.test_rounds import offsets, record
 
@@ -128,7 +125,9 @@ def test_of_an_adopted_table_a_round_keeps_each_record_once_and_tells_how_many_w
     assert all(m["imbalance"] == m["duplicate_keys"] == 0 for m in by_log.values())
     assert [r["deleted_registered_twice"] for r in []] == []
     evidence = workshop.evidence(topic)
-    assert sum(json.loads(r["deleted"]).get("registered_twice", 0) for r in evidence if r["outcome"] == "checked") == extra
+    assert (
+        sum(json.loads(r["deleted"]).get("registered_twice", 0) for r in evidence if r["outcome"] == "checked") == extra
+    )
     plan = workshop.json("plan", topic, "--now", NOW)
     assert [(p["action"], p["warnings"]) for p in plan["partitions"]] == [("none", [])] * 2
     assert workshop.json("check", topic)["ok"]
