@@ -7,7 +7,7 @@ since a rewrite gives all of its files one. They come right before the round's o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,34 +39,41 @@ def register_once(
 ) -> BranchChange:
     """Commits rewrites after which each file that is kept is registered once, and returns what is left of the change.
 
-    `operations`: the table itself, or a transaction on it. Iceberg takes a deletion vector away with its file, so that
-    the file's new one comes in the same commit. Position deletes are of a name, and stay.
+    `operations`: the table itself, or a transaction on it. A file's old delete files go with its registrations: Iceberg
+    drops those that are older than all other files. A new deletion vector comes in the same commit; position deletes
+    may come later, and a row delta that adds them must find that no other has come since.
     """
     if not change.kept:
         return change
-    vectors = format_version(iceberg) >= VECTORS_VERSION
-    removed, added = (_of_kept(jvm, change, files) if vectors else {} for files in (change.removed, change.added))
+    paths = {str(kept.file.location()) for kept in change.kept}
+    removed, added = (_by_data_file(jvm, files, paths) for files in (change.removed, change.added))
+    at_once = [path for path in removed if format_version(iceberg) >= VECTORS_VERSION]
     for sequence_number in sorted({kept.sequence_number for kept in change.kept}):
         rewrite = operations.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence_number)
         rewrite = rewrite.toBranch(branch) if branch else rewrite
         for file in (k.file for k in change.kept if k.sequence_number == sequence_number):
+            path = str(file.location())
             # a copy does not say in which manifest it is: the file goes from all of them
             copy = jvm.org.apache.iceberg.DataFiles.builder(iceberg.specs().get(file.specId())).copy(file).build()
             rewrite.deleteFile(copy).addFile(copy)
-            if old := removed.get(str(file.location())):
-                rewrite.deleteFile(old)
-                rewrite.addFile(added[str(file.location())])
+            for delete in removed.get(path, ()):
+                rewrite.deleteFile(delete)
+            for delete in added.get(path, ()) if path in at_once else ():
+                rewrite.addFile(delete)
         with_summary(rewrite, {OPERATION: REGISTERED_ONCE}).commit()
-    done = {identity(file) for path in removed for file in (removed[path], added[path])}
+    done = {identity(f) for files in removed.values() for f in files}
+    done |= {identity(f) for path in at_once for f in added.get(path, ())}
     left = [tuple(f for f in files if identity(f) not in done) for files in (change.added, change.removed)]
     return replace(change, added=left[0], removed=left[1])
 
 
-def _of_kept(jvm: Any, change: BranchChange, deletes: Iterable[Any]) -> dict[str, Any]:
-    """Returns data file -> its deletion vector, of the files that are kept once."""
-    paths = {str(kept.file.location()) for kept in change.kept}
-    by_file = {_data_file_of(jvm, delete): delete for delete in deletes}
-    return {path: delete for path, delete in by_file.items() if path in paths}
+def _by_data_file(jvm: Any, deletes: Iterable[Any], paths: Collection[str]) -> dict[str, list[Any]]:
+    """Returns data file -> its delete files, of the files that are named."""
+    by_file: dict[str, list[Any]] = {}
+    for delete in deletes:
+        if (path := _data_file_of(jvm, delete)) in paths:
+            by_file.setdefault(path, []).append(delete)
+    return by_file
 
 
 def _data_file_of(jvm: Any, delete: Any) -> str:

@@ -62,7 +62,7 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
     """Walks the branch from the base on: a delete file replaced on the branch itself never shows."""
     added: dict[tuple[str, int], Any] = {}
     removed: dict[tuple[str, int], Any] = {}
-    data_files: dict[str, tuple[list[Any], list[Any]]] = {}
+    data_files: dict[str, list[tuple[bool, Any]]] = {}
     since = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, table.snapshot(branch)))
     for snapshot in reversed(list(since)):
         for file in each(snapshot.removedDeleteFiles(table.io())):
@@ -70,20 +70,23 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
                 removed[identity(file)] = file
         for file in each(snapshot.addedDeleteFiles(table.io())):
             added[identity(file)] = file
-        for place, files in enumerate((snapshot.removedDataFiles(table.io()), snapshot.addedDataFiles(table.io()))):
-            for file in each(files):
-                data_files.setdefault(str(file.location()), ([], []))[place].append(file)
-    kept = tuple(KeptFile(new[0], _arrived(new[0])) for old, new in data_files.values() if _is_kept(old, new))
-    changed = sum(len(old) + len(new) for old, new in data_files.values() if not _is_kept(old, new))
+        for file in each(snapshot.removedDataFiles(table.io())):
+            data_files.setdefault(str(file.location()), []).append((False, file))
+        for file in each(snapshot.addedDataFiles(table.io())):
+            data_files.setdefault(str(file.location()), []).append((True, file))
+    kept = tuple(KeptFile(steps[-1][1], _arrived(steps[-1][1])) for steps in data_files.values() if _is_kept(steps))
+    changed = sum(len(steps) for steps in data_files.values() if not _is_kept(steps))
     return BranchChange(tuple(added.values()), tuple(removed.values()), changed, kept)
 
 
-def _is_kept(removed: Sequence[Any], added: Sequence[Any]) -> bool:
-    """Returns whether a data file was there more than once, and is there once, as it was when it came first."""
-    if len(added) != 1 or len(removed) < 2:
+def _is_kept(steps: Sequence[tuple[bool, Any]]) -> bool:
+    """Returns whether a data file was there more than once, and is there once, as it was when it came first. `steps`:
+    each time that it was removed, or added (True), in their order."""
+    *removed, (is_added, file) = steps
+    if not is_added or len(removed) < 2 or any(is_new for is_new, _ in removed):
         return False
-    facts = {(f.recordCount(), f.fileSizeInBytes(), f.specId(), str(f.format())) for f in (*removed, *added)}
-    return len(facts) == 1 and _arrived(added[0]) == min(map(_arrived, removed))
+    facts = {(f.recordCount(), f.fileSizeInBytes(), f.specId(), str(f.format())) for _, f in steps}
+    return len(facts) == 1 and _arrived(file) == min(_arrived(f) for _, f in removed)
 
 
 def _arrived(file: Any) -> int:
