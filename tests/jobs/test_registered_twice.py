@@ -9,23 +9,19 @@ from collections import Counter
 import pytest
 
 from cleantail.lake.runs.evaluate import evaluate_topic
+from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import each
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
+from spark_jobs.round.keyless_table import side_table
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.run import Run
 from tests.jobs.conftest import settings
-from tests.jobs.test_adopt import CONNECT, NOW, changes, expected, read
+from tests.jobs.test_adopt import CONNECT, HOUR, NOW, changes, expected, read
 from tests.jobs.test_format_2 import append, by_spark, full
+from tests.jobs.test_held_rounds import die, dying_before_its_evidence
 from tests.jobs.test_rounds import offsets, record
-
-FLAT = "p int, o bigint, ms bigint, k string, v string"
-MAPPED = [
-    argument
-    for pair in zip(("partition", "offset", "timestamp", "key", "value"), ("p", "o", "ms", "k", "v"), strict=True)
-    for argument in ("--column", "=".join(pair))
-]
 
 
 class Twice:
@@ -123,7 +119,6 @@ def test_of_an_adopted_table_a_round_keeps_each_record_once_and_tells_how_many_w
     assert sum(m["deleted"]["registered_twice"] for m in by_log.values()) == extra
     assert sum(m["records_in"] for m in by_log.values()) == seen
     assert all(m["imbalance"] == m["duplicate_keys"] == 0 for m in by_log.values())
-    assert [r["deleted_registered_twice"] for r in []] == []
     evidence = workshop.evidence(topic)
     assert (
         sum(json.loads(r["deleted"]).get("registered_twice", 0) for r in evidence if r["outcome"] == "checked") == extra
@@ -231,7 +226,7 @@ def test_a_doubled_file_alone_makes_its_log_due_and_no_other(workshop, table_of,
     assert [p["action"] for p in workshop.json("plan", topic, "--now", NOW)["partitions"]] == ["none", "none"]
 
 
-def made(workshop, table, patch=None):
+def made(workshop, table):
     """A round of everything that is due, on its branch."""
     plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW, force=True)
     return plan, [compact_unit(table, workshop.platform(), unit) for unit in plan.units]
@@ -334,3 +329,81 @@ def test_reclaim_expiry_latest_rollback_and_audits_go_on(workshop, spark, redpan
     assert by_spark(spark, name) == read(workshop, topic) == alive
     assert workshop.json("check", topic)["ok"]
     assert set(sink.registrations().values()) == {1}
+
+
+def test_a_publish_that_dies_leaves_all_that_was_old_and_the_next_one_does_it_all(
+    workshop, spark, redpanda, table_of, twice, monkeypatch
+):
+    records, topic = list(changes(partitions=1, count=12)), "dies-twice"
+    name = redpanda(topic, records, 3)
+    sink = twice(full(name))
+    sink.in_one_manifest(sink.files())
+    workshop.ok("adopt", name)
+    settings(workshop, topic)
+    table, platform = table_of(topic), workshop.platform()
+    plan, units = made(workshop, table)
+    checked = check_round(table, platform, plan.round, units)
+    before = by_spark(spark, name)
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(commits, "_commit", die)
+        publish_or_start_over(Run(table, platform), checked)
+    spark.sql(f"REFRESH TABLE {full(name)}")
+    assert by_spark(spark, name) == before and len(before) == 24
+    with dying_before_its_evidence(monkeypatch):
+        publish_or_start_over(Run(table, platform), checked)
+    done = publish_or_start_over(Run(table, platform), checked)
+    assert (done.round, done.published) == (checked.round, (0,))
+    assert by_spark(spark, name) == expected(records)
+
+
+@pytest.mark.parametrize("policy", ["fail", "quarantine"])
+def test_records_without_a_key_hold_a_log_back_or_are_moved_once(workshop, spark, redpanda, table_of, twice, policy):
+    topic = f"keyless-twice-{policy}"
+    records = [(0, 0, NOW - HOUR, "a", "1"), (0, 1, NOW - HOUR, None, "2"), (0, 2, NOW - HOUR, "a", "3")]
+    name = redpanda(topic, records, 2)
+    sink = twice(full(name))
+    sink.in_another_manifest(sink.files())
+    workshop.ok("adopt", name)
+    settings(workshop, topic, **{"cleantail.keyless.policy": policy})
+    code, _, _ = workshop.run("compact", topic, "--now", NOW)
+    if policy == "fail":
+        assert (code, len(by_spark(spark, name))) == (1, 6)
+        assert set(sink.registrations().values()) == {2}
+    else:
+        assert (code, [r[:2] for r in by_spark(spark, name)]) == (0, [(0, 2)])
+        assert [row.offset for row in spark.table(side_table(table_of(topic))).collect()] == [1]
+
+
+def test_a_round_above_the_limit_waits_for_a_person_who_sees_each_record_once(workshop, spark, redpanda, twice):
+    topic = "limit-twice"
+    records = [(0, o, NOW - HOUR + o, f"k{o % 2}", f"v{o}") for o in range(4)]
+    name = redpanda(topic, records, 3)
+    sink = twice(full(name))
+    sink.thrice(sink.files())
+    workshop.ok("adopt", name)
+    settings(workshop, topic, **{"cleantail.max.drop.ratio": 0.5})
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    assert code == 5 and "10 of 12 records would go, above cleantail.max.drop.ratio 0.5" in err
+    assert err.count("offset 0 goes; offset 2 of the same key stays") == 1
+    workshop.ok("compact", topic, "--now", NOW, "--approve")
+    assert by_spark(spark, name) == expected(records)
+
+
+def test_by_timestamp_too_and_by_several_tasks(workshop, spark, redpanda, twice, monkeypatch):
+    topic = "timestamp-twice"
+    records = [(0, o, NOW - HOUR + (o * 7919) % 1000, f"k{o % 5}", None if o % 9 == 4 else f"v{o}") for o in range(60)]
+    name = redpanda(topic, records, 2)
+    append(spark, name, [(0, o, NOW - HOUR + (o * 7919) % 1000, f"k{o % 5}", f"v{o}") for o in range(60, 70)])
+    records += [(0, o, NOW - HOUR + (o * 7919) % 1000, f"k{o % 5}", f"v{o}") for o in range(60, 70)]
+    sink = twice(full(name))
+    sink.in_another_manifest(sink.files())
+    workshop.ok("adopt", name)
+    settings(workshop, topic, **{"compaction.strategy": "timestamp"})
+    monkeypatch.setattr("spark_jobs.engine.tasks.share_count", lambda *_: 2)
+    result = workshop.json("compact", topic, "--now", NOW)
+    assert result["ok"], result
+    winners = {}
+    for _, o, ms, k, v in records:
+        winners[k] = max(winners.get(k, (-1,)), (ms, o, v))
+    assert by_spark(spark, name) == sorted((0, o, k, v) for k, (_, o, v) in winners.items())
+    assert measures(result)[0]["deleted"]["registered_twice"] == 70
