@@ -46,7 +46,7 @@ def register_once(
     if not change.kept:
         return change
     paths = {str(kept.file.location()) for kept in change.kept}
-    removed, added = (_by_data_file(jvm, files, paths) for files in (change.removed, change.added))
+    removed, added = _deletes_of(iceberg, since, paths), _by_data_file(jvm, change.added, paths)
     at_once = [path for path in removed if format_version(iceberg) >= VECTORS_VERSION]
     for sequence_number in sorted({kept.sequence_number for kept in change.kept}):
         rewrite = operations.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence_number)
@@ -65,6 +65,16 @@ def register_once(
     done |= {identity(f) for path in at_once for f in added.get(path, ())}
     left = [tuple(f for f in files if identity(f) not in done) for files in (change.added, change.removed)]
     return replace(change, added=left[0], removed=left[1])
+
+
+def _deletes_of(iceberg: Any, snapshot_id: int, paths: Collection[str]) -> dict[str, list[Any]]:
+    """Returns data file -> the delete files of all its registrations in a snapshot, of the files that are named. What a
+    snapshot says that it has removed lacks the bounds by which position deletes are known to be of one file."""
+    by_file: dict[str, dict[tuple[str, int], Any]] = {}
+    for file, deletes in files_with_deletes(iceberg, snapshot_id):
+        if deletes and (path := str(file.location())) in paths:
+            by_file.setdefault(path, {}).update((identity(delete), delete) for delete in deletes)
+    return {path: list(deletes.values()) for path, deletes in by_file.items()}
 
 
 def _by_data_file(jvm: Any, deletes: Iterable[Any], paths: Collection[str]) -> dict[str, list[Any]]:
