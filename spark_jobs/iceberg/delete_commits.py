@@ -111,8 +111,8 @@ def same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: Br
 
 
 def _registrations(iceberg: Any, snapshot_id: int, kept: Iterable[KeptFile]) -> Registrations:
-    """Returns how each data file of a snapshot is registered. Of those that are not kept once only the delete files
-    count: a round deletes in all registrations."""
+    """Returns how each data file of a snapshot is registered. Of those that are not kept once it does not count when
+    they came."""
     once = {str(k.file.location()) for k in kept}
     by_path: dict[str, list[tuple[int, tuple[tuple[str, int], ...]]]] = {}
     for file, deletes in files_with_deletes(iceberg, snapshot_id):

@@ -12,6 +12,7 @@ from cleantail.lake.runs.evaluate import evaluate_topic
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import each
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
+from spark_jobs.round import run as rounds
 from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
 from spark_jobs.round.keyless_table import side_table
@@ -407,3 +408,35 @@ def test_by_timestamp_too_and_by_several_tasks(workshop, spark, redpanda, twice,
         winners[k] = max(winners.get(k, (-1,)), (ms, o, v))
     assert by_spark(spark, name) == sorted((0, o, k, v) for k, (_, o, v) in winners.items())
     assert measures(result)[0]["deleted"]["registered_twice"] == 70
+
+
+def test_an_expiry_too_keeps_each_record_once(workshop, table_of, twice):
+    topic = workshop.topic("expiry-twice")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", "1"), record(1, "t", None)]))
+    sink = twice(table_of(topic).name)
+    first = {str(f.location()) for f in sink.files()}
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(2, "b", "1"), record(3, "c", "1")]))
+    workshop.ok("compact", topic, "--now", NOW)
+    sink.in_another_manifest([f for f in sink.files() if str(f.location()) not in first])
+    done = rounds.expire_round(Run(table_of(topic), workshop.platform()), NOW + 5000, [0])
+    assert done.published == (0,)
+    assert [dict(m.deleted) for m in done.measures] == [{"expired": 1, "registered_twice": 2}]
+    assert offsets(workshop.read(topic)) == [0, 2, 3]
+    assert set(sink.registrations().values()) == {1}
+
+
+def test_a_round_of_one_log_keeps_what_others_have_in_its_files_once(workshop, spark, lake, twice):
+    columns, metadata, by = CONNECT["nested, one task for all partitions"]
+    records = [(p, o, NOW - HOUR + o, f"{o % 2}", f"v{o}") for p in (0, 1) for o in range(4)]
+    select, name = ["CAST(k AS BIGINT) AS id", "v AS payload", metadata], "one-of-two"
+    table = lake(name, columns, [records], select, by, "'format-version'='3'")
+    sink = twice(full(table))
+    sink.in_another_manifest(sink.files())
+    workshop.ok("adopt", table, "--column", "key=id", "--column", "value=payload", "--topic", name)
+    settings(workshop, name)
+    result = workshop.json("compact", name, "--now", NOW, "--partition", 0)
+    assert result["ok"] and list(measures(result)) == [0]
+    assert measures(result)[0]["deleted"] == {"superseded": 2, "registered_twice": 4}
+    left = [r for r in read(workshop, name) if r[0] == 1]
+    assert left == [(p, o, k, v) for p, o, _, k, v in records if p == 1]
+    assert [r for r in read(workshop, name) if r[0] == 0] == [r for r in expected(records) if r[0] == 0]
