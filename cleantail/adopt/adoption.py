@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from cleantail.config.columns import Columns
 from cleantail.config.topic_table import EVIDENCE, PROPERTY_SIDE_OF, RETRIES, VALUE
 from cleantail.human import counted
+from cleantail.log.segments import twice_text
 
 VECTORS_VERSION = 3
 """The first format version with deletion vectors."""
@@ -42,12 +43,15 @@ class ForeignTable:
     files_of_several_logs: int = 0
     files_out_of_order: int = 0
     files_without_bounds: int = 0
+    registered_twice: tuple[str, ...] = ()
+    """Names of the files that the table names more than once; all counts are of each file once."""
     tombstones: int | None = None
     keyless: int | None = None
     value_is_required: bool = False
     missing_retries: tuple[str, ...] = ()
     """Those of the properties RETRIES that the table does not have."""
     deletes: str = ""
+    vectors_of_gone_files: int = 0
     other_formats: tuple[str, ...] = ()
     owner: str | None = None
     adopted_columns: str | None = None
@@ -123,6 +127,16 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
         texts.append(
             f"files without bounds of partition and offset in the metadata: {foreign.files_without_bounds}. Each is "
             "opened once by every process that evaluates the topic"
+        )
+    if foreign.vectors_of_gone_files:
+        texts.append(
+            f"deletion vectors of data files that are gone: {foreign.vectors_of_gone_files}. Should a sink commit such "
+            f"a file again, no engine would read the table: `cleantail mend {foreign.table}` takes them away"
+        )
+    if foreign.registered_twice:
+        texts.append(
+            f"{twice_text(foreign.registered_twice)}. Readers see their records as often; the first round keeps each "
+            "once, and all counts here are of each file once"
         )
     if duplicates := sum(log.duplicates for log in foreign.logs):
         texts.append(f"records with the offset of another: {duplicates}. The first round keeps one of each")

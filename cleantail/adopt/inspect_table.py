@@ -16,8 +16,8 @@ from cleantail.config.columns import PROPERTY_COLUMNS, Columns
 from cleantail.config.topic_table import OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES
 from cleantail.errors import TableError
 from cleantail.lake.data_files import parts_of
-from cleantail.lake.delete_entries import DELETES, content_of, deletes_of
 from cleantail.lake.parquet_footers import null_count
+from cleantail.lake.runs.damaged_vectors import damaged_vectors
 from cleantail.log.column_sql import problem_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
     schema, spec = table.schema(), table.spec()
     kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
     properties = table.properties
+    deletes, of_gone_files = _deletes(table)
     fields = [f"{f.transform}({schema.find_column_name(f.source_id)})" for f in spec.fields]
     inspected = ForeignTable(
         table=".".join(table.name()[-2:]),
@@ -44,7 +45,8 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
         owner=properties.get(PROPERTY_TOPIC),
         adopted_columns=properties.get(PROPERTY_COLUMNS),
         missing_retries=tuple(name for name in RETRIES if name not in properties),
-        deletes=_deletes(table),
+        deletes=deletes,
+        vectors_of_gone_files=of_gone_files,
         wrong=tuple(_wrong(layout.paths, kinds)),
     )
     if columns is None or inspected.wrong or inspected.deletes:
@@ -73,28 +75,23 @@ def spark_kind(iceberg: str) -> str:
     return _SPARK.get(iceberg, iceberg)
 
 
-def _deletes(table: Table) -> str:
-    """Returns, in words, the deletes that a round could not replace; empty where there are none."""
-    snapshot = table.current_snapshot()
-    manifests = [m for m in (snapshot.manifests(table.io) if snapshot else []) if content_of(m) == DELETES]
-    if not manifests:
-        return ""
+def _deletes(table: Table) -> tuple[str, int]:
+    """Returns, in words, the deletes that a round could not replace, or that make the table unreadable, empty where
+    there are none; and how many data files are gone whose deletion vector is left."""
     try:
-        for manifest in manifests:
-            for _ in deletes_of(table, manifest):
-                pass
+        damaged = damaged_vectors(table)
     except TableError as e:
-        return str(e)
-    return ""
+        return str(e), 0
+    return next(iter(damaged.unreadable.values()), ""), len(damaged.gone)
 
 
 def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
     """Returns everything that the records tell."""
     # 1. only Parquet can be read in place
-    tasks = list(table.scan().plan_files())
+    tasks, twice = _once(table.scan().plan_files())
     formats = {str(getattr(t.file.file_format, "value", t.file.file_format)).upper() for t in tasks} - {"PARQUET"}
     if formats:
-        return {"files": len(tasks), "other_formats": tuple(sorted(formats))}
+        return {"files": len(tasks), "registered_twice": twice, "other_formats": tuple(sorted(formats))}
     # 2. partitions and offsets, file by file
     topics: set[str] = set()
     offsets: dict[int, list[Any]] = {}
@@ -108,6 +105,7 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
             offsets.setdefault(partition, []).append(values)
     return {
         "files": len(tasks),
+        "registered_twice": twice,
         "topics": tuple(sorted(topics)),
         "logs": tuple(_log(p, parts) for p, parts in sorted(offsets.items())),
         "files_of_several_logs": shared,
@@ -117,6 +115,16 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
         "keyless": _nulls(table, columns.key, [t.file for t in tasks]),
         "value_is_required": columns.value is not None and _is_required(table, columns.value),
     }
+
+
+def _once(tasks: Iterable[Any]) -> tuple[list[Any], tuple[str, ...]]:
+    """Returns each file once, as its last registration has it, which has the fewest deletes; and the names of those
+    that are registered more than once."""
+    by_path: dict[str, list[Any]] = {}
+    for task in tasks:
+        by_path.setdefault(task.file.file_path, []).append(task)
+    twice = tuple(sorted(path for path, same in by_path.items() if len(same) > 1))
+    return [min(same, key=lambda task: len(task.delete_files)) for same in by_path.values()], twice
 
 
 def _of_file(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -108,3 +109,18 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
             f"{topic.topic} says {topic_columns or 'none'}; nothing was changed. Make them equal, or run "
             f"`cleantail adopt {topic.table}`."
         )
+
+
+def load_named(platform: Platform, name: str) -> Table:
+    """Loads the table that a person names. Raises CleantailError where its name is none, and TableError where there is
+    no such table or no catalog."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    if name.count(".") != 1:
+        raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")
+    try:
+        return open_catalog(platform, os.environ).load_table(name)
+    except NoSuchTableError:
+        raise TableError(f"there is no table {name} in catalog {platform.catalog.name}") from None
+    except Exception as e:
+        raise unreachable(platform, e) from None

@@ -51,10 +51,11 @@ def deletes_of(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile]:
     ) as entries:
         for entry in entries:
             if entry.status != ENTRY_DELETED:
-                yield _delete_file({name: entry.data_file[i] for i, name in enumerate(names)})
+                inherited = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
+                yield _delete_file({name: entry.data_file[i] for i, name in enumerate(names)}, inherited or 0)
 
 
-def _delete_file(file: Mapping[str, Any]) -> DeleteFile:
+def _delete_file(file: Mapping[str, Any], sequence_number: int) -> DeleteFile:
     path, kind = str(file["file_path"]), str(getattr(file["file_format"], "value", file["file_format"])).upper()
     of = file["referenced_data_file"] or only_data_file(file["lower_bounds"], file["upper_bounds"])
     if of is None:
@@ -64,4 +65,4 @@ def _delete_file(file: Mapping[str, Any]) -> DeleteFile:
         )
     if kind not in (VECTORS, POSITIONS):
         raise TableError(f"{path} has position deletes as {kind}, and only Parquet can be read. {REWRITE}")
-    return DeleteFile(str(of), path, kind, int(file["record_count"]))
+    return DeleteFile(str(of), path, kind, int(file["record_count"]), sequence_number)

@@ -19,7 +19,7 @@ from cleantail.lake.position_deletes import DeleteFile, lost_records
 from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
 from cleantail.log.reader_positions import Reader
 from cleantail.log.releases import NO_RELEASES, Releases, lifted
-from cleantail.log.segments import DataFile
+from cleantail.log.segments import DataFile, once
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 
 if TYPE_CHECKING:
@@ -121,18 +121,19 @@ def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
             for delete in of_manifest:
                 deletes.setdefault(delete.data_file, []).append(delete)
     # those of a data file that is gone stay in the metadata for a while
-    return tuple(
+    return once(
         log
-        for entry in _entries(table, data)
-        for log in data_files_of(table, entry, _lost(table, deletes.get(entry.data_file.file_path)))
+        for entry in entries_of(table, data)
+        for log in data_files_of(table, entry, _lost(table, deletes.get(entry.data_file.file_path), entry))
     )
 
 
-def _lost(table: Table, deletes: list[DeleteFile] | None) -> int:
-    return lost_records(table.io, deletes) if deletes else 0
+def _lost(table: Table, deletes: list[DeleteFile] | None, entry: ManifestEntry) -> int:
+    return lost_records(table.io, deletes, entry.sequence_number or 0) if deletes else 0
 
 
-def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
+def entries_of(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
+    """Yields the entries of manifests whose files are in the table."""
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
         for entries in pool.map(lambda m: m.fetch_manifest_entry(table.io, discard_deleted=True), manifests):
             yield from entries
@@ -162,7 +163,7 @@ def _arrived(
     logs = {f.partition for f in merged}
     untouched = [f for f in newer if f.partition not in logs]
     really_new = [f for f in history if f.partition in logs and f.data_sequence_number > last_round.get(f.partition, 0)]
-    return (*untouched, *really_new)
+    return (*untouched, *once(really_new))
 
 
 def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) -> list[DataFile] | None:
@@ -202,7 +203,7 @@ def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
 
 def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
     manifests = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
-    entries = [e for e in _entries(table, manifests) if e.snapshot_id == snapshot.snapshot_id]
+    entries = [e for e in entries_of(table, manifests) if e.snapshot_id == snapshot.snapshot_id]
     return [log for e in entries if content_of(e.data_file) == DATA for log in data_files_of(table, e, 0)]
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.keyless import KeylessRecords, keyless_between, keyless_note
 from cleantail.log.partition_state import Horizon, PartitionState
-from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, Segment, is_active, roll_segments
+from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, Segment, is_active, registered_twice_note, roll_segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class LogState:
     late_offset                  lowest offset that arrived below the checkpoint since then; None where none did
     state                        what the table remembers of the log, from which this was computed
     ..._keyless                  records without a key in the two dirty sections
+    registered_twice             which files a sink has registered more than once, in words; empty without any
     """
 
     partition: int
@@ -69,6 +70,7 @@ class LogState:
     state: PartitionState
     cleanable_keyless: KeylessRecords = KeylessRecords()
     uncleanable_keyless: KeylessRecords = KeylessRecords()
+    registered_twice: str = ""
 
     @property
     def dirty_ratio(self) -> float:
@@ -139,6 +141,8 @@ def resolve_log_state(
     keyless = (keyless_between(live, first_dirty, bound), keyless_between(live, max(first_dirty, bound), log_end))
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
         warnings = (*warnings, note)
+    if twice := registered_twice_note(files):
+        warnings = (*warnings, f"{twice}: readers see their records as often, and a round keeps each once")
     # 6. the numbers
     dirty_timestamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
     return LogState(
@@ -163,6 +167,7 @@ def resolve_log_state(
         state=state,
         cleanable_keyless=keyless[0],
         uncleanable_keyless=keyless[1],
+        registered_twice=twice,
     )
 
 
@@ -187,8 +192,7 @@ def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
     """Returns the offset below which no record is part of the log, whenever it arrived: the log start never moves back
     (semantics.md 1.2).
 
-    A policy with `delete` keeps the log start that the state remembers. Another policy keeps what retention had set
-    while `delete` was in force.
+    A policy with `delete` keeps the log start that the state remembers; another keeps what retention had set before.
     """
     return max(state.retained_from or 0, (state.log_start_offset or 0) if configs.deletes else 0)
 
@@ -204,9 +208,8 @@ def _first_dirty(
     if checkpoint < log_start:
         return log_start, (f"checkpoint {checkpoint} is below the log start {log_start}: reset to the log start",)
     if checkpoint > log_end:
-        return log_start, (
-            f"checkpoint {checkpoint} is above the log end {log_end}: reset to the log start {log_start}",
-        )
+        above = f"checkpoint {checkpoint} is above the log end {log_end}: reset to the log start {log_start}"
+        return log_start, (above,)
     if late_offset is not None and late_offset < checkpoint:
         late = max(late_offset, log_start)
         return late, (f"records arrived below the checkpoint {checkpoint}: it moves back to {late}",)

@@ -12,15 +12,20 @@ ratio and retention decision is computed on the result. Nothing here opens a fil
 4. The newest segment is active until it is as old as the effective segment.ms. Kafka rolls only when the next record
    comes; a quiet archive would then never be cleaned.
 5. Bytes are file bytes x live fraction: delete files shrink a log without rewriting it.
+6. A file that a sink has registered twice in the table is one file; a round keeps each of its records once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+
+from cleantail.human import be, counted
 
 NO_TIMESTAMP_MS = -1
 """Kafka's RecordBatch.NO_TIMESTAMP: the record carries none."""
+NAMED_FILES = 3
+"""So many files are named in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,8 @@ class DataFile:
 
     A file of an adopted table that holds several logs is one DataFile for each. `iceberg_partition` says in which
     Iceberg partition an adopted table's file lies; files of two partitions cannot become one. `null_keys` counts the
-    records without a key when the file was written, `null_values` the tombstones.
+    records without a key when the file was written, `null_values` the tombstones. `registered`: how often the table
+    names the file (`once`); what else is said here is of it once.
     """
 
     path: str
@@ -46,6 +52,7 @@ class DataFile:
     snapshot_id: int
     iceberg_partition: str = ""
     null_keys: int = 0
+    registered: int = 1
 
     @property
     def live_records(self) -> int:
@@ -70,6 +77,32 @@ class DataFile:
     @property
     def deleted_share(self) -> float:
         return self.deleted_records / self.records if self.records else 0.0
+
+
+def once(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+    """Returns each file once, with how often it is registered: as its last registration is, which has the fewest
+    deletes, since what was deleted before it came is not of it."""
+    by_log: dict[tuple[str, int], list[DataFile]] = {}
+    for file in files:
+        by_log.setdefault((file.path, file.partition), []).append(file)
+    return tuple(
+        replace(max(same, key=lambda f: f.data_sequence_number), registered=len(same)) if len(same) > 1 else same[0]
+        for same in by_log.values()
+    )
+
+
+def registered_twice_note(files: Iterable[DataFile]) -> str:
+    """Returns which files are registered more than once, by number and name; empty where none is."""
+    return twice_text([file.path for file in files if file.registered > 1])
+
+
+def twice_text(paths: Sequence[str]) -> str:
+    """Returns the same of their names: `2 files are registered more than once: a.parquet, b.parquet`."""
+    if not paths:
+        return ""
+    names = ", ".join(path.rpartition("/")[2] for path in paths[:NAMED_FILES])
+    more = ", …" if len(paths) > NAMED_FILES else ""
+    return f"{counted(len(paths), 'file')} {be(len(paths))} registered more than once: {names}{more}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState
 from cleantail.rounds.ingestions import INGEST, SOURCES, Ingestion, Sources, ingestion_of
-from cleantail.rounds.rollback import BY, ROLLBACK, ROUND, UNDONE, Commit, kept_appends
+from cleantail.rounds.rollback import BY, ROLLBACK, ROUND, UNDONE, Commit, kept_appends, whole_rounds
 from cleantail.rounds.size_history import OPERATION
 
 LAST = "last"
@@ -129,7 +129,7 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
     they saw."""
     commit, since = history[index], history[:index]
     # 1. a round since then may be built on its records
-    if rounds := [c for c in since if c.is_round]:
+    if rounds := [c for c in whole_rounds(since) if c.is_round]:
         first = rounds[-1]
         more = f" and {len(rounds) - 1} more since" if len(rounds) > 1 else ""
         return (

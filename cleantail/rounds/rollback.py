@@ -20,7 +20,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState, parse_partition_state
 from cleantail.log.round_state import COMPACT, EXPIRE
-from cleantail.rounds.size_history import OPERATION
+from cleantail.rounds.size_history import MEND, OPERATION, REGISTERED_ONCE
 
 ROUND = "cleantail.round"
 HEADS = "cleantail.heads"
@@ -102,6 +102,7 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
     to undo, TableError where the history does not reach so far or has a commit that cannot be undone.
     """
     # 1. the commits since the snapshot to go back to, with at least one round among them
+    history = whole_rounds(history)
     target = _target(history, to, table)
     since = history[: history.index(target)]
     rounds = [c for c in since if c.is_round]
@@ -130,9 +131,21 @@ def kept_appends(since: Sequence[Commit]) -> tuple[int, ...]:
 def published_rounds(history: Sequence[Commit]) -> tuple[UndoneRound, ...]:
     """Returns the rounds in `main`'s kept history that a rollback can still undo, newest first: none that lies behind a
     commit which plan_rollback refuses."""
+    history = whole_rounds(history)
     kept = {c.snapshot_id for c in history}
     within_reach = takewhile(lambda c: not _refusal(c), history)
     return tuple(_undone(c) for c in within_reach if c.is_round and c.parent_id in kept)
+
+
+def whole_rounds(history: Sequence[Commit]) -> list[Commit]:
+    """Returns the history, newest first, with each round as one commit: its parts are undone with it."""
+    whole: list[Commit] = []
+    for commit in history:
+        if commit.summary.get(OPERATION) == REGISTERED_ONCE and whole:
+            whole[-1] = replace(whole[-1], parent_id=commit.parent_id)
+        else:
+            whole.append(commit)
+    return whole
 
 
 def rollbacks(history: Sequence[Commit]) -> tuple[tuple[int, tuple[str, ...]], ...]:
@@ -167,6 +180,11 @@ def _refusal(commit: Commit) -> str:
         return (
             f"round {commit.summary.get(ROUND)} (snapshot {commit.snapshot_id}) does not say what the state was "
             "before it: it was published by an earlier version and cannot be undone"
+        )
+    if commit.summary.get(OPERATION) == MEND:
+        return (
+            f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC mended deletion vectors for which no engine "
+            "read the table: it would be unreadable again; nothing was done. Name a later snapshot with --to"
         )
     return (
         f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC ({commit.operation}) is not Cleantail's: "

@@ -14,6 +14,11 @@ from cleantail.log.segments import DataFile
 
 OPERATION = "cleantail.operation"
 """Summary entry of our commits: what made them."""
+MEND = "mend"
+"""The operation of a commit that replaces deletion vectors for which no engine reads the table."""
+REGISTERED_ONCE = "registered once"
+"""The operation of a commit right before a round's own, in the same transaction: files that were registered more than
+once are registered once after it."""
 
 
 ROUNDED_BYTES = 1024
@@ -56,7 +61,8 @@ def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePo
     records, deleted = _number(summary, "total-records"), _number(summary, "total-position-deletes")
     live = file_bytes * max(records - deleted, 0) // records if records else 0
     freed = _number(summary, "removed-files-size") - _number(summary, "added-files-size")
-    reclaimed = max(freed, 0) if operation == "replace" else 0
+    # files that are registered once from then on free no byte
+    reclaimed = max(freed, 0) if operation == "replace" and summary.get(OPERATION) != REGISTERED_ONCE else 0
     return SizePoint(at_ms, summary.get(OPERATION) or operation, file_bytes, live, reclaimed)
 
 

@@ -186,7 +186,7 @@ DROPPED = _metric(
     "records-dropped",
     "counter",
     (*_LOG, "reason"),
-    "Records that published rounds removed: superseded, expired, invalid, retention or copies.",
+    "Records that published rounds removed: superseded, expired, invalid, retention, copies or registered_twice.",
     sent_by="publish, expire_tombstones",
 )
 RECLAIMED = _metric("bytes-reclaimed", "counter", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim")

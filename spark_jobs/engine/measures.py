@@ -23,6 +23,7 @@ from spark_jobs.engine.judgement import decide_bucket, judge, read_share
 from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round
 from spark_jobs.engine.log_task import LogCounts, LogTask, merged_counts
 from spark_jobs.engine.proof import KeyCounts, count_keys
+from spark_jobs.engine.registrations import on_branch, records_again
 from spark_jobs.engine.removals import COPIES
 from spark_jobs.engine.shared.proof import count_shared_keys
 from spark_jobs.engine.shared.work import Work, run_work
@@ -30,7 +31,7 @@ from spark_jobs.engine.tasks import log_tasks, run_tasks
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
 from spark_jobs.iceberg.iceberg_reads import BranchChange, texts
-from spark_jobs.iceberg.log_files import DeletedPositions, with_branch
+from spark_jobs.iceberg.log_files import LogFile, with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -49,8 +50,10 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
         w.partition: next_ledger(table, unit, w, states[w.partition], late_by_log, expiring) for w in unit.partitions
     }
     ledgers = ledgers_of(unit, states, next_ledgers, expiring)
-    on_branch = deleted_by_path(branch, unit)
-    tasks = [with_branch_files(task, on_branch) for task in log_tasks(table, platform, unit, base)]
+    planned = log_tasks(table, platform, unit, base)
+    files_on_branch = branch_files(branch, unit)
+    again = [records_again(table, platform, tasks) for tasks in (planned, on_branch(planned, files_on_branch))]
+    tasks = [with_branch_files(task, files_on_branch) for task in planned]
     if expiring:
         work_of_task = partial(judge_expiry, ledgers=ledgers)
         counted = run_tasks(table, platform, work_of_task, tasks, "count what an expiry has done")
@@ -69,6 +72,7 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
             work_of_log, log.counts, proven[p].twice if p in proven else 0, unit, change.data_files_changed
         )
         measure = replace(measure, proven_ms=_proven_ms(work_of_log, states[p], proofs, unit.now_ms))
+        measure = _with_registrations(measure, *(records.get(p, 0) for records in again))
         measure = _with_contradiction(measure, contradictions.get(p))
         measures.append(with_tombstones(measure, next_ledgers[p], log.tombstones))
     return measures
@@ -95,14 +99,14 @@ def _files(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, SnapshotFil
         return change.result(), base.result(), branch.result()
 
 
-def deleted_by_path(branch: SnapshotFiles, unit: WorkUnit) -> Mapping[str, tuple[DeletedPositions, ...]]:
-    """Returns path -> its delete files, of all files of the branch that can have records of the unit's logs."""
-    return {file.path: file.before for file in branch.log_files({work.partition for work in unit.partitions})}
+def branch_files(branch: SnapshotFiles, unit: WorkUnit) -> Mapping[str, LogFile]:
+    """Returns path -> file, of all files of the branch that can have records of the unit's logs."""
+    return {file.path: file for file in branch.log_files({work.partition for work in unit.partitions})}
 
 
-def with_branch_files(task: LogTask, on_branch: Mapping[str, tuple[DeletedPositions, ...]]) -> LogTask:
+def with_branch_files(task: LogTask, files_on_branch: Mapping[str, LogFile]) -> LogTask:
     """Returns the task with what is deleted of its files on the branch."""
-    return replace(task, files=tuple(with_branch(task.files, on_branch)))
+    return replace(task, files=tuple(with_branch(task.files, files_on_branch)))
 
 
 def _proven(
@@ -159,6 +163,17 @@ def _measure(
         data_files_changed=data_files_changed,
         imbalance=measure.records_in - sum(deleted.values()) - measure.records_out,
         deleted=deleted,
+    )
+
+
+def _with_registrations(measure: LogMeasure, before: int, after: int) -> LogMeasure:
+    """Counts what further registrations of files show again, `before` the round and `after` it: none may be left."""
+    return replace(
+        measure,
+        records_in=measure.records_in + before,
+        records_out=measure.records_out + after,
+        duplicate_keys=measure.duplicate_keys + after,
+        imbalance=measure.imbalance + before - after,
     )
 
 

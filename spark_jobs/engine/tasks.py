@@ -103,8 +103,16 @@ _footers: dict[str, LogFile] = {}
 
 
 def _with_footer(file: LogFile) -> LogFile:
-    """Returns the file with the bounds of its footer, and with the delete files that it has now."""
-    return replace(_footers[file.path], before=file.before, after=file.after, lost=file.lost)
+    """Returns the file with the bounds of its footer, and with the delete files and registrations that it has now."""
+    return replace(
+        _footers[file.path],
+        before=file.before,
+        after=file.after,
+        lost=file.lost,
+        again=file.again,
+        arrived=file.arrived,
+        first_row_id=file.first_row_id,
+    )
 
 
 def files_of(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[LogFile, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -18,13 +19,13 @@ from cleantail.errors import ConflictError
 from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, writer_entries
 from spark_jobs.iceberg.commit_errors import conflict, overtaken, void
+from spark_jobs.iceberg.delete_commits import register_once, replay, same_deletes_since, with_summary
 from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
     added_by,
     added_data_files,
     files_with_deletes,
     history,
-    identity,
     require_own_deletes,
     texts,
 )
@@ -52,7 +53,7 @@ def append_files(table: TopicTable, branch: str, properties: Mapping[str, str], 
     append = transaction.newAppend()
     for file in added_data_files(iceberg, branch):
         append.appendFile(file)
-    _with_summary(append, summary).commit()
+    with_summary(append, summary).commit()
     _commit(transaction, properties)
 
 
@@ -69,25 +70,27 @@ def publish_deletes(
     A delete file of an adopted table may be of several logs: there the partitions are all or none.
 
     A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
-    a data file in which it deletes was rewritten, or got other deletes, since the base snapshot, or when that is gone.
+    a data file in which it deletes was rewritten, or got other deletes, since the base snapshot, or when that is gone;
+    also when a file that it keeps once was registered again.
     """
     if table.topic.columns is None:
         branch_changes = [change.of_partitions(partitions) for change in branch_changes]
-    by_position = bool(partitions) and any(
-        str(f.format()) == "PARQUET" for change in branch_changes for f in change.added
-    )
+    change = reduce(_joined, branch_changes, BranchChange((), (), 0)) if partitions else BranchChange((), (), 0)
+    by_position = any(str(f.format()) == "PARQUET" for f in change.added)
 
     def once() -> None:
         iceberg = table.load()
-        since = (
-            _same_deletes_since(table, iceberg, base_snapshot_id, branch_changes) if by_position else base_snapshot_id
-        )
+        since = base_snapshot_id
+        if by_position or change.kept:
+            now = same_deletes_since(table.jvm, iceberg, base_snapshot_id, change)
+            since = now if by_position else since
         transaction = iceberg.newTransaction()
         try:
             if partitions:
+                rest = register_once(table.jvm, iceberg, transaction, change, since)
                 delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
-                _replay(table, delta, branch_changes, by_position)
-                _with_summary(delta, summary).commit()
+                replay(table.jvm, delta, rest, by_position)
+                with_summary(delta, summary).commit()
             _commit(transaction, properties)
         except Py4JJavaError as e:
             raise overtaken(e) if by_position else conflict(e) from None
@@ -98,47 +101,8 @@ def publish_deletes(
     return int(table.load().currentSnapshot().snapshotId())
 
 
-def _same_deletes_since(
-    table: TopicTable, iceberg: Any, base_snapshot_id: int, branch_changes: Sequence[BranchChange]
-) -> int:
-    """Returns the snapshot that the table is at. Raises ConflictError unless the data files that are to change have the
-    same delete files there as in the base.
-
-    With deletion vectors Iceberg makes sure of that by itself. Of position deletes it only knows whether any were added
-    at all: that is right from the returned snapshot on, and too strict from the base on.
-    """
-    now = int(iceberg.currentSnapshot().snapshotId())
-    if now == base_snapshot_id:
-        return now
-    if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
-        raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
-    data_file_of = table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
-    touched = {str(data_file_of(file)) for change in branch_changes for file in change.added}
-    before, after = (_deletes_by_file(iceberg, snapshot_id) for snapshot_id in (base_snapshot_id, now))
-    for path in sorted(touched):
-        if after.get(path) != before.get(path):
-            raise ConflictError(f"{path} was rewritten, or got other deletes, after the round had read it")
-    return now
-
-
-def _deletes_by_file(iceberg: Any, snapshot_id: int) -> dict[str, set[tuple[str, int]]]:
-    files = files_with_deletes(iceberg, snapshot_id)
-    return {str(file.location()): {identity(delete) for delete in deletes} for file, deletes in files}
-
-
-def _replay(table: TopicTable, delta: Any, branch_changes: Sequence[BranchChange], by_position: bool) -> None:
-    """Replays the delete files. A data file that a round changes has one delete file after it, which replaces those
-    that the base had."""
-    referenced = table.jvm.java.util.ArrayList()
-    for change in branch_changes:
-        for file in change.removed:
-            delta.removeDeletes(file)
-        for file in change.added:
-            delta.addDeletes(file)
-            referenced.add(table.jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(file))
-    delta.validateDataFilesExist(referenced)
-    if by_position:
-        delta.validateNoConflictingDeleteFiles()
+def _joined(one: BranchChange, other: BranchChange) -> BranchChange:
+    return BranchChange(one.added + other.added, one.removed + other.removed, 0, one.kept + other.kept)
 
 
 def replace_files(
@@ -155,6 +119,10 @@ def replace_files(
     added = added_data_files(iceberg, branch)
     rewrite = iceberg.newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
     old = [pair for pair in files_with_deletes(iceberg, base_snapshot_id) if str(pair[0].location()) in paths]
+    if len(old) > len(paths):
+        raise ConflictError(
+            "a file to rewrite was registered again meanwhile, and waits for a round that keeps it once"
+        )
     for file, deletes in old:
         rewrite.deleteFile(file)
         require_own_deletes(table.jvm, file, deletes)
@@ -163,7 +131,7 @@ def replace_files(
     for file in added:
         rewrite.addFile(file)
     try:
-        _with_summary(rewrite, summary).commit()
+        with_summary(rewrite, summary).commit()
     except Py4JJavaError as e:
         raise conflict(e) from None
     return len(added)
@@ -197,12 +165,12 @@ def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollba
     properties."""
     appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in rollback.appends]
     _go_back(table, transaction, rollback.to_snapshot_id)
-    _with_summary(transaction.newFastAppend(), rollback.summary).commit()
+    with_summary(transaction.newFastAppend(), rollback.summary).commit()
     for snapshot, files in appends:
         append = transaction.newFastAppend()
         for file in files:
             append.appendFile(file)
-        _with_summary(append, writer_entries(texts(snapshot.summary()))).commit()
+        with_summary(append, writer_entries(texts(snapshot.summary()))).commit()
     _set(transaction, rollback.properties, rollback.removed)
 
 
@@ -218,6 +186,7 @@ def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> No
 
 
 def _commit(transaction: Any, properties: Mapping[str, str]) -> None:
+    """Commits the transaction and the properties that go with it, all or nothing."""
     _set(transaction, properties)
     transaction.commitTransaction()
 
@@ -229,9 +198,3 @@ def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str]
     for key in removed:
         update.remove(key)
     update.commit()
-
-
-def _with_summary(update: Any, summary: Mapping[str, str]) -> Any:
-    for key, value in summary.items():
-        update.set(key, value)
-    return update

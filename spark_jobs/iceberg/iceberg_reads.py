@@ -24,18 +24,29 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A data file that was registered more than once, and is once, with the sequence number of when it came first."""
+
+    file: Any
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
 class BranchChange:
-    """Delete files a branch added and removed, and how many data files it added or removed (none, in a round)."""
+    """Delete files a branch added and removed, how many data files it added or removed (none, in a round), and which it
+    keeps once."""
 
     added: tuple[Any, ...]
     removed: tuple[Any, ...]
     data_files_changed: int
+    kept: tuple[KeptFile, ...] = ()
 
     def of_partitions(self, partitions: set[int]) -> BranchChange:
-        """Returns the change without the delete files of other logs."""
+        """Returns the change without the files of other logs."""
         added = tuple(f for f in self.added if partition_of(f) in partitions)
         removed = tuple(f for f in self.removed if partition_of(f) in partitions)
-        return BranchChange(added, removed, self.data_files_changed)
+        kept = tuple(k for k in self.kept if partition_of(k.file) in partitions)
+        return BranchChange(added, removed, self.data_files_changed, kept)
 
     def deleted_records(self) -> dict[int, int]:
         """Returns how many records were deleted, by partition."""
@@ -51,7 +62,7 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
     """Walks the branch from the base on: a delete file replaced on the branch itself never shows."""
     added: dict[tuple[str, int], Any] = {}
     removed: dict[tuple[str, int], Any] = {}
-    data_files = 0
+    data_files: dict[str, list[tuple[bool, Any]]] = {}
     since = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, table.snapshot(branch)))
     for snapshot in reversed(list(since)):
         for file in each(snapshot.removedDeleteFiles(table.io())):
@@ -59,9 +70,27 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
                 removed[identity(file)] = file
         for file in each(snapshot.addedDeleteFiles(table.io())):
             added[identity(file)] = file
-        data_files += sum(1 for _ in each(snapshot.addedDataFiles(table.io())))
-        data_files += sum(1 for _ in each(snapshot.removedDataFiles(table.io())))
-    return BranchChange(tuple(added.values()), tuple(removed.values()), data_files)
+        for file in each(snapshot.removedDataFiles(table.io())):
+            data_files.setdefault(str(file.location()), []).append((False, file))
+        for file in each(snapshot.addedDataFiles(table.io())):
+            data_files.setdefault(str(file.location()), []).append((True, file))
+    kept = tuple(KeptFile(steps[-1][1], _arrived(steps[-1][1])) for steps in data_files.values() if _is_kept(steps))
+    changed = sum(len(steps) for steps in data_files.values() if not _is_kept(steps))
+    return BranchChange(tuple(added.values()), tuple(removed.values()), changed, kept)
+
+
+def _is_kept(steps: Sequence[tuple[bool, Any]]) -> bool:
+    """Returns whether a data file was there more than once, and is there once, as it was when it came first. `steps`:
+    each time that it was removed, or added (True), in their order."""
+    *removed, (is_added, file) = steps
+    if not is_added or len(removed) < 2 or any(is_new for is_new, _ in removed):
+        return False
+    facts = {(f.recordCount(), f.fileSizeInBytes(), f.specId(), str(f.format())) for _, f in steps}
+    return len(facts) == 1 and _arrived(file) == min(_arrived(f) for _, f in removed)
+
+
+def _arrived(file: Any) -> int:
+    return int(file.dataSequenceNumber())
 
 
 def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
@@ -124,6 +153,11 @@ class PlannedFile:
     def path(self) -> str:
         return str(self.data_file["file-path"])
 
+    @property
+    def arrived(self) -> int:
+        """Returns the data sequence number."""
+        return int(self.task.file().dataSequenceNumber())
+
     def counts(self, name: str) -> dict[int, Any]:
         """Returns a mapping by field id, such as null-value-counts or lower-bounds; empty where there is none."""
         pairs = self.data_file.get(name) or {"keys": (), "values": ()}
@@ -142,6 +176,14 @@ def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
         return planned
     finally:
         tasks.close()
+
+
+def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:
+    """Returns the registrations of each file by its name: one, unless a sink has registered it again."""
+    registrations: dict[str, list[PlannedFile]] = {}
+    for file in files:
+        registrations.setdefault(file.path, []).append(file)
+    return registrations
 
 
 def require_own_deletes(jvm: Any, file: Any, deletes: Iterable[Any]) -> None:

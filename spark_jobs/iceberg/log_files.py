@@ -40,7 +40,9 @@ class LogFile:
     one at least the highest; None where the metadata have none. `arrived` is its data sequence number, `first_row_id`
     the row id of its first record, where it has one. `before` and `after` are the delete files in base and branch.
     `marked`: every record says whether it is a tombstone.
-    `lost` is true where the branch no longer has the file.
+    `lost` is true where the branch no longer has the file. `again`: the delete files of each further registration of a
+    file that the table names more than once; of those `before` are what the last one has, since what is deleted there
+    is deleted in all, and `arrived` is when the first one came.
     `key_bytes`: what its keys take in the file, which packs them.
     `piece` of `pieces`: which of its row groups are meant; all of them where there is one piece.
     """
@@ -61,6 +63,7 @@ class LogFile:
     lost: bool = False
     arrived: int = 0
     first_row_id: int | None = None
+    again: tuple[tuple[DeletedPositions, ...], ...] = ()
     key_bytes: int = 0
     row_groups: int = 1
     piece: int = 0
@@ -92,10 +95,12 @@ class LogFile:
         return (self.low_key is None or self.low_key <= high) and (self.high_key is None or self.high_key >= low)
 
 
-def with_branch(base: Iterable[LogFile], branch: Mapping[str, tuple[DeletedPositions, ...]]) -> list[LogFile]:
-    """Returns the files of the base, each with what is deleted of it on the branch. `branch`: path -> delete files, of
-    each file that it has."""
-    return [replace(file, after=branch.get(file.path, ()), lost=file.path not in branch) for file in base]
+def with_branch(base: Iterable[LogFile], branch: Mapping[str, LogFile]) -> list[LogFile]:
+    """Returns the files of the base, each with what is deleted of it on the branch. `branch`: path -> file."""
+    return [
+        replace(file, after=branch[file.path].before) if file.path in branch else replace(file, lost=True)
+        for file in base
+    ]
 
 
 def read_deletes(io: FileIO, deletes: Sequence[DeletedPositions], file: LogFile) -> BitMap64:

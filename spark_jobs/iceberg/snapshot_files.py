@@ -21,7 +21,16 @@ from cleantail.errors import TableError
 from spark_jobs.iceberg.delete_files import deleted_positions_of, read_deletes, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
 from spark_jobs.iceberg.file_columns import Layout, layout_of
-from spark_jobs.iceberg.iceberg_reads import PlannedFile, each, planned_files, require_own_deletes
+from spark_jobs.iceberg.iceberg_reads import (
+    BranchChange,
+    KeptFile,
+    PlannedFile,
+    by_path,
+    each,
+    identity,
+    planned_files,
+    require_own_deletes,
+)
 from spark_jobs.iceberg.log_files import LogFile
 
 FILE = "ct_file"
@@ -45,16 +54,22 @@ def with_position(records: DataFrame, *columns: str) -> DataFrame:
 class SnapshotFiles:
     """The data files of a snapshot, by the hash of their names. Raises TableError should two have the same.
 
-    `columns` is the mapping of an adopted table, a file of which may hold several logs.
+    `columns` is the mapping of an adopted table, a file of which may hold several logs. A file that is registered more
+    than once is known by its last registration: what is deleted of that is deleted of all.
     """
 
     def __init__(self, jvm: Any, table: Any, snapshot_id: int, columns: Columns | None = None) -> None:
         self._jvm, self._table, self.columns = jvm, table, columns
         self.snapshot_id = snapshot_id
-        files = planned_files(table, jvm, snapshot_id)
-        self._files = {file_hash(file.path): file for file in files}
-        if len(self._files) < len(files):
-            raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
+        self._files: dict[int, PlannedFile] = {}
+        self._again: dict[int, tuple[PlannedFile, ...]] = {}
+        for path, same in by_path(planned_files(table, jvm, snapshot_id)).items():
+            key = file_hash(path)
+            if key in self._files:
+                raise TableError(f"two data files of {table.name()} have names with the same hash: run reclaim")
+            *earlier, self._files[key] = sorted(same, key=lambda f: f.arrived) if len(same) > 1 else same
+            if earlier:
+                self._again[key] = tuple(earlier)
 
     @cached_property
     def layout(self) -> Layout:
@@ -78,7 +93,8 @@ class SnapshotFiles:
             for side in ("lower-bounds", "upper-bounds")
         )
         nulls, known_keys = file.counts("null-value-counts"), self._keys_are_bytes
-        row_id = facts.get("first-row-id")
+        again = self._again.get(file_hash, ())
+        row_ids = [f.data_file["first-row-id"] for f in (file, *again) if f.data_file.get("first-row-id") is not None]
         return LogFile(
             hash=file_hash,
             path=file.path,
@@ -92,8 +108,9 @@ class SnapshotFiles:
             null_values=nulls.get(ids[VALUE]) if VALUE in ids else 0,
             marked=TOMBSTONE in ids and nulls.get(ids[TOMBSTONE]) == 0,
             before=tuple(deleted_positions_of(delete) for delete in file.delete_files),
-            arrived=int(file.task.file().dataSequenceNumber()),
-            first_row_id=None if row_id is None else int(row_id),
+            arrived=min(f.arrived for f in (file, *again)),
+            first_row_id=min(map(int, row_ids), default=None),
+            again=tuple(tuple(deleted_positions_of(delete) for delete in f.delete_files) for f in again),
             key_bytes=file.counts("column-sizes").get(ids[KEY], 0),
             row_groups=len(facts.get("split-offsets") or (0,)),
         )
@@ -131,18 +148,27 @@ class SnapshotFiles:
             sizes[log] = sizes.get(log, 0) + share
         return sizes
 
-    def write(self, removed: RemovedPositions) -> tuple[list[Any], list[Any]]:
-        """Writes delete files of the positions and of what was deleted before. Returns those to add, and those that
-        they replace. Raises ConflictError where one cannot be replaced."""
-        lost, replaced = [], []
-        for key, positions in sorted(_by_file(removed).items()):
-            task = self._files[key].task
-            file, deletes = task.file(), list(each(task.deletes()))
+    def write(self, removed: RemovedPositions, once: Iterable[LogFile] = ()) -> BranchChange:
+        """Writes delete files of the positions and of what was deleted before. Returns those to add, those that they
+        replace, and the files that are registered `once` from now on. Raises ConflictError where a delete file cannot
+        be replaced."""
+        lost, replaced, by_file = [], [], _by_file(removed)
+        kept = {file.hash: KeptFile(self._files[file.hash].task.file(), file.arrived) for file in once}
+        for key in sorted({*by_file, *kept}):
+            file, deletes = self._files[key].task.file(), self._deletes(key, last=key not in kept)
             require_own_deletes(self._jvm, file, deletes)
-            before = [read_deletes(self._table, old, file) for old in deletes]
-            lost.append((file, BitMap64.union(positions, *before)))
+            before = [read_deletes(self._table, old, file) for old in self._deletes(key, last=True)]
+            if positions := BitMap64.union(by_file.get(key, BitMap64()), *before):
+                lost.append((file, positions))
             replaced += deletes
-        return (write_deletes(self._jvm, self._table, lost) if lost else []), replaced
+        added = write_deletes(self._jvm, self._table, lost) if lost else []
+        return BranchChange(tuple(added), tuple(replaced), 0, tuple(kept.values()))
+
+    def _deletes(self, key: int, last: bool) -> list[Any]:
+        """Returns the delete files of a file's last registration, or of all."""
+        registrations = (self._files[key], *(() if last else self._again.get(key, ())))
+        deletes = {identity(delete): delete for f in registrations for delete in each(f.task.deletes())}
+        return list(deletes.values())
 
 
 def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:

@@ -29,6 +29,7 @@ from cleantail.rounds.approval import can_be_held
 from spark_jobs.iceberg.adopted_columns import as_topic_table
 from spark_jobs.iceberg.branches import change_refs, created_at_s
 from spark_jobs.iceberg.commit_errors import java_message, void
+from spark_jobs.iceberg.delete_commits import stage_deletes
 from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
     branch_change,
@@ -39,6 +40,7 @@ from spark_jobs.iceberg.iceberg_reads import (
     texts,
 )
 from spark_jobs.iceberg.java_maps import as_dict
+from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
 
 DELETED = "_deleted"
@@ -178,24 +180,22 @@ class TopicTable:
         return texts(self.load().snapshot(self.head_of(branch)).summary())
 
     def delete_positions(
-        self, branch: str, files: SnapshotFiles, positions: RemovedPositions, summary: Mapping[str, str] | None = None
+        self,
+        branch: str,
+        files: SnapshotFiles,
+        positions: RemovedPositions,
+        once: Iterable[LogFile] = (),
+        summary: Mapping[str, str] | None = None,
     ) -> None:
-        """Creates the branch at the snapshot of `files` and deletes the positions there; a `summary` is committed even
-        without any. Raises ConflictError, and leaves no branch, where the table has changed in a way that does not
-        allow it."""
-        added, removed = files.write(positions)
+        """Creates the branch at the snapshot of `files`, deletes the positions there, and leaves one registration of
+        each file in `once`; a `summary` is committed even without any. Raises ConflictError, and leaves no branch,
+        where the table has changed in a way that does not allow it."""
+        change = files.write(positions, once)
         self.create_branch(branch, files.snapshot_id)
-        if not (added or summary):
+        if not (change.added or change.kept or summary):
             return
-        delta = self.load().newRowDelta().toBranch(branch).validateFromSnapshot(files.snapshot_id)
-        for name, text in (summary or {}).items():
-            delta.set(name, text)
-        for file in removed:
-            delta.removeDeletes(file)
         try:
-            for file in added:
-                delta.addDeletes(file)
-            delta.commit()
+            stage_deletes(self.jvm, self.load(), branch, files.snapshot_id, change, summary or {})
         except IllegalArgumentException as e:
             self.drop_branch(branch)
             raise void(e) from None

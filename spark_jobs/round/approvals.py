@@ -68,13 +68,14 @@ def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
     inside = F.col(PARTITION).isin(logs)
     left = with_position(branch.where(inside))
-    removed = with_position(base.where(inside), PARTITION, OFFSET).join(left, [FILE, POS], "left_anti")
+    # distinct: a file that is registered twice shows each record twice
+    removed = with_position(base.where(inside), PARTITION, OFFSET).join(left, [FILE, POS], "left_anti").distinct()
     rank = F.row_number().over(Window.partitionBy(PARTITION).orderBy(OFFSET, FILE, POS))
     rows = removed.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank").collect()
     positions = [(F.xxhash64("_file") == r[FILE]) & (F.col(POS) == r[POS]) for r in rows[:SAMPLE_RECORDS]]
     offsets = sorted({r[OFFSET] for r in rows})
     sampled = base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, positions, F.lit(False)))
-    return sampled.select(PARTITION, OFFSET, KEY)
+    return with_position(sampled, PARTITION, OFFSET, KEY).distinct().select(PARTITION, OFFSET, KEY)
 
 
 def set_aside(

@@ -17,6 +17,7 @@ from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.staged_units import EXPIRED, LeftBehind, StagedUnit, UnitCounts
 from spark_jobs.engine.expiry import find_expired
+from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
 from spark_jobs.engine.tasks import log_tasks, run_tasks
 from spark_jobs.engine.tombstone_entries import TombstoneLedger
 from spark_jobs.iceberg.branches import branch_name
@@ -58,11 +59,13 @@ def expire_unit(table: TopicTable, platform: Platform, plan: RunPlan, unit: Work
     spans = {w.partition: spans_of(w, horizons[w.partition], unit.now_ms) for w in unit.partitions}
     files = table.files_at(unit.base_snapshot_id)
     ledgers = {w.partition: TombstoneLedger(tuple(spans[w.partition]), clean_to=w.end_offset) for w in unit.partitions}
-    work = partial(find_expired, ledgers=ledgers)
-    expired = run_tasks(table, platform, work, log_tasks(table, platform, unit, files), "find what an expiry removes")
+    work, tasks = partial(find_expired, ledgers=ledgers), log_tasks(table, platform, unit, files)
+    expired = run_tasks(table, platform, work, tasks, "find what an expiry removes")
     removed = removed_positions(expired, {}).get(EXPIRED, {})
-    table.delete_positions(unit.branch, files, removed)
-    counts = UnitCounts({EXPIRED: count_by_log(removed)}, saved_bytes=files.bytes_by_log([removed]))
+    twice = registered_twice(tasks)
+    table.delete_positions(unit.branch, files, removed, twice)
+    deleted = {EXPIRED: count_by_log(removed)} | removed_with(twice, records_again(table, platform, tasks))
+    counts = UnitCounts(deleted, saved_bytes=files.bytes_by_log([removed]))
     last = {log: offset for each in expired for log, offset in each.last.items()}
     return StagedUnit.of(unit, counts, began_ms=began_ms, left_behind=_left_behind(plan, last))
 

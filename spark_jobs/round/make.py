@@ -19,6 +19,7 @@ from cleantail.log.policy.shares import task_plan
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
+from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
 from spark_jobs.engine.removals import INVALID, SUPERSEDED, decide_bucket, find_removals, read_share
 from spark_jobs.engine.shared.work import Work, run_work
 from spark_jobs.engine.tasks import log_tasks
@@ -43,8 +44,10 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
     held = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}
     by_reason = removed_positions(removals, held)
     unit = with_ends(unit, removals)
+    twice = registered_twice(tasks, held)
     counts = UnitCounts(
-        deleted={reason: count_by_log(positions) for reason, positions in by_reason.items()},
+        deleted={reason: count_by_log(positions) for reason, positions in by_reason.items()}
+        | removed_with(twice, records_again(table, platform, tasks, held)),
         hidden_bytes=files.bytes_by_log(positions for reason, positions in by_reason.items() if reason != "retention"),
         saved_bytes=files.bytes_by_log(by_reason.values()),
         plan=plan.reason,
@@ -57,7 +60,8 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
         clean_ms=int((time.monotonic() - began_s) * 1000),
         map_slots=map_slots(platform.cleaner, table.topic.config),
     )
-    table.delete_positions(unit.branch, files, union_of(by_reason.values()), {UNIT: STAGED_UNIT_JSON.packed(staged)})
+    done = {UNIT: STAGED_UNIT_JSON.packed(staged)}
+    table.delete_positions(unit.branch, files, union_of(by_reason.values()), twice, done)
     return staged
 
 

@@ -165,3 +165,9 @@ def test_a_failed_branch_makes_reclaim_due_when_its_time_is_over(now_ms, due):
     plan = resolve_reclaim(table, configs(cleantail_failed_branch_retention_ms=5_000), now_ms)
     assert (plan.due, plan.branches) == (due, ("failed_r_u0_2",) if due else ())
     assert ("1 branch of failed rounds is past cleantail.failed.branch.retention.ms" in plan.reason) is due
+
+
+def test_a_file_that_is_registered_twice_is_not_rewritten():
+    files = [data_file(n, path=str(n), registered=2 if n == 1 else 1) for n in range(3)]
+    plan = resolve_reclaim(facts(files, KNOWN), configs(cleantail_reclaim_min_merge_files=2), 0)
+    assert [[f.path for f in group] for group in plan.groups] == [["0", "2"]]

@@ -183,3 +183,19 @@ def test_a_writers_writer_entries_are_kept_and_icebergs_are_made_anew():
         "engine-name": "x",
     }
     assert writer_entries(summary) == {"kafka.connect.offsets.t": "{}", "cleantail.operation": "ingest"}
+
+
+def test_a_round_that_registered_files_once_is_undone_with_its_parts():
+    once = [commit(n, "replace", operation="registered once") for n in (3, 4)]
+    history = newest_first(ingest(1), a_round(2, {0: None}), *once, a_round(5, {0: S0}), commit(6, "append"))
+    plan = plan_rollback(history, None, "c.orders")
+    assert (plan.to_snapshot_id, plan.rewrites, plan.appends) == (2, 0, (6,))
+    assert [u.before_snapshot_id for u in published_rounds(history)] == [2, 1]
+    with pytest.raises(TableError, match="snapshot 4 is not in the table's history"):
+        plan_rollback(history, 4, "c.orders")
+
+
+def test_no_rollback_makes_a_table_unreadable_again():
+    history = newest_first(ingest(1), a_round(2, {0: None}), commit(3, "delete", operation="mend"))
+    with pytest.raises(TableError, match="snapshot 3 of .* mended deletion vectors"):
+        plan_rollback(history, None, "c.orders")

@@ -1,11 +1,21 @@
 """Virtual segments: live bytes, rolling, cutting, and which one is active (semantics.md 3.1)."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_builders import data_file, segment
 
-from cleantail.log.segments import NO_TIMESTAMP_MS, Segment, is_active, roll_segments
+from cleantail.log.segments import (
+    NO_TIMESTAMP_MS,
+    Segment,
+    is_active,
+    once,
+    registered_twice_note,
+    roll_segments,
+    twice_text,
+)
 
 LARGE = 1 << 40
 
@@ -289,3 +299,32 @@ def test_a_segment_without_timestamps_stays_active():
 def test_no_timestamp_is_written_as_kafka_writes_it():
     """RecordBatch.NO_TIMESTAMP: manifests and inputs carry the number itself."""
     assert NO_TIMESTAMP_MS == -1
+
+
+# ---- files that are registered more than once
+
+
+def test_a_file_that_is_registered_twice_is_one_file_as_its_last_registration_is():
+    first, other = data_file(0, 9, deleted_records=4, data_sequence_number=5), data_file(10, 19)
+    again = replace(first, deleted_records=0, data_sequence_number=7)
+    for files in ([first, other, again], [again, first, other]):
+        assert sorted(once(files), key=lambda f: f.lower_offset) == [replace(again, registered=2), other]
+
+
+def test_of_a_file_of_several_logs_each_log_has_its_part_once():
+    parts = [data_file(0, 9, path="a", partition=p) for p in (0, 1)]
+    assert once([*parts, *parts, *parts]) == tuple(replace(part, registered=3) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("paths", "text"),
+    [
+        pytest.param([], "", id="none"),
+        pytest.param(["s3://b/x/a.parquet"], "1 file is registered more than once: a.parquet", id="one"),
+        pytest.param(["a", "b", "c"], "3 files are registered more than once: a, b, c", id="all are named"),
+        pytest.param(["a", "b", "c", "d"], "4 files are registered more than once: a, b, c, …", id="some are"),
+    ],
+)
+def test_files_that_are_registered_twice_are_told_by_number_and_name(paths, text):
+    assert twice_text(paths) == text
+    assert registered_twice_note([data_file(0), *(data_file(1, path=p, registered=2) for p in paths)]) == text

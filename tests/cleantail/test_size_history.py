@@ -27,6 +27,11 @@ def test_only_rewrites_reclaim(operation, reclaimed):
     assert size_point(0, operation, summary).reclaimed_bytes == reclaimed
 
 
+def test_files_that_are_registered_once_again_free_no_byte():
+    summary = {"removed-files-size": "900", "added-files-size": "200", "cleantail.operation": "registered once"}
+    assert size_point(0, "replace", summary).reclaimed_bytes == 0
+
+
 def test_saved_is_what_is_hidden_and_what_was_given_back():
     files = [data_file(0, 9, deleted_records=4), data_file(10, 19)]
     points = [size_point(0, "replace", {"removed-files-size": "30"})]

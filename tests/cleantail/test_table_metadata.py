@@ -134,7 +134,7 @@ class History:
             for f in a
         }
         monkeypatch.setattr(
-            table_metadata, "_entries", lambda table, manifests: [entries[f.path] for m in manifests for f in m.added]
+            table_metadata, "entries_of", lambda table, manifests: [entries[f.path] for m in manifests for f in m.added]
         )
         monkeypatch.setattr(table_metadata, "data_files_of", lambda table, entry, deleted: [entry.data_file.file])
 

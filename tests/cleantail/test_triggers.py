@@ -333,3 +333,25 @@ def test_case_22_every_boundary_of_a_decision():
 def test_every_reason_is_one_line():
     logs = [DIRTY, HELD, log_state(cleanable_bytes=0), log_state(segments=(segment(0, 1),), cleanable_bytes=0)]
     assert all(re.fullmatch(r"[^\n]+", decide(log, HALF, 0).reason) for log in logs)
+
+
+# ---- files that are registered twice
+
+
+@pytest.mark.parametrize(("cleanable", "active"), [(0, None), (1, 20)])
+def test_a_log_with_a_file_that_is_registered_twice_is_compacted_whatever_its_ratio(cleanable, active):
+    log = log_state(cleanable_bytes=cleanable, active_base_offset=active, registered_twice="1 file is …")
+    assert verdict(log) == (True, "1 file is …")
+
+
+def test_a_file_that_is_registered_twice_waits_for_the_policy_and_for_the_pause():
+    log = log_state(registered_twice="1 file is …")
+    assert verdict(log, configs(cleanup_policy="delete")) == (False, "cleanup.policy has no compact")
+    assert (
+        "registered"
+        not in verdict(
+            replace(
+                log, state=PartitionState(quarantine=Quarantine(1, "compact", "check failed: x", 1, retry_at_ms=1_000))
+            )
+        )[1]
+    )

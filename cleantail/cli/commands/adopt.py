@@ -58,10 +58,11 @@ def adopt(
     Nothing is changed before everything is known to be right; adopting again changes nothing.
     """
     from cleantail.adopt.inspect_table import inspect
+    from cleantail.lake.catalogs import load_named
 
     # 1. What the table is, and which topic it becomes.
     written = _written(table, call.config)
-    loaded = _load(table, call.platform)
+    loaded = load_named(call.platform, table)
     layout = _layout(loaded, columns, written)
     mapped = _columns(layout)
     foreign = inspect(loaded, layout, mapped)
@@ -104,22 +105,6 @@ def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
     """Returns the topic whose YAML has this table, with its file."""
     topics = scan_topics(config_dir, os.environ)
     return next(((file, t) for file, t in topics if isinstance(t, Topic) and t.table == table), None)
-
-
-def _load(name: str, platform: Platform) -> Table:
-    """Loads the table. Raises CleantailError where its name is none, there is no such table, or no catalog."""
-    from pyiceberg.exceptions import NoSuchTableError
-
-    from cleantail.lake.catalogs import open_catalog, unreachable
-
-    if name.count(".") != 1:
-        raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")
-    try:
-        return open_catalog(platform, os.environ).load_table(name)
-    except NoSuchTableError:
-        raise TableError(f"there is no table {name} in catalog {platform.catalog.name}") from None
-    except Exception as e:
-        raise unreachable(platform, e) from None
 
 
 def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:

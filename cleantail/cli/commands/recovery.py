@@ -1,4 +1,4 @@
-"""`release` and `rollback`: what a person does after a run has gone wrong."""
+"""`release`, `rollback` and `mend`: what a person does after a run, or another writer, has gone wrong."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cleantail.cli.output import Report
 from cleantail.cli.parameters import LAST, NATURAL, TARGET
 from cleantail.cli.progress import Progress
 from cleantail.cli.spark import spark_session
+from cleantail.config.columns import quoted
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 
@@ -89,3 +90,30 @@ def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool
         table = TopicTable.of(spark, topic, platform)
         done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
     return RolledBack(topic, planned, logs, done.snapshot_id)
+
+
+@command(
+    "mend",
+    click.argument("table", metavar="TABLE", help="namespace.name in the catalog."),
+    parameters.dry_run,
+    examples=["cleantail mend sink.orders --dry-run", "cleantail mend sink.orders"],
+)
+def mend(call: Invocation, table: str, dry_run: bool) -> int:
+    """Make a table readable whose deletion vectors are damaged.
+
+    Where a data file has two, or one that is older than the file's registration, one takes their place that has all
+    that they delete; those of files that are gone go. No record comes back. Nothing else is changed.
+    """
+    from cleantail.cli.reports.upkeep import Mended
+    from cleantail.lake.catalogs import load_named
+    from cleantail.lake.runs.damaged_vectors import damaged_vectors
+
+    damaged = damaged_vectors(load_named(call.platform, table))
+    if damaged.any and not dry_run:
+        from spark_jobs.round.upkeep.mend import mend_table
+
+        with call.output.progress() as progress, spark_session(call.platform, f"cleantail mend {table}", progress) as s:
+            progress("mending")
+            mend_table(s, quoted(f"{call.platform.catalog.name}.{table}"), damaged)
+    call.output.show(Mended(table, damaged, dry_run))
+    return 0

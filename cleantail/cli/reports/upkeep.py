@@ -10,6 +10,7 @@ from cleantail.cli.console import folding_table
 from cleantail.cli.output import Page
 from cleantail.config.topic import Topic
 from cleantail.human import counted, instant
+from cleantail.lake.runs.damaged_vectors import DamagedVectors
 from cleantail.lake.runs.rollback_preview import LogUndo
 from cleantail.log.partition_state import Quarantine
 from cleantail.rounds.checked.proof import Proof
@@ -129,3 +130,33 @@ class RolledBack:
             for e in self.planned.earlier
         ]
         return [*further, "nothing was changed: --dry-run"]
+
+
+@dataclass(frozen=True)
+class Mended:
+    """Which data files had damaged deletion vectors, and that they were mended."""
+
+    table: str
+    damaged: DamagedVectors
+    dry_run: bool
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "mended": bool(self.damaged.any and not self.dry_run),
+            "unreadable": dict(self.damaged.unreadable),
+            "gone": list(self.damaged.gone),
+        }
+
+    def tell(self, page: Page) -> None:
+        for text in self.damaged.unreadable.values():
+            page.line(text)
+        for path in self.damaged.gone:
+            page.line(f"{path} is gone, and its deletion vector is left")
+        if not self.damaged.any:
+            page.line(f"{self.table}: every deletion vector is as it has to be; nothing was changed")
+            return
+        verb = "would be" if self.dry_run else "were"
+        files = counted(len(self.damaged.unreadable), "data file")
+        gone = counted(len(self.damaged.gone), "file")
+        page.line(f"{self.table}: the deletion vectors of {files} {verb} written anew, those of {gone} taken away")

@@ -4,7 +4,8 @@
 2. A group is rewritten where the deleted share of one of its files is above cleantail.reclaim.deleted.ratio, or where
    it has cleantail.reclaim.min.merge.files files or more.
 3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
-   number, by which the next round knows what arrived.
+   number, by which the next round knows what arrived. One that is registered twice waits for the round that keeps it
+   once.
 4. Snapshots expire after cleantail.snapshot.retention.ms, but for the current one, and none does where the table's
    gc.enabled is false: files would go with it.
 5. Branches of failed rounds go after cleantail.failed.branch.retention.ms.
@@ -57,7 +58,7 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
         state = facts.states.get(partition)
         newest = state.known_sequence_number if state else 0
         files = [f for f in facts.files_of(partition) if f.data_sequence_number <= newest and f.path not in shared]
-        groups += rewrite_groups(files, configs)
+        groups += rewrite_groups([f for f in files if f.registered == 1], configs)
     # 2. snapshots past their retention
     oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
     expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)

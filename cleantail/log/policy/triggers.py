@@ -4,8 +4,9 @@ A log is compacted by Kafka's reasons, asked in Kafka's order (semantics.md 1.3)
 
 1. `compact` is in cleanup.policy.
 2. The log is not in quarantine, or its pause is over. `force` and `retry_quarantined` pass over the pause.
-3. It has cleanable bytes: whole segments between first dirty and first uncleanable.
-4. Its oldest dirty record has passed max.compaction.lag.ms, or its dirty ratio is above min.cleanable.dirty.ratio. The
+3. It has a file that is registered more than once: every reader sees its records as often until a round has run.
+4. It has cleanable bytes: whole segments between first dirty and first uncleanable.
+5. Its oldest dirty record has passed max.compaction.lag.ms, or its dirty ratio is above min.cleanable.dirty.ratio. The
    comparison is strict, so that 1.0 switches the ratio off. `force` passes over the ratio, never over the bounds.
 
 Overdue logs come first, by deadline; then the dirtiest (semantics.md 3.6). Kafka takes the highest ratio alone, and an
@@ -82,10 +83,13 @@ def _compact_or_not(
     # 2. the quarantine
     if paused:
         return False, paused
-    # 3. something to clean
+    # 3. records that are there twice
+    if log.registered_twice:
+        return True, log.registered_twice
+    # 4. something to clean
     if log.cleanable_bytes <= 0:
         return False, nothing_cleanable(log, configs)
-    # 4. overdue or dirty enough
+    # 5. overdue or dirty enough
     if overdue_by_ms > 0:
         lag = interval(configs.max_compaction_lag_ms)
         return True, f"overdue by {duration(overdue_by_ms)}: max.compaction.lag.ms is {lag}"

@@ -1,0 +1,57 @@
+"""Adapter: deletion vectors that make a table unreadable, or will, through PyIceberg. Nothing is changed.
+
+1. A data file with two of them: a writer has added one, and left the one that was there.
+2. One that is older than a registration of its file: a sink has committed the file once more, after a delete.
+3. One of a data file that is gone does no harm, until a sink commits that file again; then it is the second case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleantail.errors import TableError
+from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
+from cleantail.lake.position_deletes import DeleteFile, require_readable, vectors_by_file
+from cleantail.lake.table_metadata import entries_of
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedVectors:
+    """What is wrong: data file -> why no engine reads the table; and data files that are gone, with a vector left."""
+
+    unreadable: dict[str, str]
+    gone: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        return bool(self.unreadable or self.gone)
+
+
+def damaged_vectors(table: Table) -> DamagedVectors:
+    """Returns the damaged deletion vectors of the table's current snapshot. Raises TableError for deletes that are not
+    of one data file."""
+    snapshot = table.current_snapshot()
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    deletes = [delete for m in manifests if content_of(m) == DELETES for delete in deletes_of(table, m)]
+    vectors = vectors_by_file(deletes)
+    newest = dict.fromkeys(vectors, -1)
+    for entry in entries_of(table, [m for m in manifests if content_of(m) == DATA]) if vectors else ():
+        path = entry.data_file.file_path
+        if path in newest:
+            newest[path] = max(newest[path], entry.sequence_number or 0)
+    problems = {path: _problem(of_file, newest[path]) for path, of_file in vectors.items() if newest[path] >= 0}
+    gone = tuple(sorted(path for path, number in newest.items() if number < 0))
+    return DamagedVectors({path: text for path, text in sorted(problems.items()) if text}, gone)
+
+
+def _problem(vectors: list[DeleteFile], sequence_number: int) -> str:
+    """Returns what is wrong with the vectors of a data file; empty where nothing is."""
+    try:
+        require_readable(vectors, sequence_number)
+    except TableError as e:
+        return str(e)
+    return ""

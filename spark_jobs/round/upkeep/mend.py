@@ -1,0 +1,72 @@
+"""Mend deletion vectors that make a table unreadable: in one commit one takes the place of several, or of an old one.
+
+Spark cannot plan a read of such a table, so nothing here does: the vectors come from the manifests. What any vector of
+a file deletes stays deleted; those of files that are gone go. `cleantail mend` calls it; it is no task of a DAG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyroaring import BitMap64
+from pyspark.sql import SparkSession
+
+from cleantail.lake.runs.damaged_vectors import DamagedVectors
+from cleantail.rounds.size_history import MEND, OPERATION
+from spark_jobs.iceberg.commit_errors import conflict
+from spark_jobs.iceberg.delete_files import read_deletes, write_deletes
+from spark_jobs.iceberg.iceberg_reads import each, iceberg_table
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A data file as far as one of its vectors knows it, which is as far as another is written for it."""
+
+    vector: Any
+
+    def location(self) -> str:
+        return str(self.vector.referencedDataFile())
+
+    def specId(self) -> int:  # noqa: N802 - as Iceberg calls it
+        return int(self.vector.specId())
+
+    def partition(self) -> Any:
+        return self.vector.partition()
+
+
+def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
+    """Commits the mended vectors of the table of that quoted name. Raises ConflictError where somebody else changed
+    them meanwhile."""
+    table, jvm = iceberg_table(spark, name), spark._jvm
+    by_file: dict[str, list[Any]] = {path: [] for path in (*damaged.unreadable, *damaged.gone)}
+    for vector in _vectors(jvm, table):
+        if (path := str(vector.referencedDataFile())) in by_file:
+            by_file[path].append(vector)
+    lost = [_together(table, by_file[path]) for path in damaged.unreadable]
+    delta = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId()).set(OPERATION, MEND)
+    for vector in (vector for vectors in by_file.values() for vector in vectors):
+        delta.removeDeletes(vector)
+    for vector in write_deletes(jvm, table, lost) if lost else ():
+        delta.addDeletes(vector)
+    try:
+        delta.commit()
+    except Py4JJavaError as e:
+        raise conflict(e) from None
+
+
+def _vectors(jvm: Any, table: Any) -> Iterator[Any]:
+    """Yields the deletion vectors of the current snapshot, from its manifests."""
+    for manifest in each(table.currentSnapshot().deleteManifests(table.io())):
+        reader = jvm.org.apache.iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
+        try:
+            yield from (file for file in each(reader) if file.contentOffset() is not None)
+        finally:
+            reader.close()
+
+
+def _together(table: Any, vectors: list[Any]) -> tuple[NamedFile, BitMap64]:
+    file = NamedFile(vectors[0])
+    return file, BitMap64.union(*(read_deletes(table, vector, file) for vector in vectors))
