@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections import Counter
@@ -30,6 +31,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
     items.sort(key=lambda item: (-_seconds(_name(item.path), known), _name(item.path)))
+
+
+def pytest_collection_finish() -> None:
+    """What is there when the first test begins stays to the end: it is no garbage, and is not looked through for any."""
+    gc.freeze()
 
 
 def _name(path: Path) -> str:

@@ -125,10 +125,15 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.shuffle.partitions": 1,
+        "spark.sql.ui.explainMode": "simple",  # of every query, for pages that nobody looks at here
         # compiled code of a whole test session does not fit into what C1 alone is given, and is made again and again;
-        # nor what a command leaves behind into the young generation that a heap begins with
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -Xms1g -Xmn512m",
+        # nor what a command leaves behind into the young generation that a heap begins with;
+        # planning runs through much code a few times each, which is compiled five times as early as else
+        "spark.driver.extraJavaOptions": (
+            "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.2 -XX:+UseSerialGC "
+            "-XX:ReservedCodeCacheSize=256m -Xms1g -Xmn512m"
+        ),
     }
     (config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]", "conf": conf}}}))
     session = start_session(load_platform(config, os.environ), "cleantail tests")

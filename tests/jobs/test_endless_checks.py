@@ -11,7 +11,7 @@ from tests.jobs.test_rounds import NOW, record
 
 FOR_EVER = r"(.*)*\1b"
 """Java tries it on a line of 60 characters for longer than anybody waits; no interrupt reaches it."""
-LIMIT_MS = 5_000
+LIMIT_MS = 2_000
 
 
 def test_a_pattern_that_takes_for_ever_holds_its_partition_back_and_lets_the_process_end(workshop):

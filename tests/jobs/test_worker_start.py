@@ -1,0 +1,29 @@
+"""What a Python worker of Spark has when its first task begins, and what it does not do before every task."""
+
+from __future__ import annotations
+
+
+def asked_of_a_worker(spark, question):
+    """What a task says. The function is one within another: it goes to the worker as code, not by a name."""
+    [answer] = spark.sparkContext.parallelize([0], 1).map(question).collect()
+    return answer
+
+
+def test_no_archive_is_read_before_a_task(spark):
+    def archives(_):
+        import sys
+        import zipimport
+
+        finders = sys.path_importer_cache.items()
+        return [place for place, finder in finders if isinstance(finder, zipimport.zipimporter)]
+
+    assert asked_of_a_worker(spark, archives) == []
+
+
+def test_what_opens_files_and_databases_is_imported_before_workers_are_forked(spark):
+    def imported(_):
+        import sys
+
+        return sorted({"duckdb", "pandas", "pyiceberg.io.pyarrow"} & sys.modules.keys())
+
+    assert asked_of_a_worker(spark, imported) == ["duckdb", "pandas", "pyiceberg.io.pyarrow"]
