@@ -49,6 +49,7 @@ class Workshop:
 
     def topic(self, name: str, config: dict[str, Any] | None = None, **more: Any) -> str:
         """Writes the YAML (JSON is YAML) of a topic whose segments are never active, and returns its name."""
+        _claim(name)
         settings = {"segment.ms": 1, "delete.retention.ms": 1000} | (config or {})
         folder = self.config / "topics"
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,6 +90,18 @@ class Workshop:
 
     def find(self, topic: str) -> Topic:
         return find_topic(topic, self.config, os.environ)
+
+
+def _claim(topic: str) -> None:
+    """Two test files with one topic would share its table wherever one process happens to run both: that is red."""
+    here, home = os.environ["PYTEST_CURRENT_TEST"].split("::")[0], Path(os.environ["CLEANTAIL_HOME"])
+    run = home.parent.parent if "PYTEST_XDIST_WORKER" in os.environ else home.parent
+    claim = run / "topics" / topic
+    claim.parent.mkdir(exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        claim.symlink_to(here)  # who has the name is there as soon as the name is
+    owner = os.readlink(claim)
+    assert owner == here, f"{here}: {owner} has a topic {topic!r} as well"
 
 
 class QuietWorkshop(Workshop):

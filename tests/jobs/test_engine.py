@@ -157,7 +157,7 @@ def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, 
 
 
 def test_no_value_is_read_to_count_tombstones_where_records_say_what_they_are(workshop, table_of):
-    topic = workshop.topic("marked")
+    topic = workshop.topic("tombstones-marked")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, 0, "a", None), record(0, 1, "b")]))
     table = table_of(topic)
     files = table.files_at(int(table.load().currentSnapshot().snapshotId())).log_files({0})
