@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 
-from cleantail.errors import ConflictError
 from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, writer_entries
 from spark_jobs.iceberg.commit_errors import conflict, overtaken, void
@@ -24,7 +23,6 @@ from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
     added_by,
     added_data_files,
-    files_with_deletes,
     history,
     require_own_deletes,
     texts,
@@ -107,34 +105,26 @@ def _joined(one: BranchChange, other: BranchChange) -> BranchChange:
 
 def replace_files(
     table: TopicTable,
-    branch: str,
-    paths: set[str],
+    new: Iterable[Any],
+    old: Iterable[tuple[Any, Sequence[Any]]],
     base_snapshot_id: int,
     sequence_number: int,
     summary: Mapping[str, str],
-) -> int:
-    """Replaces data files by those on the branch; the new ones keep the sequence number by which a round knew
-    the old. Returns how many files are new. Raises ConflictError when an old file has changed meanwhile."""
-    iceberg = table.load()
-    added = added_data_files(iceberg, branch)
-    rewrite = iceberg.newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
-    old = [pair for pair in files_with_deletes(iceberg, base_snapshot_id) if str(pair[0].location()) in paths]
-    if len(old) > len(paths):
-        raise ConflictError(
-            "a file to rewrite was registered again meanwhile, and waits for a round that keeps it once"
-        )
+) -> None:
+    """Replaces data files, each with its delete files as the base has them, by others; these keep the sequence number
+    by which a round knew the old. Raises ConflictError when an old file has changed meanwhile."""
+    rewrite = table.load().newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
     for file, deletes in old:
         rewrite.deleteFile(file)
         require_own_deletes(table.jvm, file, deletes)
         for delete in deletes:
             rewrite.deleteFile(delete)
-    for file in added:
+    for file in new:
         rewrite.addFile(file)
     try:
         with_summary(rewrite, summary).commit()
     except Py4JJavaError as e:
         raise conflict(e) from None
-    return len(added)
 
 
 def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:

@@ -23,7 +23,7 @@ from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_approved
 from spark_jobs.round.run import Run
-from spark_jobs.round.upkeep import reclaim
+from spark_jobs.round.upkeep.rewriting import rewrite_groups
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, read
 from tests.jobs.test_format_2 import append, by_spark, full, places_in
@@ -80,7 +80,7 @@ def test_reclaim_takes_no_delete_away_that_is_of_other_files_too(workshop, spark
     delete(spark, name, "redpanda.`offset` IN (2, 7)", WIDE)
     before = by_spark(spark, name)
     assert len(before) == 18
-    assert reclaim.swap_group(table, group, reclaim.stage_group(table, group, 0)) is None
+    assert list(rewrite_groups(table, workshop.platform(), [group])) == []
     assert (by_spark(spark, name), branches(table)) == (before, [])
 
 
@@ -101,7 +101,7 @@ def test_deletes_by_value_that_come_after_adoption_stop_everything_and_nothing_c
     for command in ("status", "plan", "compact", "read", "latest", "reclaim"):
         code, _, err = workshop.run(command, name)
         assert code == 2 and "or by values of columns" in err and "rewrite_data_files" in err
-    assert reclaim.swap_group(table_of(name), group, reclaim.stage_group(table_of(name), group, 0)) is None
+    assert list(rewrite_groups(table_of(name), workshop.platform(), [group])) == []
     assert spark.table(full(table)).count() == 18
     take_deletes_in(spark, table, err)
     workshop.ok("compact", name, "--now", NOW, "--force")

@@ -1,0 +1,78 @@
+"""One task of a rewrite: neighbouring files of one log become new ones, in offset order, without the deleted records.
+
+1. The files are read batch by batch, one after the other, and of each batch the live records are kept. Nothing is
+   sorted: the files have to follow each other in offset order, and each has to be in that order itself.
+2. New files have the table's columns by its field ids, its codec and its sizes. Of format version 3 each record also
+   carries its row id and the sequence number of its last change, as Iceberg's specification asks of a rewrite.
+3. What cannot be kept in this way is refused, with a reason: nothing is left of the task then, and the files are
+   rewritten by Spark (spark_jobs.round.upkeep.branch_rewriting).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.io import FileIO, load_file_io
+
+from spark_jobs.engine.rewrites.live_batches import OffsetOrder, Source, live_batches, offsets_of, opened
+from spark_jobs.engine.rewrites.new_files import NewFiles, WriteSettings, WrittenFile
+from spark_jobs.engine.rewrites.written_schema import TableSchema, UnlikeTableError, as_written
+from spark_jobs.iceberg.file_columns import Layout
+from spark_jobs.iceberg.log_files import alive, read_deletes
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """One task; all of it can be pickled.
+
+    sources    the files, in offset order
+    schema     the table's
+    layout     where the files have the offset
+    settings   of the new files
+    new_path   what the names of the new files begin with
+    location   any path in the store that has the files, by which its file IO is chosen
+    """
+
+    sources: tuple[Source, ...]
+    schema: TableSchema
+    layout: Layout
+    settings: WriteSettings
+    new_path: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The new files, in offset order; or why there are none, where the files cannot be rewritten in this way."""
+
+    files: tuple[WrittenFile, ...] = ()
+    refusal: str = ""
+
+
+def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> Rewritten:
+    """Writes the live records of the files into new ones. `properties`: of PyIceberg's FileIO. Raises TableError for a
+    file that is not what its metadata say."""
+    io = load_file_io(dict(properties), task.location)
+    new, order = NewFiles(io, task.new_path, task.settings), OffsetOrder()
+    try:
+        for source in task.sources:
+            _rewrite(io, task, source, order, new)
+        return Rewritten(new.close())
+    except UnlikeTableError as e:
+        new.discard()
+        return Rewritten(refusal=str(e))
+    except BaseException:
+        new.discard()
+        raise
+
+
+def _rewrite(io: FileIO, task: RewriteTask, source: Source, order: OffsetOrder, new: NewFiles) -> None:
+    file = source.file
+    live = alive(file.records, read_deletes(io, file.before, file))
+    with opened(io, file) as parquet:
+        written = task.schema.written(parquet.schema_arrow, file.path)
+        new.begin(written, parquet.metadata)
+        for positions, batch in live_batches(parquet, live, task.settings.batch_bytes):
+            order.require(offsets_of(batch, task.layout, file.path), file.path)
+            new.add(as_written(batch, task.schema, written, source.lineage(positions)))

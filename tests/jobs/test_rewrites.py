@@ -1,0 +1,277 @@
+"""Files rewritten by tasks: the same records in the same order, with all that Iceberg knows of them, or by Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from cleantail.lake.catalogs import open_catalog
+from spark_jobs.engine.rewrites.written_schema import UnlikeTableError
+from spark_jobs.iceberg.file_removal import remove_orphans
+from spark_jobs.iceberg.iceberg_reads import planned_files
+from spark_jobs.round.upkeep import rewriting
+from spark_jobs.round.upkeep.task_files import write_settings
+from tests.jobs.conftest import settings
+
+NOW, FAR = 1_800_000_000_000, 1 << 45
+HOUR = 3_600_000
+ALL_GOES = {"cleantail.reclaim.deleted.ratio": 0.01, "cleantail.reclaim.min.merge.files": 2}
+LINEAGE = "_row_id, _last_updated_sequence_number"
+
+
+def record(offset, key, value, partition=0, **more):
+    return {
+        "partition": partition,
+        "offset": offset,
+        "tstype": "create",
+        "ts": 1_700_000_000_000 + offset,
+        "key": key,
+        "payload": value,
+    } | more
+
+
+@pytest.fixture
+def compacted(workshop):
+    """A topic of two logs in three files each, of which a round has hidden records; returns its name."""
+
+    def make(name, **config):
+        topic = workshop.topic(name, ALL_GOES | config)
+        for n in range(3):
+            lines = [
+                record(20 * n + i, f"k{i + 5 * n}" if i else "", f"v{n}{i}" * 30 if i % 4 else None, p)
+                for p in (0, 1)
+                for i in range(15)
+            ]
+            workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+        workshop.ok("compact", topic, "--now", NOW)
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def no_branches(monkeypatch):
+    """Spark rewrites nothing."""
+
+    def never(*_):
+        raise AssertionError("Spark was to rewrite a group")
+
+    monkeypatch.setattr(rewriting, "stage_on_branch", never)
+
+
+@pytest.fixture
+def on_branches(monkeypatch):
+    """The groups that Spark has rewritten."""
+    groups, real = [], rewriting.stage_on_branch
+
+    def seen(table, group, *more):
+        groups.append(group)
+        return real(table, group, *more)
+
+    monkeypatch.setattr(rewriting, "stage_on_branch", seen)
+    return groups
+
+
+def rows(table, *more):
+    """All that readers see, and `more` of it."""
+    return sorted(map(str, table.spark.table(table.name).selectExpr("*", *more).collect()))
+
+
+def data_files(table):
+    return table.spark.sql(f"SELECT * FROM {table.name}.files WHERE content = 0 ORDER BY file_path").collect()
+
+
+def planned(table):
+    iceberg = table.load()
+    return planned_files(iceberg, table.jvm, iceberg.currentSnapshot().snapshotId())
+
+
+def on_disk(table):
+    return {str(f) for f in Path(str(table.load().location()).removeprefix("file:")).rglob("data/**/*.parquet")}
+
+
+def test_records_keep_all_their_columns_and_row_ids_and_lie_in_offset_order(workshop, table_of, compacted, no_branches):
+    topic = compacted("rewritten-own")
+    table = table_of(topic)
+    lineage, read = rows(table, "_row_id", "_last_updated_sequence_number"), workshop.read(topic)
+    arrived = {f.dataSequenceNumber() for f in (t.task.file() for t in planned(table))}
+    result = workshop.json("reclaim", topic, "--now", NOW)
+    assert (result["rewritten_files"], result["new_files"]) == (6, 2)
+    assert rows(table, "_row_id", "_last_updated_sequence_number") == lineage
+    assert workshop.read(topic) == read
+    placed = table.spark.sql(f"SELECT _file, _pos, `offset` FROM {table.name} ORDER BY _file, _pos").collect()
+    assert placed == sorted(placed, key=lambda r: (r._file, r.offset))
+    new = planned(table)
+    assert [f.task.file().dataSequenceNumber() for f in new] == [max(arrived)] * 2
+    assert [len(f.delete_files) for f in new] == [0, 0]
+    # PyIceberg reads them, too, and a second rewrite keeps what the first has kept
+    seen = open_catalog(workshop.platform(), os.environ).load_table(table.topic.table).scan().to_arrow()
+    assert sorted(seen["offset"].to_pylist()) == sorted(r["offset"] for r in read)
+    workshop.ok(
+        "ingest", topic, "--file", workshop.file("more.jsonl", [record(90, "k7", "w"), record(90, "k7", "w", 1)])
+    )
+    workshop.ok("compact", topic, "--now", NOW + 1)
+    lineage = rows(table, "_row_id", "_last_updated_sequence_number")
+    assert workshop.json("reclaim", topic, "--now", NOW + 1)["new_files"] == 2
+    assert rows(table, "_row_id", "_last_updated_sequence_number") == lineage
+
+
+def test_metadata_of_new_files_say_what_is_in_them(workshop, table_of, compacted, no_branches):
+    topic = compacted("rewritten-facts")
+    table = table_of(topic)
+    before = data_files(table)
+    workshop.ok("reclaim", topic, "--now", NOW)
+    for file in data_files(table):
+        assert file.file_path not in {f.file_path for f in before}
+        path = file.file_path.removeprefix("file:")
+        content, offsets = pq.read_table(path), file.readable_metrics.offset
+        assert (file.record_count, file.file_size_in_bytes) == (content.num_rows, os.path.getsize(path))
+        assert (file.sort_order_id, file.spec_id) == (before[0].sort_order_id, before[0].spec_id)
+        numbers = content["offset"].to_pylist()
+        assert (offsets.lower_bound, offsets.upper_bound) == (numbers[0], numbers[-1])
+        assert file.readable_metrics.value.null_value_count == content["value"].null_count > 0
+        assert file.readable_metrics.key.lower_bound == b""  # an empty key is a key
+        assert set(file.lower_bounds) >= {1, 2, 3, 4, 5, 8} and 6 not in file.lower_bounds  # values: counts only
+        assert list(file.split_offsets) == [4]
+        assert content["tombstone"].to_pylist() == [value is None for value in content["value"].to_pylist()]
+        assert {f.metadata[b"PARQUET:field_id"] for f in content.schema} >= {str(i).encode() for i in range(1, 9)}
+
+
+def test_files_end_near_the_tables_target(workshop, table_of, compacted, no_branches):
+    topic = compacted("rewritten-target")
+    table = table_of(topic)
+    workshop.ok("ingest", topic, "--file", workshop.file("random.jsonl", [
+        record(100 + i, f"r{i}", os.urandom(2000).hex()) for i in range(200)
+    ]))  # fmt: skip
+    workshop.ok("compact", topic, "--now", NOW)
+    table.set_properties({"write.target-file-size-bytes": "100000"})
+    before = rows(table)
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] > 3
+    assert rows(table) == before
+    sizes = [f.file_size_in_bytes for f in data_files(table) if f.partition["partition"] == 0]
+    assert max(sizes) < 120_000
+    bounds = sorted((f.readable_metrics.offset.lower_bound, f.readable_metrics.offset.upper_bound)
+                    for f in data_files(table) if f.partition["partition"] == 0)  # fmt: skip
+    assert all(high < low for (_, high), (low, _) in zip(bounds, bounds[1:], strict=False))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_adopted_table_keeps_the_columns_that_its_sink_has_written(
+    workshop, spark, redpanda, table_of, no_branches, version
+):
+    records = [(p, o, NOW - HOUR + o, f"k{o % 3}", None if o % 5 == 0 else "v") for p in (0, 1) for o in range(20)]
+    name, topic = redpanda(f"rewritten-{version}", records, version), f"rewritten-{version}"
+    workshop.ok("adopt", name)
+    settings(workshop, topic, **ALL_GOES)
+    workshop.ok("compact", topic, "--now", NOW)
+    table, more = table_of(topic), LINEAGE.split(", ") if version == 3 else []
+    before = rows(table, *more)
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 2
+    assert rows(table, *more) == before
+    assert not table.spark.sql(f"SELECT * FROM {table.name}.delete_files").collect()
+
+
+def test_what_a_task_cannot_keep_is_rewritten_by_spark(workshop, spark, table_of, compacted, on_branches):
+    topic = compacted("rewritten-bloom")
+    table = table_of(topic)
+    before = rows(table)
+    # a filter is asked for
+    table.set_properties({"write.parquet.bloom-filter-enabled.column.key": "true"})
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == len(on_branches) == 2
+    assert rows(table) == before
+    # the schema has changed since the files were written
+    table.load().updateProperties().remove("write.parquet.bloom-filter-enabled.column.key").commit()
+    spark.sql(f"ALTER TABLE {table.name} ADD COLUMN seen int")
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(90, "k7", "w"), record(90, "k7", "w", 1)]))
+    workshop.ok("compact", topic, "--now", NOW + 1)
+    before = rows(table)
+    assert workshop.json("reclaim", topic, "--now", NOW + 1)["new_files"] == len(on_branches[2:]) == 2
+    assert rows(table) == before
+
+
+def test_files_that_overlap_are_merged_in_offset_order(workshop, table_of, on_branches):
+    topic = workshop.topic("rewritten-late", ALL_GOES)
+    for numbers in ((0, 4, 8), (2, 6, 10)):
+        workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(n, f"k{n}", "v") for n in numbers]))
+    workshop.ok("compact", topic, "--now", NOW)
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1
+    assert [r["offset"] for r in workshop.read(topic)] == [0, 2, 4, 6, 8, 10]
+    table = table_of(topic)
+    placed = table.spark.sql(f"SELECT `offset` FROM {table.name} ORDER BY _pos").collect()
+    assert ([row.offset for row in placed], len(on_branches)) == ([0, 2, 4, 6, 8, 10], 1)
+
+
+def test_what_another_writer_deletes_meanwhile_stays_deleted_and_no_new_file_is_left(
+    workshop, spark, table_of, compacted, no_branches, monkeypatch
+):
+    topic = compacted("rewritten-meanwhile")
+    table, real = table_of(topic), rewriting.swap_group
+    before, files = rows(table), on_disk(table)
+
+    def late(table, group, staged):
+        if group[0].partition == 1 and not late.done:
+            late.done = True
+            spark.sql(f"DELETE FROM {table.name} WHERE `partition` = 1 AND `offset` = 54")
+        return real(table, group, staged)
+
+    late.done = False
+    monkeypatch.setattr(rewriting, "swap_group", late)
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1  # the other group's
+    assert rows(table) == [r for r in before if "partition=1, offset=54," not in r] != before
+    assert len(on_disk(table) - files) == 1
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1
+
+
+def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
+    workshop, spark, table_of, compacted, no_branches, monkeypatch
+):
+    topic = compacted("rewritten-killed")
+    table, real = table_of(topic), rewriting.rewrite_files
+    before, snapshot, files = rows(table), table.load().currentSnapshot().snapshotId(), on_disk(table)
+
+    def killed(properties, task):
+        from spark_jobs.engine.rewrites.new_files import NewFiles
+
+        def die(self):
+            self._write_group()
+            self._open[1].flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        NewFiles.close = die
+        return real(properties, task)
+
+    monkeypatch.setattr(rewriting, "rewrite_files", killed)
+    assert workshop.run("reclaim", topic, "--now", NOW)[0] != 0
+    orphans = on_disk(table) - files
+    assert orphans and table.load().currentSnapshot().snapshotId() == snapshot
+    monkeypatch.setattr(rewriting, "rewrite_files", real)
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 2
+    assert rows(table) == before
+    iceberg = table.load()
+    assert remove_orphans(spark, iceberg, FAR, str(iceberg.location())) == len(orphans)
+    assert not orphans & on_disk(table)
+    assert rows(table) == before
+
+
+@pytest.mark.parametrize(
+    ("properties", "asked"),
+    [
+        pytest.param({"write.parquet.bloom-filter-enabled.column.key": "true"}, "bloom-filter", id="a filter"),
+        pytest.param({"write.parquet.compression-codec": "brotli"}, "brotli", id="a codec"),
+        pytest.param({"write.format.default": "orc"}, "orc", id="another format"),
+    ],
+)
+def test_a_table_that_asks_for_something_else_is_refused(properties, asked):
+    with pytest.raises(UnlikeTableError, match=asked):
+        write_settings(properties, 1 << 30)
+
+
+def test_settings_are_the_tables_and_icebergs_where_it_has_none():
+    plain = write_settings({}, 1 << 30)
+    assert (plain.codec, plain.level, plain.target_bytes, plain.row_group_bytes) == ("gzip", 6, 512 << 20, 128 << 20)
+    own = write_settings({"write.parquet.compression-codec": "zstd", "write.parquet.compression-level": "9"}, 64 << 20)
+    assert (own.codec, own.level, own.row_group_bytes) == ("zstd", 9, 16 << 20)
