@@ -116,7 +116,7 @@ def _require_unique_tail(table: TopicTable, platform: Platform, watch: Stopwatch
 
     head = int(table.load().currentSnapshot().snapshotId())
     logs = log_states(table.topic, read_facts(table.topic, platform), now_ms=NOW_MS)
-    works = tuple(PartitionWork(log.partition, 0, log.first_dirty_offset, 0, 0) for log in logs)
+    works = tuple(PartitionWork(log.partition, 0, log.first_dirty_offset, 0, 0, records=log.records) for log in logs)
     with watch(PROOF):
         counts = prove_keys(table, platform, WorkUnit("", 0, 0, head, "", works), table.files_at(head))
     if any(count.twice for count in counts.values()):

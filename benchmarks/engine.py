@@ -7,9 +7,9 @@ from dataclasses import replace
 from benchmarks import cleantail_round as steps
 from benchmarks.cleantail_round import CleantailRound, measure_round
 from benchmarks.dataset import REDPANDA_2, REDPANDA_3, UUIDS, Shape
-from benchmarks.fresh_process import in_fresh_process
+from benchmarks.fresh_process import in_fresh_process, say
 from benchmarks.options import Options
-from benchmarks.report import Column, Table, Value, ratio
+from benchmarks.report import Column, Table, Value, ratio, row_text
 
 SHARE, FEW, MANY_FILES = 0.2, 0.05, 1000
 COLUMNS = (
@@ -60,6 +60,7 @@ def run(options: Options) -> Table:
         measured = in_fresh_process(measure_round, options.lake, shape, options.repetitions)
         first = first or measured.seconds[steps.ROUND].warm
         rows.append(_row(name, shape, measured, first))
+        say(row_text(COLUMNS, rows[-1]))
         options.forget(shape)
     return Table("engine", "A round by strategy, table and log", COLUMNS, tuple(rows), (*NOTES, options.text))
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from benchmarks import cleantail_round as steps
 from benchmarks.cleantail_round import CleantailRound, measure_round
 from benchmarks.dataset import Shape
-from benchmarks.fresh_process import in_fresh_process
+from benchmarks.fresh_process import in_fresh_process, say
 from benchmarks.options import Options
-from benchmarks.report import Column, Table, Value, ratio
+from benchmarks.report import Column, Table, Value, ratio, row_text
 
 TIMES, SHARE, VALUE_BYTES = 10, 0.2, 64
 COLUMNS = (
@@ -45,6 +45,7 @@ def run(options: Options) -> Table:
         measured = in_fresh_process(measure_round, options.lake, shape, options.repetitions)
         first = first or measured.seconds[steps.ROUND].warm / shape.total
         rows.append(_row(shape, measured, first))
+        say(row_text(COLUMNS, rows[-1]))
         options.forget(shape)
     return Table("large", "Ten times as many records", COLUMNS, tuple(rows), (*NOTES, options.text))
 

@@ -108,6 +108,11 @@ def _size(size: float) -> str:
     raise AssertionError("unreachable: the last unit returns")
 
 
+def row_text(columns: Sequence[Column], row: Sequence[Value]) -> str:
+    """Returns a row in one line, for a measurement that is still under way."""
+    return ", ".join(f"{c.name} {shown(value, c.kind)}" for c, value in zip(columns, row, strict=True))
+
+
 def print_table(console: Console, table: Table) -> None:
     printed = RichTable(title=table.title)
     for column in table.columns:

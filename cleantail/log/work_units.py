@@ -32,7 +32,7 @@ class PartitionWork:
     dirty_records       upper limit of the records in [first dirty, end)
     dirty_bytes         in [first dirty, end)
     read_bytes          in [log start, end)
-    records             in the log's files, deleted ones included: by them it is shared out to tasks
+    records             in the log's files: by them it is shared out to tasks. A round counts deleted ones, too
     hold_offset         an expiry leaves tombstones from here on for a reader; None where no reader holds any
     hold_cap_ms         and it does so this long beyond their horizon at most
     fresh_from          an expiry leaves horizons beyond it, which this very run has set, for a later run

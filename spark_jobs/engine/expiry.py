@@ -1,5 +1,7 @@
 """What one task finds that an expiry removes, and counts once it has: due tombstones, but for those that guard a key.
 
+A log of several tasks is gone through by shares of its files, each on its own: a tombstone is compared with no other.
+
 1. By offset none guards: what is above a tombstone beats it.
 2. By timestamp or header a record above the clean point may have the lower rank. Were its tombstone removed, that
    record would bring the key back (semantics.md 2, hazards 2 and 3): such a tombstone guards the key.
@@ -100,7 +102,7 @@ def _lowest_above(task: LogTask, io: FileIO, database: Any, count: int) -> Ranks
     bounds = Bounds.of(task)
 
     def above() -> Iterator[pa.RecordBatch]:
-        for number, file in task.numbered_files():
+        for number, file in enumerate(task.files):
             if file.upper_offset is None or file.upper_offset >= int(bounds.end.min()):
                 keep = alive(file.records, read_deletes(io, file.before, file))
                 for records in records_of(io, task, file, keep, versions=True):

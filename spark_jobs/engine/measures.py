@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from spark_jobs.engine.proof import KeyCounts, count_keys
 from spark_jobs.engine.registrations import on_branch, records_again
 from spark_jobs.engine.removals import COPIES
 from spark_jobs.engine.shared.proof import count_shared_keys
+from spark_jobs.engine.shared.shares import run_apart
 from spark_jobs.engine.shared.work import Work, run_work
 from spark_jobs.engine.tasks import log_tasks, run_tasks
 from spark_jobs.engine.tombstone_entries import Ledgers
@@ -55,8 +56,8 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
     again = [records_again(table, platform, tasks) for tasks in (planned, on_branch(planned, files_on_branch))]
     tasks = [with_branch_files(task, files_on_branch) for task in planned]
     if expiring:
-        work_of_task = partial(judge_expiry, ledgers=ledgers)
-        counted = run_tasks(table, platform, work_of_task, tasks, "count what an expiry has done")
+        of_share = partial(judge_expiry, ledgers=ledgers)
+        counted = run_apart(table, platform, of_share, merged_logs, tasks, "count what an expiry has done")
     else:
         counted = run_work(table, platform, judging(ledgers), tasks)
     by_log = {log.partition: log for logs in counted for log in logs}
@@ -85,8 +86,13 @@ def judging(ledgers: Ledgers) -> Work[list[LogCounts]]:
         partial(judge, ledgers=ledgers),
         partial(read_share, ledgers=ledgers),
         partial(decide_bucket, ledgers=ledgers),
-        lambda parts: merged_counts(log for part in parts for log in part),
+        merged_logs,
     )
+
+
+def merged_logs(parts: Iterable[Sequence[LogCounts]]) -> list[LogCounts]:
+    """Returns one entry for each log, of what several tasks have counted."""
+    return merged_counts(log for part in parts for log in part)
 
 
 def _files(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:

@@ -15,7 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.policy.offset_map import keys_in_budget
-from cleantail.log.policy.shares import map_fits, parallelism, share_count, share_records
+from cleantail.log.policy.shares import map_fits, parallelism, task_size, threads_of_task
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
 from spark_jobs.engine.deleted_versions import remembered_files
@@ -43,25 +43,26 @@ def log_tasks(
     remembered = remembered_files(table, logs)
     groups = [(w,) for w in unit.partitions] if by_rounds else log_groups(unit.partitions, log_files)
     by_group = [(works, files_of(works, log_files)) for works in groups]
-    cores = parallelism(platform.spark.master, platform.spark.conf)
-    share = share_records(unit.partitions, cores, platform.cleaner.cleantail_task_memory_bytes)
-    shares = [1 if by_rounds else share_count(works, share) for works, _ in by_group]
+    memory_bytes = platform.cleaner.cleantail_task_memory_bytes
+    size = task_size(unit.partitions, platform.spark, memory_bytes)
+    shares = [1 if by_rounds else size.tasks(works) for works, _ in by_group]
+    threads = [threads_of_task(works, unit.partitions, platform.spark) for works, _ in by_group]
     return [
         LogTask(
             works=works,
-            files=in_pieces(of_group, share // PIECES_OF_SHARE) if number > 1 else of_group,
+            files=in_pieces(of_group, size.share // PIECES_OF_SHARE) if number > 1 else of_group,
             layout=layout,
             configs=configs,
             now_ms=unit.now_ms,
-            threads=max(cores // sum(shares), 1),
-            memory_bytes=platform.cleaner.cleantail_task_memory_bytes,
+            threads=threads_of_one if number == 1 else 1,
+            memory_bytes=memory_bytes * (threads_of_one if number == 1 else 1),
             location=platform.warehouse,
             remembered=remembered.of(works),
             max_keys=keys_in_budget(platform.cleaner, configs) if by_rounds else None,
             shares=number,
-            ships_map=map_fits(*map_size(works, of_group), platform.cleaner.cleantail_task_memory_bytes),
+            ships_map=map_fits(*map_size(works, of_group), memory_bytes),
         )
-        for (works, of_group), number in zip(by_group, shares, strict=True)
+        for (works, of_group), number, threads_of_one in zip(by_group, shares, threads, strict=True)
     ]
 
 
@@ -88,7 +89,7 @@ def with_footers(
     silent = {f.path: f for f in files if f.lower_offset is None or f.upper_offset is None}
     unread = [f for path, f in silent.items() if path not in _footers]
     if unread:
-        tasks = max(min(parallelism(platform.spark.master, platform.spark.conf), len(unread)), 1)
+        tasks = max(min(parallelism(platform.spark), len(unread)), 1)
         shares = [FooterTask(tuple(unread[n::tasks]), layout, platform.warehouse) for n in range(tasks)]
         if len(_footers) > REMEMBERED_FOOTERS:
             _footers.clear()
@@ -148,7 +149,7 @@ def run_tasks(
 
 def require_python(context: SparkContext, platform: Platform) -> None:
     """Raises CleantailError where Spark's workers lack what the tasks need."""
-    require_workers(context, platform, parallelism(platform.spark.master, platform.spark.conf))
+    require_workers(context, platform, parallelism(platform.spark))
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,8 @@ def prove_topic(table: TopicTable, platform: Platform) -> Proof:
 
 def _whole_tail(log: LogState) -> PartitionWork:
     """Returns the work of a proof: all of a log below its clean point."""
-    return PartitionWork(log.partition, log.first_dirty_offset, log.first_dirty_offset, log.log_start_offset, 0)
+    end = log.first_dirty_offset
+    return PartitionWork(log.partition, end, end, log.log_start_offset, 0, records=log.records)
 
 
 def _verdict(partition: int, results: Sequence[CheckResult]) -> Verdict:

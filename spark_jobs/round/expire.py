@@ -17,8 +17,10 @@ from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.staged_units import EXPIRED, LeftBehind, StagedUnit, UnitCounts
 from spark_jobs.engine.expiry import find_expired
+from spark_jobs.engine.log_task import merged_removals
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
-from spark_jobs.engine.tasks import log_tasks, run_tasks
+from spark_jobs.engine.shared.shares import run_apart
+from spark_jobs.engine.tasks import log_tasks
 from spark_jobs.engine.tombstone_entries import TombstoneLedger
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.snapshot_files import count_by_log
@@ -39,6 +41,7 @@ def expiry_unit(
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
             bytes=log.total_bytes,
+            records=log.records,
             hold_offset=hold_offset(plan.readers, log.partition),
             hold_cap_ms=hold_cap_ms,
             fresh_from=fresh_from.get(log.partition),
@@ -60,7 +63,7 @@ def expire_unit(table: TopicTable, platform: Platform, plan: RunPlan, unit: Work
     files = table.files_at(unit.base_snapshot_id)
     ledgers = {w.partition: TombstoneLedger(tuple(spans[w.partition]), clean_to=w.end_offset) for w in unit.partitions}
     work, tasks = partial(find_expired, ledgers=ledgers), log_tasks(table, platform, unit, files)
-    expired = run_tasks(table, platform, work, tasks, "find what an expiry removes")
+    expired = run_apart(table, platform, work, merged_removals, tasks, "find what an expiry removes")
     removed = removed_positions(expired, {}).get(EXPIRED, {})
     twice = registered_twice(tasks)
     table.delete_positions(unit.branch, files, removed, twice)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.config.platform import Platform
+from cleantail.config.platform import Platform, Spark
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.policy.shares import (
@@ -15,11 +15,12 @@ from cleantail.log.policy.shares import (
     SHARE_RECORDS,
     UNPACKED,
     bucket_count,
+    in_one_process,
     map_fits,
     parallelism,
-    share_count,
-    share_records,
     task_plan,
+    task_size,
+    threads_of_task,
 )
 from cleantail.log.work_units import PartitionWork, WorkUnit
 
@@ -28,6 +29,12 @@ MANY = 1 << 40
 
 def work(partition, records):
     return PartitionWork(partition, 0, 10, 0, 10, dirty_records=records // 5, records=records)
+
+
+def cluster(cores):
+    return Spark(
+        master="spark://h:7077", conf={"spark.executor.instances": cores, "spark.executor.cores": 1}, insecure=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,8 +51,32 @@ def work(partition, records):
 )
 def test_a_log_is_dealt_out_to_cores_and_by_what_fits_into_a_task(records, cores, memory, shares):
     works = [work(p, n) for p, n in enumerate(records)]
-    share = share_records(works, cores, memory)
-    assert [share_count([w], share) for w in works] == shares
+    size = task_size(works, cluster(cores), memory)
+    assert [size.tasks([w]) for w in works] == shares
+    assert {threads_of_task([w], works, cluster(cores)) for w in works} == {1}
+
+
+@pytest.mark.parametrize(
+    ("records", "memory", "shares", "threads"),
+    [
+        ([10], MANY, [1], [4]),
+        ([10, 10, 10, 10], MANY, [1, 1, 1, 1], [1, 1, 1, 1]),
+        ([10, 1, 1], MANY, [1, 1, 1], [3, 1, 1]),
+        ([8], 2 * SHARE_RECORDS * RECORD_BYTES, [1], [4]),
+        ([9], 2 * SHARE_RECORDS * RECORD_BYTES, [5], [4]),
+    ],
+    ids=["one log", "as many as cores", "one large", "just fits", "does not fit"],
+)
+def test_on_a_local_master_a_log_is_one_task_of_several_threads_as_long_as_it_fits(records, memory, shares, threads):
+    works = [work(p, n * SHARE_RECORDS) for p, n in enumerate(records)]
+    size = task_size(works, Spark(master="local[4]"), memory)
+    assert [size.tasks([w]) for w in works] == shares
+    assert [threads_of_task([w], works, Spark(master="local[4]")) for w in works] == threads
+
+
+def test_the_cores_of_a_local_master_are_in_one_process():
+    masters = ("local", "local[2]", "local[*]", "local[2,4]", "local-cluster[2,1,1024]", "spark://h:7077", "yarn")
+    assert [in_one_process(Spark(master=master, insecure=True)) for master in masters] == [True] * 4 + [False] * 3
 
 
 def test_a_map_is_shipped_where_all_of_it_fits_into_a_task():
@@ -75,7 +106,7 @@ def test_long_keys_are_not_shipped_as_a_map():
     ],
 )
 def test_how_many_tasks_run_at_a_time_is_told_by_the_settings(master, conf, tasks):
-    assert parallelism(master, conf) == tasks
+    assert parallelism(Spark(master=master, conf=conf, insecure=True)) == tasks
 
 
 @pytest.mark.parametrize(
@@ -84,8 +115,8 @@ def test_how_many_tasks_run_at_a_time_is_told_by_the_settings(master, conf, task
         ("spill", [100], "1 log for 2 cores, at most 20 keys in one: a task for each log", False),
         (
             "spill",
-            [10 * SHARE_RECORDS, 100],
-            "tasks by shares of at most 5000050 records: 2 for partition 0, one for each other log",
+            [30 * SHARE_RECORDS, 100],
+            "tasks by shares of at most 11184810 records: 3 for partition 0, one for each other log",
             False,
         ),
         ("rounds", [100], "a task for each log, whose round ends where the map is full", True),

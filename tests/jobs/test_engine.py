@@ -8,6 +8,7 @@ import random
 import pytest
 
 from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.log.policy.shares import TaskSize
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import StagedUnit, UnitCounts
 from cleantail.rounds.last_compaction import COUNTS
@@ -15,11 +16,15 @@ from demo.sabotage import delete_where
 from spark_jobs.engine import tasks
 from spark_jobs.engine.measures import measure_unit, prove_keys
 from spark_jobs.engine.proof import KeyCounts
+from spark_jobs.engine.shared.shares import tasks_of_shares
+from spark_jobs.round.expire import expire_unit, expiry_unit
 from spark_jobs.round.make import compact_unit
 from tests.model import compacted
 
 NOW = 1_800_000_000_000
 LOGS = 3
+CLEAN = 80
+"""Records of a log that are cleaned before its tombstones expire."""
 SHARE = 25
 """Records of a share: a log of these tests has about a hundred."""
 CONFIGS = {
@@ -73,7 +78,7 @@ def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
     assert any(file.row_groups > 1 for file in table.files_at(unit.base_snapshot_id).log_files(range(LOGS)))
     left, measured = [], []
     for share, ships_map in ((1 << 30, True), (SHARE, True), (SHARE, False)):
-        monkeypatch.setattr(tasks, "share_records", lambda *_, size=share: size)
+        monkeypatch.setattr(tasks, "task_size", lambda *_, size=share: TaskSize(size, size))
         monkeypatch.setattr(tasks, "map_fits", lambda *_, fits=ships_map: fits)
         done = compact_unit(table, workshop.platform(), unit)
         left.append(left_on(table, done.branch))
@@ -140,7 +145,7 @@ def test_of_copies_one_stays(workshop, table_of):
 @pytest.mark.parametrize("share", [1 << 30, 3])
 def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, table_of, monkeypatch, share):
     """In one task, or in several."""
-    monkeypatch.setattr(tasks, "share_records", lambda *_: share)
+    monkeypatch.setattr(tasks, "task_size", lambda *_: TaskSize(share, share))
     topic = workshop.topic(f"proven-{share}")
     files = [
         [record(0, i, f"k{i % 4}") for i in range(6)] + [record(1, 0, "k0"), record(1, 1, None)],
@@ -154,6 +159,47 @@ def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, 
     live = table.files_at(unit.base_snapshot_id)
     assert prove_keys(table, workshop.platform(), unit, live) == {0: KeyCounts(7, 2), 1: KeyCounts(4, 0)}
     assert prove_keys(table, workshop.platform(), unique, live) == {1: KeyCounts(4, 0)}
+
+
+@pytest.mark.parametrize("strategy", CONFIGS)
+def test_an_expiry_by_several_tasks_is_that_of_one_task(workshop, table_of, monkeypatch, strategy):
+    """Also where records that no round has cleaned yet hold tombstones back, and whatever is damaged."""
+    draw, keys = random.Random(strategy), [f"k{i}" for i in range(40)]
+    topic = workshop.topic(f"expired-{strategy}", CONFIGS[strategy] | {"min.cleanable.dirty.ratio": 1.0})
+    table = table_of(topic)
+    table.ensure()
+    small_row_groups(table)
+    for number, span in enumerate((range(CLEAN), range(CLEAN, CLEAN + 40))):
+        rows = list(some_records(draw, span, keys))
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{number}.jsonl", rows))
+        if not number:
+            workshop.ok("compact", topic, "--now", NOW, "--force")
+    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW + 5000)
+    assert (plan.units, plan.sweep) == ((), tuple(range(LOGS)))
+    left, measured = [], []
+    for share in (1 << 30, SHARE // 2):
+        monkeypatch.setattr(tasks, "task_size", lambda *_, size=share: TaskSize(size, size))
+        unit = expiry_unit(plan, plan.sweep, int(table.load().currentSnapshot().snapshotId()), 0, {})
+        planned = tasks.log_tasks(table, workshop.platform(), unit, table.files_at(unit.base_snapshot_id))
+        assert all((len(tasks_of_shares(task)) > 1) == (share < SHARE) for task in planned)
+        done = expire_unit(table, workshop.platform(), plan, unit)
+        left.append(left_on(table, done.branch))
+        measured.append([measure_unit(table, workshop.platform(), done, expiring=True)])
+        for damage in range(2):
+            delete_where(table, done.branch, f"hash(t.`offset`, {damage}) % 4 = 0")
+            measured[-1].append(measure_unit(table, workshop.platform(), done, expiring=True))
+    assert left[0] == left[1] != []
+    assert measured[0] == measured[1]
+    sound, damaged = measured[0][0], measured[0][-1]
+    assert all(m.deleted["expired"] and not (m.early_tombstones or m.overdue_tombstones or m.imbalance) for m in sound)
+    assert any(m.missing_winners for m in damaged)
+    assert strategy == "offset" or len(waiting_tombstones(workshop.read(topic), left[0])) > 0
+
+
+def waiting_tombstones(records, left):
+    """The tombstones below the first uncleaned record that the expiry has left."""
+    there = {(log, offset) for log, offset, _, _ in left}
+    return [r for r in records if r["value"] is None and r["offset"] < CLEAN and (r["partition"], r["offset"]) in there]
 
 
 def test_no_value_is_read_to_count_tombstones_where_records_say_what_they_are(workshop, table_of):

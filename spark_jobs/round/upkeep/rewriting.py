@@ -93,7 +93,7 @@ def rewrite_groups(
     """Rewrites each group as one task of Spark, as many at a time as there are cores, and yields those that were
     swapped on `main`. After an error no further group is begun, and what was staged is dropped."""
     bases = Bases(table)
-    with ThreadPoolExecutor(parallelism(platform.spark.master, platform.spark.conf)) as threads:
+    with ThreadPoolExecutor(parallelism(platform.spark)) as threads:
         staged = [threads.submit(stage_group, table, platform, g, bases, n) for n, g in enumerate(groups)]
         swapped = 0
         try:
