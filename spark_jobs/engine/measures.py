@@ -32,7 +32,7 @@ from spark_jobs.engine.tasks import log_tasks, run_tasks
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
 from spark_jobs.iceberg.iceberg_reads import BranchChange, texts
-from spark_jobs.iceberg.log_files import LogFile, with_branch
+from spark_jobs.iceberg.log_files import FileDeletes, with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -52,9 +52,9 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
     }
     ledgers = ledgers_of(unit, states, next_ledgers, expiring)
     planned = log_tasks(table, platform, unit, base)
-    files_on_branch = branch_files(branch, unit)
-    again = [records_again(table, platform, tasks) for tasks in (planned, on_branch(planned, files_on_branch))]
-    tasks = [with_branch_files(task, files_on_branch) for task in planned]
+    deletes = branch.deletes_by_path()
+    again = [records_again(table, platform, tasks) for tasks in (planned, on_branch(planned, deletes))]
+    tasks = [with_branch_deletes(task, deletes) for task in planned]
     if expiring:
         of_share = partial(judge_expiry, ledgers=ledgers)
         counted = run_apart(table, platform, of_share, merged_logs, tasks, "count what an expiry has done")
@@ -105,14 +105,9 @@ def _files(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, SnapshotFil
         return change.result(), base.result(), branch.result()
 
 
-def branch_files(branch: SnapshotFiles, unit: WorkUnit) -> Mapping[str, LogFile]:
-    """Returns path -> file, of all files of the branch that can have records of the unit's logs."""
-    return {file.path: file for file in branch.log_files({work.partition for work in unit.partitions})}
-
-
-def with_branch_files(task: LogTask, files_on_branch: Mapping[str, LogFile]) -> LogTask:
+def with_branch_deletes(task: LogTask, deletes: Mapping[str, FileDeletes]) -> LogTask:
     """Returns the task with what is deleted of its files on the branch."""
-    return replace(task, files=tuple(with_branch(task.files, files_on_branch)))
+    return replace(task, files=tuple(with_branch(task.files, deletes)))
 
 
 def _proven(

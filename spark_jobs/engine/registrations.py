@@ -18,7 +18,7 @@ from cleantail.config.platform import Platform
 from spark_jobs.engine.columns.records import records_of
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.tasks import run_tasks
-from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
+from spark_jobs.iceberg.log_files import FileDeletes, LogFile, alive, read_deletes
 from spark_jobs.iceberg.tables import TopicTable
 
 REGISTERED_TWICE = "registered_twice"
@@ -55,8 +55,8 @@ def records_again(
     return {log: count for log, count in counts.items() if log not in held}
 
 
-def on_branch(tasks: Sequence[LogTask], branch: Mapping[str, LogFile]) -> list[LogTask]:
-    """Returns the tasks with the registrations that the branch has of their files. `branch`: path -> file."""
+def on_branch(tasks: Sequence[LogTask], branch: Mapping[str, FileDeletes]) -> list[LogTask]:
+    """Returns the tasks with the registrations that the branch has of their files. `branch`: path -> deletes."""
     return [
         _only(task, [replace(f, again=branch[f.path].again) for f in task.files if f.path in branch]) for task in tasks
     ]

@@ -7,8 +7,9 @@ other, they are position deletes in Parquet, one small file for a data file.
 from __future__ import annotations
 
 import io
+import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,39 +20,77 @@ from pyroaring import BitMap64
 
 from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file
-from spark_jobs.iceberg.deletion_vectors import positions_of, vector_blob
+from spark_jobs.iceberg.deletion_vectors import positions_of, puffin_file
 from spark_jobs.iceberg.file_columns import FIELD_ID
 from spark_jobs.iceberg.log_files import DeletedPositions
 
 POS_ID = 2_147_483_545
 """With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""
+ICEBERG = "org.apache.iceberg"
+NO_FILE = {
+    "content": "data",
+    "file-path": "",
+    "file-format": "parquet",
+    "file-size-in-bytes": 0,
+    "record-count": 0,
+}
+"""Stands for the data file where only delete files are read from a scan's task."""
+WHOLE = {"start": 0, "length": 0, "residual-filter": True}
 WRITERS = 8
 """Small files of version 2 that are written at a time."""
 
-Lost = tuple[Any, BitMap64]
-"""A data file, and everything that it has lost."""
+Lost = tuple[Mapping[str, Any], BitMap64]
+"""A data file as Iceberg writes it in JSON (its name, spec and partition matter), and everything that it has lost."""
+DeleteFile = dict[str, Any]
+"""A delete file as Iceberg writes it in JSON."""
 
 
 def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
-    """Writes one Iceberg `DeleteFile` for each, and returns them in the same order. Nothing is committed."""
-    if format_version(table) >= VECTORS_VERSION:
-        return _write_vectors(jvm, table, lost)
-    files = jvm.org.apache.iceberg.FileFormat.PARQUET
-    output_files = (
-        jvm.org.apache.iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(files).suffix("deletes").build()
-    )
+    """Writes one Iceberg `DeleteFile` for each, and returns them. Nothing is committed."""
+    vectors = format_version(table) >= VECTORS_VERSION
+    formats, factory = jvm.org.apache.iceberg.FileFormat, jvm.org.apache.iceberg.io.OutputFileFactory
+    builder = factory.builderFor(table, 1, 1).format(formats.PUFFIN if vectors else formats.PARQUET)
+    output_files = (builder if vectors else builder.suffix("deletes")).build()
+    if vectors:
+        return delete_files_of(jvm, table, _write_vectors(output_files, lost))
     with ThreadPoolExecutor(WRITERS) as threads:
-        return list(threads.map(lambda one: _write_positions(jvm, table, output_files, *one), lost))
+        written = list(threads.map(lambda one: _write_positions(output_files, one), lost))
+    return delete_files_of(jvm, table, written)
 
 
-def read_deletes(table: Any, delete_file: Any, data_file: Any) -> BitMap64:
-    """Returns the positions of the data file that the delete file names. Raises TableError where it cannot be read."""
-    if delete_file.contentOffset() is None:
-        location = str(delete_file.location())
-        content = _content(table, location, 0, int(delete_file.fileSizeInBytes()))
-        return positions_in(content, str(data_file.location()), location)
-    location, start = str(delete_file.location()), int(delete_file.contentOffset())
-    return positions_of(_content(table, location, start, int(delete_file.contentSizeInBytes())), location)
+def delete_files_of(jvm: Any, table: Any, described: Iterable[DeleteFile]) -> list[Any]:
+    """Returns Iceberg's objects for delete files that are described in JSON.
+
+    Iceberg reads them as those of a scan's task: a few calls for all of them, where building each takes twenty.
+    """
+    by_spec: dict[int, list[DeleteFile]] = {}
+    for file in described:
+        by_spec.setdefault(int(file["spec-id"]), []).append(file)
+    schema = json.loads(getattr(jvm, f"{ICEBERG}.SchemaParser").toJson(table.schema()))
+    made = list[Any]()
+    for spec_id, files in by_spec.items():
+        spec = json.loads(getattr(jvm, f"{ICEBERG}.PartitionSpecParser").toJson(table.specs().get(spec_id)))
+        data_file = {name: files[0][name] for name in ("spec-id", "partition")} | NO_FILE
+        task = {"task-type": "file-scan-task", "schema": schema, "spec": spec, "data-file": data_file} | WHOLE
+        task["delete-files"] = files
+        deletes = getattr(jvm, f"{ICEBERG}.ScanTaskParser").fromJson(json.dumps(task), True).deletes()
+        made += [deletes.get(number) for number in range(len(files))]
+    return made
+
+
+def described_file(jvm: Any, table: Any, file: Any) -> dict[str, Any]:
+    """Returns a data or delete file as Iceberg writes it in JSON."""
+    parser = getattr(jvm, f"{ICEBERG}.ContentFileParser")
+    facts: dict[str, Any] = json.loads(parser.toJson(file, table.specs().get(file.specId())))
+    return facts
+
+
+def read_deletes(table: Any, delete_file: Mapping[str, Any], data_file: str) -> BitMap64:
+    """Returns the positions of the data file that the delete file names. Raises TableError where it cannot be read.
+    `delete_file`: as Iceberg writes it in JSON."""
+    where = deleted_positions_of(delete_file)
+    content = _content(table, where.path, where.start or 0, where.length)
+    return positions_in(content, data_file, where.path) if where.start is None else positions_of(content, where.path)
 
 
 def deleted_positions_of(delete_file: Mapping[str, Any]) -> DeletedPositions:
@@ -98,61 +137,52 @@ def _content(table: Any, path: str, start: int, length: int) -> bytes:
         stream.close()
 
 
-def _write_positions(jvm: Any, table: Any, output_files: Any, file: Any, positions: BitMap64) -> Any:
+def _write_positions(output_files: Any, lost: Lost) -> DeleteFile:
     """Writes a small file of its own, with bounds by which readers of every age recognize that it is of one data
     file."""
-    data_file = str(file.location())
-    content = position_file(data_file, positions)
+    data_file, positions = lost
+    path = str(data_file["file-path"])
+    content = position_file(path, positions)
+    location = _write(output_files, [content])
+    low, high = (_bounds(path, pos) for pos in (positions.min(), positions.max()))
+    return _described(lost, "parquet", location, len(content)) | {"lower-bounds": low, "upper-bounds": high}
+
+
+def _bounds(data_file: str, pos: int) -> Mapping[str, Any]:
+    """Returns the bounds of both columns, serialized as Iceberg's specification says."""
+    return {"keys": [PATH_ID, POS_ID], "values": [data_file.encode().hex(), struct.pack("<q", pos).hex()]}
+
+
+def _write_vectors(output_files: Any, lost: Sequence[Lost]) -> list[DeleteFile]:
+    content, places = puffin_file([(str(file["file-path"]), positions) for file, positions in lost])
+    location, size = _write(output_files, content), sum(map(len, content))
+    return [
+        _described(one, "puffin", location, size) | {"content-offset": start, "content-size-in-bytes": length}
+        for one, (start, length) in zip(lost, places, strict=True)
+    ]
+
+
+def _write(output_files: Any, content: Iterable[bytes]) -> str:
+    """Writes a new file, and returns where it is."""
     output = output_files.newOutputFile().encryptingOutputFile()
     stream = output.create()
     try:
-        stream.write(content)
+        for part in content:
+            stream.write(part)
     finally:
         stream.close()
-    low, high = (_bounds(jvm, data_file, pos) for pos in (positions.min(), positions.max()))
-    metrics = jvm.org.apache.iceberg.Metrics(len(positions), None, None, None, None, low, high)
-    builder = _builder(jvm, table, file).withFormat(jvm.org.apache.iceberg.FileFormat.PARQUET)
-    builder = builder.withPath(output.location()).withFileSizeInBytes(len(content))
-    return builder.withMetrics(metrics).build()
+    return str(output.location())
 
 
-def _bounds(jvm: Any, data_file: str, pos: int) -> Any:
-    """Returns field id -> value, serialized as Iceberg's specification says."""
-    bounds, wrap = jvm.java.util.HashMap(), jvm.java.nio.ByteBuffer.wrap
-    bounds.put(PATH_ID, wrap(data_file.encode()))
-    bounds.put(POS_ID, wrap(struct.pack("<q", pos)))
-    return bounds
-
-
-def _write_vectors(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
-    iceberg = jvm.org.apache.iceberg
-    factory = iceberg.io.OutputFileFactory.builderFor(table, 1, 1).format(iceberg.FileFormat.PUFFIN).build()
-    output = factory.newOutputFile().encryptingOutputFile()
-    writer = iceberg.puffin.Puffin.write(output).createdBy("Cleantail").build()
-    blobs = [writer.write(_blob(jvm, file, positions)) for file, positions in lost]
-    writer.close()
-    size, path = writer.fileSize(), output.location()
-    added = []
-    for (file, positions), blob in zip(lost, blobs, strict=True):
-        builder = _builder(jvm, table, file).withFormat(iceberg.FileFormat.PUFFIN).withPath(path)
-        builder = builder.withFileSizeInBytes(size).withRecordCount(len(positions))
-        added.append(builder.withContentOffset(blob.offset()).withContentSizeInBytes(blob.length()).build())
-    return added
-
-
-def _builder(jvm: Any, table: Any, file: Any) -> Any:
-    """Returns Iceberg's builder for a delete file of this data file."""
-    spec = table.specs().get(file.specId())
-    builder = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(spec).ofPositionDeletes()
-    return builder.withPartition(file.partition()).withReferencedDataFile(file.location())
-
-
-def _blob(jvm: Any, file: Any, positions: BitMap64) -> Any:
-    java = jvm.java
-    fields, properties = java.util.ArrayList(), java.util.HashMap()
-    fields.add(jvm.org.apache.iceberg.MetadataColumns.ROW_POSITION.fieldId())
-    properties.put("referenced-data-file", str(file.location()))
-    properties.put("cardinality", str(len(positions)))
-    data = java.nio.ByteBuffer.wrap(vector_blob(positions))
-    kind = jvm.org.apache.iceberg.puffin.StandardBlobTypes.DV_V1
-    return jvm.org.apache.iceberg.puffin.Blob(kind, fields, -1, -1, data, None, properties)
+def _described(lost: Lost, file_format: str, location: str, size: int) -> DeleteFile:
+    data_file, positions = lost
+    return {
+        "spec-id": data_file["spec-id"],
+        "content": "position-deletes",
+        "file-path": location,
+        "file-format": file_format,
+        "partition": data_file["partition"],
+        "file-size-in-bytes": size,
+        "record-count": len(positions),
+        "referenced-data-file": data_file["file-path"],
+    }

@@ -32,6 +32,18 @@ class DeletedPositions:
     count: int
 
 
+Deletes = tuple[DeletedPositions, ...]
+"""The delete files of one registration of a data file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileDeletes:
+    """What is deleted of a data file: `before` and `again` as a LogFile has them."""
+
+    before: Deletes
+    again: tuple[Deletes, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class LogFile:
     """A Parquet file with records of one log, or of several (`log` is None), and what Iceberg's metadata say of it.
@@ -58,12 +70,12 @@ class LogFile:
     null_keys: int | None
     null_values: int | None
     marked: bool
-    before: tuple[DeletedPositions, ...]
-    after: tuple[DeletedPositions, ...] = ()
+    before: Deletes
+    after: Deletes = ()
     lost: bool = False
     arrived: int = 0
     first_row_id: int | None = None
-    again: tuple[tuple[DeletedPositions, ...], ...] = ()
+    again: tuple[Deletes, ...] = ()
     key_bytes: int = 0
     row_groups: int = 1
     piece: int = 0
@@ -95,8 +107,8 @@ class LogFile:
         return (self.low_key is None or self.low_key <= high) and (self.high_key is None or self.high_key >= low)
 
 
-def with_branch(base: Iterable[LogFile], branch: Mapping[str, LogFile]) -> list[LogFile]:
-    """Returns the files of the base, each with what is deleted of it on the branch. `branch`: path -> file."""
+def with_branch(base: Iterable[LogFile], branch: Mapping[str, FileDeletes]) -> list[LogFile]:
+    """Returns the files of the base, each with what is deleted of it on the branch. `branch`: path -> deletes."""
     return [
         replace(file, after=branch[file.path].before) if file.path in branch else replace(file, lost=True)
         for file in base

@@ -31,7 +31,7 @@ from spark_jobs.iceberg.iceberg_reads import (
     planned_files,
     require_own_deletes,
 )
-from spark_jobs.iceberg.log_files import LogFile
+from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile
 
 FILE = "ct_file"
 POS = "_pos"
@@ -84,6 +84,14 @@ class SnapshotFiles:
         files = [self._log_file(key, file, ids) for key, file in self._files.items()]
         return [file for file in files if file.log is None or file.log in logs]
 
+    def deletes_by_path(self) -> dict[str, FileDeletes]:
+        """Returns path -> what is deleted of that file. Of files that are known already it is all that a branch tells;
+        to ask for more would take calls of the JVM for each."""
+        return {file.path: FileDeletes(_deleted(file), self._deletes_again(key)) for key, file in self._files.items()}
+
+    def _deletes_again(self, key: int) -> tuple[Deletes, ...]:
+        return tuple(_deleted(file) for file in self._again.get(key, ()))
+
     def _log_file(self, file_hash: int, file: PlannedFile, ids: Mapping[str, int]) -> LogFile:
         facts = file.data_file
         if facts["file-format"].upper() != "PARQUET":
@@ -107,10 +115,10 @@ class SnapshotFiles:
             null_keys=nulls.get(ids[KEY]),
             null_values=nulls.get(ids[VALUE]) if VALUE in ids else 0,
             marked=TOMBSTONE in ids and nulls.get(ids[TOMBSTONE]) == 0,
-            before=tuple(deleted_positions_of(delete) for delete in file.delete_files),
+            before=_deleted(file),
             arrived=min(f.arrived for f in (file, *again)),
             first_row_id=min(map(int, row_ids), default=None),
-            again=tuple(tuple(deleted_positions_of(delete) for delete in f.delete_files) for f in again),
+            again=self._deletes_again(file_hash),
             key_bytes=file.counts("column-sizes").get(ids[KEY], 0),
             row_groups=len(facts.get("split-offsets") or (0,)),
         )
@@ -155,11 +163,12 @@ class SnapshotFiles:
         lost, replaced, by_file = [], [], _by_file(removed)
         kept = {file.hash: KeptFile(self._files[file.hash].task.file(), file.arrived) for file in once}
         for key in sorted({*by_file, *kept}):
-            file, deletes = self._files[key].task.file(), self._deletes(key, last=key not in kept)
-            require_own_deletes(self._jvm, file, deletes)
-            before = [read_deletes(self._table, old, file) for old in self._deletes(key, last=True)]
+            file, deletes = self._files[key], self._deletes(key, last=key not in kept)
+            if deletes:
+                require_own_deletes(self._jvm, file.task.file(), deletes)
+            before = [read_deletes(self._table, old, file.path) for old in file.delete_files]
             if positions := BitMap64.union(by_file.get(key, BitMap64()), *before):
-                lost.append((file, positions))
+                lost.append((file.data_file, positions))
             replaced += deletes
         added = write_deletes(self._jvm, self._table, lost) if lost else []
         return BranchChange(tuple(added), tuple(replaced), 0, tuple(kept.values()))
@@ -167,8 +176,13 @@ class SnapshotFiles:
     def _deletes(self, key: int, last: bool) -> list[Any]:
         """Returns the delete files of a file's last registration, or of all."""
         registrations = (self._files[key], *(() if last else self._again.get(key, ())))
-        deletes = {identity(delete): delete for f in registrations for delete in each(f.task.deletes())}
+        with_deletes = (f for f in registrations if f.delete_files)
+        deletes = {identity(delete): delete for f in with_deletes for delete in each(f.task.deletes())}
         return list(deletes.values())
+
+
+def _deleted(file: PlannedFile) -> Deletes:
+    return tuple(deleted_positions_of(delete) for delete in file.delete_files)
 
 
 def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:

@@ -199,7 +199,9 @@ def test_an_expiry_by_several_tasks_is_that_of_one_task(workshop, table_of, monk
 def waiting_tombstones(records, left):
     """The tombstones below the first uncleaned record that the expiry has left."""
     there = {(log, offset) for log, offset, _, _ in left}
-    return [r for r in records if r["value"] is None and r["offset"] < CLEAN and (r["partition"], r["offset"]) in there]
+    return [
+        r for r in records if r["payload"] is None and r["offset"] < CLEAN and (r["partition"], r["offset"]) in there
+    ]
 
 
 def test_no_value_is_read_to_count_tombstones_where_records_say_what_they_are(workshop, table_of):

@@ -7,7 +7,7 @@ import re
 import pytest
 from pyroaring import BitMap64
 
-from spark_jobs.iceberg.delete_files import write_deletes
+from spark_jobs.iceberg.delete_files import described_file, write_deletes
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import NOW, changes, expected, read
 from tests.jobs.test_format_2 import by_spark, full
@@ -20,7 +20,7 @@ SEEN_BY = ("status", "plan", "compact", "reclaim", "latest")
 def add_vector(sink, file, *positions):
     """A vector that its writer has not looked for: Iceberg's own check begins at the snapshot that is there now."""
     table = sink.load()
-    [vector] = write_deletes(sink.jvm, table, [(file, BitMap64(positions))])
+    [vector] = write_deletes(sink.jvm, table, [(described_file(sink.jvm, table, file), BitMap64(positions))])
     delta = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId())
     delta.addDeletes(vector).commit()
 
@@ -90,7 +90,8 @@ def test_a_vector_of_a_file_that_is_gone_is_told_and_taken_away_before_the_file_
     sink = Twice(spark, full(table))
     file = sink.files()[0]
     path = str(file.location())
-    orphan = write_deletes(sink.jvm, sink.load(), [(file, BitMap64([0]))])[0]
+    before = sink.load()
+    [orphan] = write_deletes(sink.jvm, before, [(described_file(sink.jvm, before, file), BitMap64([0]))])
     sink.load().newDelete().deleteFile(file).commit()
     table_now = sink.load()
     now = table_now.currentSnapshot().snapshotId()

@@ -114,7 +114,7 @@ def test_records_keep_all_their_columns_and_row_ids_and_lie_in_offset_order(work
     workshop.ok(
         "ingest", topic, "--file", workshop.file("more.jsonl", [record(90, "k7", "w"), record(90, "k7", "w", 1)])
     )
-    workshop.ok("compact", topic, "--now", NOW + 1)
+    workshop.ok("compact", topic, "--now", NOW + 1, "--force")
     lineage = rows(table, "_row_id", "_last_updated_sequence_number")
     assert workshop.json("reclaim", topic, "--now", NOW + 1)["new_files"] == 2
     assert rows(table, "_row_id", "_last_updated_sequence_number") == lineage
@@ -145,7 +145,7 @@ def test_files_end_near_the_tables_target(workshop, table_of, compacted, no_bran
     topic = compacted("rewritten-target")
     table = table_of(topic)
     workshop.ok("ingest", topic, "--file", workshop.file("random.jsonl", [
-        record(100 + i, f"r{i}", os.urandom(2000).hex()) for i in range(200)
+        record(100 + i, f"r{i}", os.urandom(3000).hex()) for i in range(200)
     ]))  # fmt: skip
     workshop.ok("compact", topic, "--now", NOW)
     table.set_properties({"write.target-file-size-bytes": "100000"})
@@ -187,7 +187,7 @@ def test_what_a_task_cannot_keep_is_rewritten_by_spark(workshop, spark, table_of
     table.load().updateProperties().remove("write.parquet.bloom-filter-enabled.column.key").commit()
     spark.sql(f"ALTER TABLE {table.name} ADD COLUMN seen int")
     workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(90, "k7", "w"), record(90, "k7", "w", 1)]))
-    workshop.ok("compact", topic, "--now", NOW + 1)
+    workshop.ok("compact", topic, "--now", NOW + 1, "--force")
     before = rows(table)
     assert workshop.json("reclaim", topic, "--now", NOW + 1)["new_files"] == len(on_branches[2:]) == 2
     assert rows(table) == before

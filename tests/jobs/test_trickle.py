@@ -5,7 +5,7 @@ from __future__ import annotations
 from cleantail.lake.runs.evaluate import evaluate_topic
 from spark_jobs.engine.columns import records as engine_records
 from spark_jobs.engine.judgement import judge
-from spark_jobs.engine.measures import branch_files, with_branch_files
+from spark_jobs.engine.measures import with_branch_deletes
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tasks import log_tasks
 from spark_jobs.round.make import compact_unit
@@ -34,7 +34,7 @@ def test_no_file_is_opened_that_cannot_have_a_dirty_key(workshop, table_of, monk
     done = compact_unit(table, platform, unit)
     branch = table.files_at(table.head_of(done.branch))
     opened.clear()
-    judge({}, with_branch_files(task, branch_files(branch, unit)), {})
+    judge({}, with_branch_deletes(task, branch.deletes_by_path()), {})
     assert sorted(opened) == sorted([end, 2 * EACH, end])
     workshop.ok("compact", topic, "--force")
     gone = {int(key[1:]) for key in keys}

@@ -7,7 +7,6 @@ a file deletes stays deleted; those of files that are gone go. `cleantail mend` 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -17,24 +16,8 @@ from pyspark.sql import SparkSession
 from cleantail.lake.runs.damaged_vectors import DamagedVectors
 from cleantail.rounds.size_history import MEND, OPERATION
 from spark_jobs.iceberg.commit_errors import conflict
-from spark_jobs.iceberg.delete_files import read_deletes, write_deletes
+from spark_jobs.iceberg.delete_files import Lost, described_file, read_deletes, write_deletes
 from spark_jobs.iceberg.iceberg_reads import each, iceberg_table
-
-
-@dataclass(frozen=True, slots=True)
-class NamedFile:
-    """A data file as far as one of its vectors knows it, which is as far as another is written for it."""
-
-    vector: Any
-
-    def location(self) -> str:
-        return str(self.vector.referencedDataFile())
-
-    def specId(self) -> int:  # noqa: N802 - as Iceberg calls it
-        return int(self.vector.specId())
-
-    def partition(self) -> Any:
-        return self.vector.partition()
 
 
 def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
@@ -45,7 +28,7 @@ def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
     for vector in _vectors(jvm, table):
         if (path := str(vector.referencedDataFile())) in by_file:
             by_file[path].append(vector)
-    lost = [_together(table, by_file[path]) for path in damaged.unreadable]
+    lost = [_together(jvm, table, by_file[path]) for path in damaged.unreadable]
     delta = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId()).set(OPERATION, MEND)
     for vector in (vector for vectors in by_file.values() for vector in vectors):
         delta.removeDeletes(vector)
@@ -67,6 +50,9 @@ def _vectors(jvm: Any, table: Any) -> Iterator[Any]:
             reader.close()
 
 
-def _together(table: Any, vectors: list[Any]) -> tuple[NamedFile, BitMap64]:
-    file = NamedFile(vectors[0])
-    return file, BitMap64.union(*(read_deletes(table, vector, file) for vector in vectors))
+def _together(jvm: Any, table: Any, vectors: list[Any]) -> Lost:
+    """Returns a data file, as far as its vectors know it, and what any of them deletes."""
+    described = [described_file(jvm, table, vector) for vector in vectors]
+    path = str(described[0]["referenced-data-file"])
+    positions = BitMap64.union(*(read_deletes(table, vector, path) for vector in described))
+    return described[0] | {"file-path": path}, positions
