@@ -20,8 +20,8 @@ PART_BYTES = 8 << 20
 MAGIC = bytes.fromhex("d1d33964")
 ROW_POSITION_ID = 2_147_483_645
 """The field id that Iceberg's specification reserves for a row's position."""
-NOT_KNOWN_YET = -1
-"""Of snapshot and sequence number, until the file is committed."""
+NOT_COMMITTED: dict[str, object] = {"snapshot-id": -1, "sequence-number": -1}
+"""What a blob says of its snapshot: it is not known yet."""
 SPARK_SEED = 42
 
 
@@ -37,17 +37,14 @@ def puffin_file(vectors: Sequence[tuple[str, BitMap64]]) -> tuple[list[bytes], l
     parts, places, described, at = [MAGIC_BYTES], list[tuple[int, int]](), [], len(MAGIC_BYTES)
     for data_file, positions in vectors:
         blob = vector_blob(positions)
-        described.append(
-            PuffinBlobMetadata(
-                type="deletion-vector-v1",
-                fields=[ROW_POSITION_ID],
-                snapshot_id=NOT_KNOWN_YET,
-                sequence_number=NOT_KNOWN_YET,
-                offset=at,
-                length=len(blob),
-                properties={"referenced-data-file": data_file, "cardinality": str(len(positions))},
-            )
-        )
+        facts = NOT_COMMITTED | {
+            "type": "deletion-vector-v1",
+            "fields": [ROW_POSITION_ID],
+            "offset": at,
+            "length": len(blob),
+            "properties": {"referenced-data-file": data_file, "cardinality": str(len(positions))},
+        }
+        described.append(PuffinBlobMetadata.model_validate(facts))
         parts.append(blob)
         places.append((at, len(blob)))
         at += len(blob)
