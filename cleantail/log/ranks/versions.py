@@ -92,9 +92,10 @@ def _parsed(values: pa.Array, chosen: Longs) -> Versions:
     named = chosen >= 0
     usable = np.zeros(len(chosen), np.bool_)
     usable[named] = lengths[chosen[named]] == VERSION_BYTES
-    bytes_of = values.take(pa.array(chosen[usable])).cast(pa.binary(VERSION_BYTES))
     version = np.zeros(len(chosen), np.int64)
-    version[usable] = np.frombuffer(b"".join(bytes_of.to_pylist()), dtype=">i8")
+    if usable.any():
+        fixed = values.take(pa.array(chosen[usable])).cast(pa.binary(VERSION_BYTES))
+        version[usable] = np.frombuffer(fixed.buffers()[1], ">i8", len(fixed), fixed.offset * VERSION_BYTES)
     return Versions(usable, version, named & ~usable)
 
 
