@@ -66,8 +66,7 @@ def delete_files_of(jvm: Any, table: Any, described: Iterable[DeleteFile]) -> li
     by_spec: dict[int, list[DeleteFile]] = {}
     for file in described:
         by_spec.setdefault(int(file["spec-id"]), []).append(file)
-    schema = json.loads(getattr(jvm, f"{ICEBERG}.SchemaParser").toJson(table.schema()))
-    made = list[Any]()
+    schema, made = json.loads(getattr(jvm, f"{ICEBERG}.SchemaParser").toJson(table.schema())), list[Any]()
     for spec_id, files in by_spec.items():
         spec = json.loads(getattr(jvm, f"{ICEBERG}.PartitionSpecParser").toJson(table.specs().get(spec_id)))
         data_file = {name: files[0][name] for name in ("spec-id", "partition")} | NO_FILE

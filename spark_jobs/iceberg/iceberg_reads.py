@@ -9,13 +9,18 @@ from itertools import takewhile
 from typing import Any
 
 from py4j.java_gateway import JavaClass
+from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import SparkSession
 
-from cleantail.errors import ConflictError
+from cleantail.errors import ConflictError, TableError
 from cleantail.rounds.rollback import Commit
 from spark_jobs.iceberg.java_maps import as_dict
 
 JAVA_LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"
+REPARTITION = (
+    "Iceberg writes them anew by the present columns: CALL system.rewrite_data_files(table => …, options => "
+    "map('rewrite-all', 'true'))"
+)
 SPARK_UTIL = "org.apache.iceberg.spark.Spark3Util"
 
 
@@ -167,7 +172,8 @@ class PlannedFile:
 
 
 def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
-    """Returns the data files of a snapshot, each with its delete files."""
+    """Returns the data files of a snapshot, each with its delete files. Raises TableError where a file is partitioned
+    by a column that the table has no more."""
     to_json = jvm.org.apache.iceberg.ScanTaskParser.toJson
     tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
@@ -176,6 +182,8 @@ def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
             described = json.loads(to_json(task))
             planned.append(PlannedFile(task, described["data-file"], described.get("delete-files", ())))
         return planned
+    except UnsupportedOperationException:
+        raise TableError(f"{table.name()} has files that are partitioned by a dropped column. {REPARTITION}") from None
     finally:
         tasks.close()
 

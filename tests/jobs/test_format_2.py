@@ -15,7 +15,7 @@ from spark_jobs.iceberg import delete_files
 from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.keyless_table import side_table
 from spark_jobs.round.run import Run
-from tests.jobs.conftest import SINK, places, settings
+from tests.jobs.conftest import REDPANDA, SINK, places, settings
 from tests.jobs.test_adopt import HOUR, NOW, changes, delete_files_of, expected, files_of, read
 from tests.jobs.test_held_rounds import checked_round
 from tests.model import without_tombstones
@@ -240,3 +240,29 @@ def test_copies_of_a_record_without_a_key_are_set_aside_once(workshop, spark, ad
     assert by_spark(spark, table) == read(workshop, topic) == [(0, 1, "a", "x")]
     aside = spark.table(side_table(table_of(topic))).collect()
     assert [(row["offset"], bytes(row["value"]).decode()) for row in aside] == [(0, "lost")]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_files_that_are_partitioned_by_a_dropped_column_are_an_error_with_a_way_out(workshop, spark, lake, version):
+    topic = f"once_partitioned_{version}"
+    columns = f"redpanda {REDPANDA}, value binary, region string"
+    records = [(0, o, NOW - HOUR + o, f"k{o % 3}", f"v{o}") for o in range(9)]
+    table = lake(topic, columns, [records], [*SINK, "'north' AS region"], "PARTITIONED BY (region)",
+                 f"'format-version'='{version}'")  # fmt: skip
+    for change in (
+        "DROP PARTITION FIELD region",
+        "DROP COLUMN region",
+        "ADD PARTITION FIELD hours(redpanda.timestamp)",
+    ):
+        spark.sql(f"ALTER TABLE {full(table)} {change}")
+    workshop.ok("adopt", table)
+    settings(workshop, topic)
+    code, _, err = workshop.run("compact", topic, "--now", NOW, "--force")
+    assert (code, "partitioned by a dropped column" in err, "rewrite_data_files" in err) == (2, True, True)
+    rewrite = "CALL cleantail.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"
+    spark.sql(rewrite.format(table))
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    later = [(0, o, NOW - HOUR + o, f"k{o % 2}", f"v{o}") for o in range(9, 13)]
+    append(spark, table, later)
+    workshop.ok("compact", topic, "--now", NOW + 1, "--force")
+    assert by_spark(spark, table) == [(0, 8, "k2", "v8"), (0, 11, "k1", "v11"), (0, 12, "k0", "v12")]

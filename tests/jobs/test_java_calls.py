@@ -5,8 +5,11 @@ from __future__ import annotations
 from py4j.java_gateway import GatewayClient
 from pyspark.sql import functions as F
 
+from cleantail.lake.runs.evaluate import evaluate_topic
 from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.round.make import compact_unit
 
+TS = 1_700_000_000_000
 TEXTS = {"": "", "plain": "text", 'a "quoted"\n\tname': '{"json": [1, "\\\\"]}', "größe": "🙂\u2028", "zero": "\x00"}
 
 
@@ -36,3 +39,19 @@ def test_a_function_of_a_column_asks_for_no_class_and_for_no_line_of_python(spar
     commands = calls_of(monkeypatch, lambda: F.col("offset") + F.lit(1))
     assert commands
     assert not [c for c in commands if c.startswith("r\nu\n") or "CurrentOrigin" in c or "stackTraces" in c]
+
+
+def test_a_round_asks_a_few_times_for_each_file_that_it_deletes_in(workshop, table_of, monkeypatch):
+    files, calls = (2, 22), []
+    for logs in files:
+        topic = workshop.topic(f"asked-{logs}")
+        lines = [
+            {"partition": p, "offset": o, "ts": TS + o, "key": "k", "payload": "v"}
+            for p in range(logs)
+            for o in range(2)
+        ]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{logs}.jsonl", lines))
+        table = table_of(topic)
+        [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=1 << 41, force=True).units
+        calls.append(calls_of(monkeypatch, lambda: compact_unit(table, workshop.platform(), unit)))  # noqa: B023
+    assert (len(calls[1]) - len(calls[0])) / (files[1] - files[0]) <= 8
