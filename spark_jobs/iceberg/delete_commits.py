@@ -15,7 +15,7 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.errors import ConflictError
 from cleantail.rounds.size_history import OPERATION, REGISTERED_ONCE
 from spark_jobs.iceberg.delete_files import format_version
-from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, files_with_deletes, history, identity
+from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, data_file_of, files_with_deletes, history, identity
 
 Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]]
 """Data file -> (sequence number, its delete files) of each of its registrations, in their order."""
@@ -81,13 +81,9 @@ def _by_data_file(jvm: Any, deletes: Iterable[Any], paths: Collection[str]) -> d
     """Returns data file -> its delete files, of the files that are named."""
     by_file: dict[str, list[Any]] = {}
     for delete in deletes:
-        if (path := _data_file_of(jvm, delete)) in paths:
+        if (path := data_file_of(jvm, delete)) in paths:
             by_file.setdefault(path, []).append(delete)
     return by_file
-
-
-def _data_file_of(jvm: Any, delete: Any) -> str:
-    return str(jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete))
 
 
 def same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: BranchChange) -> int:
@@ -102,7 +98,7 @@ def same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: Br
         return now
     if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
         raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
-    touched = {_data_file_of(jvm, file) for file in change.added} | {str(k.file.location()) for k in change.kept}
+    touched = {data_file_of(jvm, file) for file in change.added} | {str(k.file.location()) for k in change.kept}
     before, after = (_registrations(iceberg, snapshot_id, change.kept) for snapshot_id in (base_snapshot_id, now))
     for path in sorted(touched):
         if after.get(path) != before.get(path):
@@ -131,7 +127,7 @@ def replay(jvm: Any, delta: Any, change: BranchChange, by_position: bool) -> Non
     for file in change.added:
         delta.addDeletes(file)
         # the transaction has taken a file that is kept once away itself, and put it there again
-        if (path := _data_file_of(jvm, file)) not in once:
+        if (path := data_file_of(jvm, file)) not in once:
             referenced.add(path)
     delta.validateDataFilesExist(referenced)
     if by_position:

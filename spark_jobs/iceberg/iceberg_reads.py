@@ -16,6 +16,7 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.rounds.rollback import Commit
 from spark_jobs.iceberg.java_maps import as_dict
 
+CONTENT_FILES = "org.apache.iceberg.util.ContentFileUtil"
 JAVA_LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"
 REPARTITION = (
     "Iceberg writes them anew by the present columns: CALL system.rewrite_data_files(table => …, options => "
@@ -196,11 +197,17 @@ def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:
     return registrations
 
 
+def data_file_of(jvm: Any, delete: Any) -> str:
+    """Returns the data file that a delete file is of; of several it is none. A vector names it; position deletes may
+    tell it by their bounds."""
+    return str(delete.referencedDataFile() or getattr(jvm, CONTENT_FILES).referencedDataFileLocation(delete))
+
+
 def require_own_deletes(jvm: Any, file: Any, deletes: Iterable[Any]) -> None:
     """Raises ConflictError where a delete file is not of this data file alone: with it would go what it deletes of
     others. Such as these were not there when the round was planned (cleantail.lake.table_metadata.deletes_of)."""
     for delete in deletes:
-        if jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete) != file.location():
+        if data_file_of(jvm, delete) != str(file.location()):
             raise ConflictError(f"{delete.location()} came meanwhile, and deletes rows of more than one data file")
 
 
