@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.dataset import NOW_MS, Built, Shape, build, reset
-from benchmarks.fresh_process import BenchmarkError, Stopwatch, require_records, say
+from benchmarks.fresh_process import BenchmarkError, Stopwatch, in_fresh_process, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
 from benchmarks.spark_costs import Costs, Meter, NewFiles
@@ -33,9 +33,14 @@ class CleantailRound:
     peak_memory_bytes: int
 
 
+def measured_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
+    """Makes the data set where it is missing, and measures its round in another process: what makes it takes memory."""
+    in_fresh_process(build, lake, shape)
+    return in_fresh_process(measure_round, lake, shape, repetitions)
+
+
 def measure_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
-    """Measures scan, evaluate, round, check and publish, once cold and `repetitions` times warm; makes the data set
-    where it is missing.
+    """Measures scan, evaluate, round, check and publish, once cold and `repetitions` times warm.
 
     Great Expectations is imported before: what starting costs is measured by the benchmark `startup`.
     """

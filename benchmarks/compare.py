@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from benchmarks import cleantail_round as steps
-from benchmarks.cleantail_round import measure_round
+from benchmarks.cleantail_round import measured_round
 from benchmarks.dataset import Shape
 from benchmarks.duckdb_copy import JOIN, PLANS, measure_duckdb
 from benchmarks.fresh_process import in_fresh_process
@@ -30,8 +30,8 @@ NOTES = (
     "warm is the median of the repetitions after the first; each starts from the same table or log, and each is "
     "checked to leave one record a key.",
     "Key scan: sum(length(key)), sum(offset) in Cleantail's session; nothing can decide with less.",
-    "Spark's rewrite, DELETE and MERGE run with Spark's default settings, Cleantail with its own, all with 4 GiB of "
-    "driver memory. They check nothing and keep no checkpoint, so every run reads everything.",
+    "Spark's rewrite, DELETE and MERGE run with Spark's default settings and 4 GiB of driver memory, Cleantail with its "
+    "own and 3 GiB. They check nothing and keep no checkpoint, so every run reads everything.",
     "DuckDB runs with as many threads as cores and need not keep an order.",
     "Kafka: one broker with its default heap, as many cleaner threads as cores, the default buffer; from lowering the "
     "ratio until all checkpoints are written. It looks for work every 200 ms. Its own seconds are those of its log "
@@ -64,7 +64,7 @@ def compared(name: str, shape: Shape, options: Options) -> Table:
 def _measured(options: Options, shape: Shape) -> Iterator[Measured]:
     """Yields Cleantail's steps and their sums first, then the others, each in a process of its own."""
     lake, times = options.lake, options.repetitions
-    seconds = in_fresh_process(measure_round, lake, shape, times).seconds
+    seconds = measured_round(lake, shape, times).seconds
     scan, parts = seconds[steps.SCAN], {name: seconds[name] for name in (steps.ROUND, steps.CHECK, steps.PUBLISH)}
     yield Measured(shape, "key scan", scan)
     for name, part_times in parts.items():

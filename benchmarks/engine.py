@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks import cleantail_round as steps
-from benchmarks.cleantail_round import CleantailRound, measure_round
+from benchmarks.cleantail_round import CleantailRound, measured_round
 from benchmarks.dataset import REDPANDA_2, REDPANDA_3, UUIDS, Shape
-from benchmarks.fresh_process import in_fresh_process, say
+from benchmarks.fresh_process import say
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Value, ratio, row_text
 
@@ -57,7 +57,7 @@ def shapes(records: int) -> dict[str, Shape]:
 def run(options: Options) -> Table:
     rows, first = list[tuple[Value, ...]](), 0.0
     for name, shape in shapes(options.records).items():
-        measured = in_fresh_process(measure_round, options.lake, shape, options.repetitions)
+        measured = measured_round(options.lake, shape, options.repetitions)
         first = first or measured.seconds[steps.ROUND].warm
         rows.append(_row(name, shape, measured, first))
         say(row_text(COLUMNS, rows[-1]))

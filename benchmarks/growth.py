@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from benchmarks import cleantail_round as steps
-from benchmarks.cleantail_round import CleantailRound, measure_round
+from benchmarks.cleantail_round import CleantailRound, measured_round
 from benchmarks.dataset import Shape
-from benchmarks.fresh_process import in_fresh_process
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Value, ratio
 
@@ -56,7 +55,7 @@ def shapes(records: int) -> list[Shape]:
 def run(options: Options) -> Table:
     rows = []
     for shape in shapes(options.records):
-        rows.append(_row(shape, in_fresh_process(measure_round, options.lake, shape, options.repetitions)))
+        rows.append(_row(shape, measured_round(options.lake, shape, options.repetitions)))
         options.forget(shape)
     return Table(
         "growth", "A round over more records and other dirty shares", COLUMNS, tuple(rows), (*NOTES, options.text)

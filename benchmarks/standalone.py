@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import cleantail_round as steps
-from benchmarks.cleantail_round import CleantailRound, measure_round
+from benchmarks.cleantail_round import CleantailRound, measured_round
 from benchmarks.dataset import Shape
-from benchmarks.fresh_process import in_fresh_process
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Value, ratio
 from differential.spark_cluster import spark_cluster
@@ -30,9 +29,9 @@ NOTES = ("Seconds are warm medians; 20 % of the records are dirty. Workers, mast
 
 def run(options: Options) -> Table:
     lake, shape = options.lake, Shape(options.records, SHARE)
-    local = in_fresh_process(measure_round, lake, shape, options.repetitions)
+    local = measured_round(lake, shape, options.repetitions)
     with tempfile.TemporaryDirectory() as folder, spark_cluster(Path(folder), lake.cores, WORKER_MEMORY) as master:
-        remote = in_fresh_process(measure_round, replace(lake, cluster=master), shape, options.repetitions)
+        remote = measured_round(replace(lake, cluster=master), shape, options.repetitions)
     options.forget(shape)
     measured = {f"local[{lake.cores}]": local, f"standalone, {lake.cores} workers of one core": remote}
     rows = tuple(_row(name, shape, each, local) for name, each in measured.items())

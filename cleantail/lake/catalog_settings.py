@@ -95,7 +95,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
-        "spark.driver.memory": "4g",
+        "spark.driver.memory": "3g",
         "spark.driver.defaultJavaOptions": _default_options(platform, env),
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.driver.bindAddress": "127.0.0.1" if platform.spark.master.startswith("local") else "0.0.0.0",

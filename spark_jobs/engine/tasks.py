@@ -15,7 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.policy.offset_map import keys_in_budget
-from cleantail.log.policy.shares import map_fits, parallelism, task_size, threads_of_task
+from cleantail.log.policy.shares import map_fits, parallelism, task_sizes
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
 from spark_jobs.engine.deleted_versions import remembered_files
@@ -44,25 +44,25 @@ def log_tasks(
     groups = [(w,) for w in unit.partitions] if by_rounds else log_groups(unit.partitions, log_files)
     by_group = [(works, files_of(works, log_files)) for works in groups]
     memory_bytes = platform.cleaner.cleantail_task_memory_bytes
-    size = task_size(unit.partitions, platform.spark, memory_bytes)
-    shares = [1 if by_rounds else size.tasks(works) for works, _ in by_group]
-    threads = [threads_of_task(works, unit.partitions, platform.spark) for works, _ in by_group]
+    sizes = task_sizes(unit.partitions, platform.spark, memory_bytes)
+    shares = [1 if by_rounds else sizes.tasks(works) for works, _ in by_group]
+    threads = [sizes.threads(works) if number == 1 else 1 for (works, _), number in zip(by_group, shares, strict=True)]
     return [
         LogTask(
             works=works,
-            files=in_pieces(of_group, size.share // PIECES_OF_SHARE) if number > 1 else of_group,
+            files=in_pieces(of_group, sizes.share // PIECES_OF_SHARE) if number > 1 else of_group,
             layout=layout,
             configs=configs,
             now_ms=unit.now_ms,
-            threads=threads_of_one if number == 1 else 1,
-            memory_bytes=memory_bytes * (threads_of_one if number == 1 else 1),
+            threads=of_task,
+            memory_bytes=memory_bytes * of_task,
             location=platform.warehouse,
             remembered=remembered.of(works),
             max_keys=keys_in_budget(platform.cleaner, configs) if by_rounds else None,
             shares=number,
             ships_map=map_fits(*map_size(works, of_group), memory_bytes),
         )
-        for (works, of_group), number, threads_of_one in zip(by_group, shares, threads, strict=True)
+        for (works, of_group), number, of_task in zip(by_group, shares, threads, strict=True)
     ]
 
 

@@ -11,6 +11,7 @@ from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.policy.shares import (
     BUCKET_RECORD_BYTES,
+    KEY_BYTES,
     RECORD_BYTES,
     SHARE_RECORDS,
     UNPACKED,
@@ -19,8 +20,7 @@ from cleantail.log.policy.shares import (
     map_fits,
     parallelism,
     task_plan,
-    task_size,
-    threads_of_task,
+    task_sizes,
 )
 from cleantail.log.work_units import PartitionWork, WorkUnit
 
@@ -45,15 +45,17 @@ def cluster(cores):
         ([SHARE_RECORDS * 10], 2, MANY, [2]),
         ([SHARE_RECORDS * 4] * 4, 2, MANY, [1, 1, 1, 1]),
         ([SHARE_RECORDS * 9, SHARE_RECORDS], 2, MANY, [2, 1]),
-        ([SHARE_RECORDS * 10], 1, SHARE_RECORDS * 5 * RECORD_BYTES, [2]),
+        ([SHARE_RECORDS * 10], 1, SHARE_RECORDS * 2 * RECORD_BYTES, [1]),
+        ([SHARE_RECORDS * 10], 1, SHARE_RECORDS * RECORD_BYTES, [2]),
+        ([SHARE_RECORDS * 15], 1, SHARE_RECORDS * RECORD_BYTES, [3]),
     ],
-    ids=["small", "one core", "two cores", "as many logs", "one large", "by memory"],
+    ids=["small", "one core", "two cores", "as many logs", "one large", "fits", "by memory", "into three"],
 )
 def test_a_log_is_dealt_out_to_cores_and_by_what_fits_into_a_task(records, cores, memory, shares):
     works = [work(p, n) for p, n in enumerate(records)]
-    size = task_size(works, cluster(cores), memory)
-    assert [size.tasks([w]) for w in works] == shares
-    assert {threads_of_task([w], works, cluster(cores)) for w in works} == {1}
+    sizes = task_sizes(works, cluster(cores), memory)
+    assert [sizes.tasks([w]) for w in works] == shares
+    assert {sizes.threads([w]) for w in works} == {1}
 
 
 @pytest.mark.parametrize(
@@ -62,16 +64,26 @@ def test_a_log_is_dealt_out_to_cores_and_by_what_fits_into_a_task(records, cores
         ([10], MANY, [1], [4]),
         ([10, 10, 10, 10], MANY, [1, 1, 1, 1], [1, 1, 1, 1]),
         ([10, 1, 1], MANY, [1, 1, 1], [3, 1, 1]),
-        ([8], 2 * SHARE_RECORDS * RECORD_BYTES, [1], [4]),
-        ([9], 2 * SHARE_RECORDS * RECORD_BYTES, [5], [4]),
+        ([20], SHARE_RECORDS * RECORD_BYTES, [1], [4]),
+        ([25], SHARE_RECORDS * RECORD_BYTES, [5], [4]),
+        ([10, 10], SHARE_RECORDS * RECORD_BYTES, [1, 1], [2, 2]),
+        ([20, 20], SHARE_RECORDS * RECORD_BYTES, [4, 4], [2, 2]),
     ],
-    ids=["one log", "as many as cores", "one large", "just fits", "does not fit"],
+    ids=[
+        "one log",
+        "as many as cores",
+        "one large",
+        "just fits",
+        "does not fit",
+        "both fit",
+        "do not fit beside each other",
+    ],
 )
 def test_on_a_local_master_a_log_is_one_task_of_several_threads_as_long_as_it_fits(records, memory, shares, threads):
     works = [work(p, n * SHARE_RECORDS) for p, n in enumerate(records)]
-    size = task_size(works, Spark(master="local[4]"), memory)
-    assert [size.tasks([w]) for w in works] == shares
-    assert [threads_of_task([w], works, Spark(master="local[4]")) for w in works] == threads
+    sizes = task_sizes(works, Spark(master="local[4]"), memory)
+    assert [sizes.tasks([w]) for w in works] == shares
+    assert [sizes.threads([w]) for w in works] == threads
 
 
 def test_the_cores_of_a_local_master_are_in_one_process():
@@ -80,8 +92,8 @@ def test_the_cores_of_a_local_master_are_in_one_process():
 
 
 def test_a_map_is_shipped_where_all_of_it_fits_into_a_task():
-    assert map_fits(10, 0, 10 * RECORD_BYTES)
-    assert not map_fits(11, 0, 10 * RECORD_BYTES)
+    assert map_fits(10, 0, 10 * KEY_BYTES)
+    assert not map_fits(11, 0, 10 * KEY_BYTES)
 
 
 def test_there_are_as_many_buckets_as_have_room_for_the_records_and_at_least_one_for_each_share():
@@ -115,8 +127,8 @@ def test_how_many_tasks_run_at_a_time_is_told_by_the_settings(master, conf, task
         ("spill", [100], "1 log for 2 cores, at most 20 keys in one: a task for each log", False),
         (
             "spill",
-            [30 * SHARE_RECORDS, 100],
-            "tasks by shares of at most 11184810 records: 3 for partition 0, one for each other log",
+            [70 * SHARE_RECORDS, 100],
+            "tasks by shares of at most 35000050 records: 3 for partition 0, one for each other log",
             False,
         ),
         ("rounds", [100], "a task for each log, whose round ends where the map is full", True),

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.log.policy.shares import TaskSize
+from cleantail.log.policy.shares import TaskSizes
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import StagedUnit, UnitCounts
 from cleantail.rounds.last_compaction import COUNTS
@@ -78,7 +78,7 @@ def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
     assert any(file.row_groups > 1 for file in table.files_at(unit.base_snapshot_id).log_files(range(LOGS)))
     left, measured = [], []
     for share, ships_map in ((1 << 30, True), (SHARE, True), (SHARE, False)):
-        monkeypatch.setattr(tasks, "task_size", lambda *_, size=share: TaskSize(size, size))
+        monkeypatch.setattr(tasks, "task_sizes", lambda *_, size=share: TaskSizes(size, size, 1 << 40, 1, 1))
         monkeypatch.setattr(tasks, "map_fits", lambda *_, fits=ships_map: fits)
         done = compact_unit(table, workshop.platform(), unit)
         left.append(left_on(table, done.branch))
@@ -145,7 +145,7 @@ def test_of_copies_one_stays(workshop, table_of):
 @pytest.mark.parametrize("share", [1 << 30, 3])
 def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, table_of, monkeypatch, share):
     """In one task, or in several."""
-    monkeypatch.setattr(tasks, "task_size", lambda *_: TaskSize(share, share))
+    monkeypatch.setattr(tasks, "task_sizes", lambda *_: TaskSizes(share, share, 1 << 40, 1, 1))
     topic = workshop.topic(f"proven-{share}")
     files = [
         [record(0, i, f"k{i % 4}") for i in range(6)] + [record(1, 0, "k0"), record(1, 1, None)],
@@ -178,7 +178,7 @@ def test_an_expiry_by_several_tasks_is_that_of_one_task(workshop, table_of, monk
     assert (plan.units, plan.sweep) == ((), tuple(range(LOGS)))
     left, measured = [], []
     for share in (1 << 30, SHARE // 2):
-        monkeypatch.setattr(tasks, "task_size", lambda *_, size=share: TaskSize(size, size))
+        monkeypatch.setattr(tasks, "task_sizes", lambda *_, size=share: TaskSizes(size, size, 1 << 40, 1, 1))
         unit = expiry_unit(plan, plan.sweep, int(table.load().currentSnapshot().snapshotId()), 0, {})
         planned = tasks.log_tasks(table, workshop.platform(), unit, table.files_at(unit.base_snapshot_id))
         assert all((len(tasks_of_shares(task)) > 1) == (share < SHARE) for task in planned)

@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from cleantail.log.policy.shares import TaskSize
+from cleantail.log.policy.shares import TaskSizes
 from spark_jobs.engine import tasks
 from tests.histories.generate import FAMILIES, histories, is_varied
 from tests.histories.play import Disagreement, Player
@@ -33,7 +33,7 @@ TOTAL: Counter[str] = Counter()
 def test_the_engine_does_what_the_rules_say_over_any_history(workshop, capsys, monkeypatch, family):
     differences = []
     if family in IN_SHARES:
-        monkeypatch.setattr(tasks, "task_size", lambda *_: TaskSize(3, 3))
+        monkeypatch.setattr(tasks, "task_sizes", lambda *_: TaskSizes(3, 3, 1 << 40, 1, 1))
 
     @seed(SEED * 100 + list(FAMILIES).index(family))
     @settings(

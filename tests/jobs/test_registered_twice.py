@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.log.policy.shares import TaskSize
+from cleantail.log.policy.shares import TaskSizes
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import each
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
@@ -401,7 +401,7 @@ def test_by_timestamp_too_and_by_several_tasks(workshop, spark, redpanda, twice,
     sink.in_another_manifest(sink.files())
     workshop.ok("adopt", name)
     settings(workshop, topic, **{"compaction.strategy": "timestamp"})
-    monkeypatch.setattr("spark_jobs.engine.tasks.task_size", lambda *_: TaskSize(40, 40))
+    monkeypatch.setattr("spark_jobs.engine.tasks.task_sizes", lambda *_: TaskSizes(40, 40, 1 << 40, 1, 1))
     result = workshop.json("compact", topic, "--now", NOW)
     assert result["ok"], result
     winners = {}

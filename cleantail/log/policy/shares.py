@@ -5,13 +5,15 @@
    through by as many tasks as there are shares. A merged map that fits into a task is shipped to all of them; of a
    larger one a filter is shipped, and the records that pass it are shuffled by their key.
 3. A share is what each core gets where the records of the unit are dealt out evenly, within two bounds: below
-   SHARE_RECORDS a task of its own costs more than it saves, and what a task holds of a key has to fit into its memory.
+   SHARE_RECORDS a task of its own costs more than it saves, and what a task holds of dirty keys has to fit into its
+   memory. Records of other keys it passes by, however many they are.
 4. A cluster gives a task one core, and so one thread. The cores of a local master are all in one process: there a log
    is one task as long as it fits into the memory of all cores, and takes the threads and memory that are its part.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -29,9 +31,11 @@ DEFAULT_CORES = 2
 
 SHARE_RECORDS = 1_000_000
 """Records below which a log is never more than one task."""
-RECORD_BYTES = 96
-"""What a task holds of a record whose key is touched: the key, as text of some 40 bytes, its offset, rank and
-position. A longer key spills earlier."""
+KEY_BYTES = 96
+"""What an offset map takes of a dirty record: a key of some 40 bytes, its offset and number, in a table by its hash."""
+RECORD_BYTES = 192
+"""What a task holds of a dirty record: the map, and of its key up to two records, the dirty one and the one that was
+there before, each with offset, rank and position. A longer key spills earlier."""
 BUCKET_RECORD_BYTES = 256
 """What a record takes in the task that its key is shuffled to: as it came, and as the columns that are compared."""
 UNPACKED = 8
@@ -39,37 +43,50 @@ UNPACKED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class TaskSize:
-    """Says how many records a task goes through at most: `whole` where it is the only one of its logs, else `share`."""
+class TaskSizes:
+    """Says how much a task of a unit takes.
+
+    share          records that a task goes through where its log is several tasks
+    whole          records of a log that is one task, at most
+    dirty_records  of so many a core has room for the keys, and for all records of these
+    cores          those that a task can have as threads: all of a local master's, one of a cluster's
+    unit_records   in all logs of the unit
+    """
 
     share: int
-    whole: int
+    whole: float
+    dirty_records: int
+    cores: int
+    unit_records: int
 
-    def tasks(self, works: Iterable[PartitionWork]) -> int:
+    def tasks(self, works: Sequence[PartitionWork]) -> int:
         """Returns how many tasks go through these logs together."""
-        records = sum(work.records for work in works)
-        return 1 if records <= self.whole else -(-records // self.share)
+        records, dirty = _records(works), sum(work.dirty_records for work in works)
+        if records <= self.whole and dirty <= self.dirty_records * self.threads(works):
+            return 1
+        return max(-(-records // self.share), -(-dirty // self.dirty_records), 2)
+
+    def threads(self, works: Sequence[PartitionWork]) -> int:
+        """Returns how many threads the one task of these logs has: their part of the cores."""
+        return max(round(self.cores * _records(works) / max(self.unit_records, 1)), 1)
 
 
-def task_size(works: Sequence[PartitionWork], spark: Spark, memory_bytes: int) -> TaskSize:
-    """Returns the size of the tasks of a unit that has these logs. `memory_bytes`: what a core has for its task."""
-    records, cores, fitting = sum(work.records for work in works), parallelism(spark), memory_bytes // RECORD_BYTES
-    share = max(SHARE_RECORDS, min(-(-records // cores), fitting))
-    return TaskSize(share, max(share, fitting * cores) if in_one_process(spark) else share)
+def task_sizes(works: Sequence[PartitionWork], spark: Spark, memory_bytes: int) -> TaskSizes:
+    """Returns the sizes for a unit that has these logs. `memory_bytes`: what a core has for its task."""
+    records, cores, local = _records(works), parallelism(spark), in_one_process(spark)
+    share = max(SHARE_RECORDS, -(-records // cores))
+    fitting = max(memory_bytes // RECORD_BYTES, 1)
+    return TaskSizes(share, math.inf if local else share, fitting, cores if local else 1, records)
 
 
-def threads_of_task(works: Iterable[PartitionWork], unit: Sequence[PartitionWork], spark: Spark) -> int:
-    """Returns how many threads the only task of some logs of a unit has: its part of a local master's cores."""
-    if not in_one_process(spark):
-        return 1
-    part = sum(work.records for work in works) / max(sum(work.records for work in unit), 1)
-    return max(round(parallelism(spark) * part), 1)
+def _records(works: Iterable[PartitionWork]) -> int:
+    return sum(work.records for work in works)
 
 
 def map_fits(dirty_records: int, key_bytes: int, memory_bytes: int) -> bool:
     """Returns whether a task has room for the offset map of so many dirty records, beside what it reads. `key_bytes`:
     what the keys take in their files, packed."""
-    return dirty_records * RECORD_BYTES <= memory_bytes and key_bytes * UNPACKED <= memory_bytes
+    return dirty_records * KEY_BYTES <= memory_bytes and key_bytes * UNPACKED <= memory_bytes
 
 
 def bucket_count(records: int, shares: int, memory_bytes: int) -> int:
@@ -118,12 +135,12 @@ def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> Task
     )
     if platform.cleaner.cleantail_over_budget == "rounds":
         return TaskPlan(f"{sizes}, budget {budget}: a task for each log, whose round ends where the map is full", True)
-    size = task_size(unit.partitions, platform.spark, platform.cleaner.cleantail_task_memory_bytes)
-    shared = {w.partition: size.tasks([w]) for w in unit.partitions}
+    sizes_of = task_sizes(unit.partitions, platform.spark, platform.cleaner.cleantail_task_memory_bytes)
+    shared = {w.partition: sizes_of.tasks([w]) for w in unit.partitions}
     several = [f"{n} for partition {p}" for p, n in sorted(shared.items()) if n > 1]
     if not several:
         return TaskPlan(f"{sizes}: a task for each log", False)
     others = ", one for each other log" if len(several) < len(shared) else ""
     return TaskPlan(
-        f"{sizes}: tasks by shares of at most {counted(size.share, 'record')}: {', '.join(several)}{others}", False
+        f"{sizes}: tasks by shares of at most {counted(sizes_of.share, 'record')}: {', '.join(several)}{others}", False
     )

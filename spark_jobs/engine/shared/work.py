@@ -23,6 +23,7 @@ from pyiceberg.io import FileIO
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
+from cleantail.log.policy.shares import KEY_BYTES
 from cleantail.log.ranks.winners import Ranks
 from spark_jobs.engine.dirty_part import DirtyPart
 from spark_jobs.engine.log_task import LogTask
@@ -36,8 +37,8 @@ from spark_jobs.iceberg.tables import TopicTable
 
 R = TypeVar("R")
 MOST_LOGS = 8
-"""So many logs of several tasks are on Spark at a time: where one has fewer tasks left than there are cores, another
-one fills them."""
+"""So many logs of several tasks are on Spark at a time at most: where one has fewer tasks left than there are cores,
+another one fills them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,17 @@ class Work(Generic[R]):
 def run_work(table: TopicTable, platform: Platform, work: Work[R], tasks: Sequence[LogTask]) -> list[R]:
     """Does the work for every task: the whole ones in one Spark job, beside it each log of several shares."""
     whole, shared = ([task for task in tasks if (task.shares > 1) is several] for several in (False, True))
-    with ThreadPoolExecutor(min(len(shared), MOST_LOGS) or 1) as threads:
+    with ThreadPoolExecutor(logs_at_a_time(shared)) as threads:
         parts = [threads.submit(_run_shared, table, platform, work, task) for task in shared]
         done = run_tasks(table, platform, work.whole, whole, work.name)
         return [*done, *(part.result() for part in parts)]
+
+
+def logs_at_a_time(tasks: Sequence[LogTask]) -> int:
+    """Returns how many logs of several tasks are gone through beside each other: the driver has the maps of all of
+    them, and takes no more for these than a task does."""
+    fitting = min((task.memory_bytes // max(task.dirty_records * KEY_BYTES, 1) for task in tasks), default=1)
+    return max(min(len(tasks), MOST_LOGS, fitting), 1)
 
 
 def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogTask) -> R:
