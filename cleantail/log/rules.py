@@ -15,7 +15,7 @@ RULES = {
     "invalid_left": "no record without a key is left below the clean point",
     "resurrected": "no record older than a remembered deletion is left",
     "contradicting_offsets": "no offset has two different records: a copy is equal in key, value, timestamp, headers",
-    "imbalance": "records out = records in - those that went, each for one reason, copies and second registrations too",
+    "imbalance": "records in - records removed, each counted under one reason = records out",
 }
 """Measure -> the rule whose violations it counts."""
 

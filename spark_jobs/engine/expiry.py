@@ -102,6 +102,7 @@ def _lowest_above(task: LogTask, io: FileIO, database: Any, count: int) -> Ranks
     bounds = Bounds.of(task)
 
     def above() -> Iterator[pa.RecordBatch]:
+        # those of all shares: a tombstone guards its key against any of them
         for number, file in enumerate(task.files):
             if file.upper_offset is None or file.upper_offset >= int(bounds.end.min()):
                 keep = alive(file.records, read_deletes(io, file.before, file))

@@ -9,6 +9,8 @@ from cleantail.errors import ConflictError, OvertakenError
 
 NOT_ANCESTOR = "is not an ancestor"
 """What Iceberg says of a commit whose base is not in main's history any more."""
+UNKNOWN_STATE = "CommitStateUnknownException"
+"""What it raises where nobody knows whether a commit was taken."""
 MUST_BE_VECTORS = "Must use DVs"
 """What it says of position deletes for a table of format version 3."""
 
@@ -21,7 +23,8 @@ def java_message(error: Py4JJavaError) -> str:
 
 def lost(error: Py4JJavaError) -> bool:
     """Returns whether another commit was faster: then the same change can be tried again on the table as it is now."""
-    return "CommitFailedException" in _kinds(error)
+    kinds = _kinds(error)
+    return "CommitFailedException" in kinds and UNKNOWN_STATE not in kinds
 
 
 def conflict(error: Py4JJavaError) -> Exception:
@@ -29,10 +32,11 @@ def conflict(error: Py4JJavaError) -> Exception:
 
     OvertakenError: another commit came first. ConflictError: what others committed has changed what this one rests on.
     """
-    message = f"the table changed in a way that makes this result void: {java_message(error)}"
+    message, kinds = f"the table changed in a way that makes this result void: {java_message(error)}", _kinds(error)
     if lost(error):
         return OvertakenError(message)
-    return ConflictError(message) if "ValidationException" in _kinds(error) else error
+    refused = "ValidationException" in kinds and UNKNOWN_STATE not in kinds
+    return ConflictError(message) if refused else error
 
 
 def overtaken(error: Py4JJavaError) -> Exception:

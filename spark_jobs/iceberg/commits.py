@@ -125,6 +125,8 @@ def replace_files(
         with_summary(rewrite, summary).commit()
     except Py4JJavaError as e:
         raise conflict(e) from None
+    except IllegalArgumentException as e:
+        raise void(e) from None
 
 
 def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:

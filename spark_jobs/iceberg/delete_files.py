@@ -61,7 +61,8 @@ def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
 def delete_files_of(jvm: Any, table: Any, described: Iterable[DeleteFile]) -> list[Any]:
     """Returns Iceberg's objects for delete files that are described in JSON.
 
-    Iceberg reads them as those of a scan's task: a few calls for all of them, where building each takes twenty.
+    Iceberg has no public parser for a list of them, so they go into the task of a scan that never was, with a data file
+    that stands for none: a few calls for all of them, where building each takes twenty.
     """
     by_spec: dict[int, list[DeleteFile]] = {}
     for file in described:

@@ -18,6 +18,8 @@ from spark_jobs.iceberg.java_maps import as_dict
 
 CONTENT_FILES = "org.apache.iceberg.util.ContentFileUtil"
 JAVA_LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"
+UNKNOWN_TYPE = "Type: unknown"
+"""What Iceberg says of a partition field whose source column was dropped."""
 REPARTITION = (
     "Iceberg writes them anew by the present columns: CALL system.rewrite_data_files(table => …, options => "
     "map('rewrite-all', 'true'))"
@@ -183,7 +185,9 @@ def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
             described = json.loads(to_json(task))
             planned.append(PlannedFile(task, described["data-file"], described.get("delete-files", ())))
         return planned
-    except UnsupportedOperationException:
+    except UnsupportedOperationException as e:
+        if UNKNOWN_TYPE not in str(e):
+            raise
         raise TableError(f"{table.name()} has files that are partitioned by a dropped column. {REPARTITION}") from None
     finally:
         tasks.close()

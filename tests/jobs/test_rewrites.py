@@ -6,16 +6,19 @@ import os
 import signal
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, TimestamptzType
 
 from cleantail.lake.catalogs import open_catalog
-from spark_jobs.engine.rewrites.written_schema import UnlikeTableError
+from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema
 from spark_jobs.iceberg.file_removal import remove_orphans
 from spark_jobs.iceberg.iceberg_reads import planned_files
-from spark_jobs.round.upkeep import rewriting
+from spark_jobs.round.upkeep import rewriting, staged_rewrites
 from spark_jobs.round.upkeep.task_files import write_settings
-from tests.jobs.conftest import settings
+from tests.jobs.conftest import REDPANDA, SINK, settings
 
 NOW, FAR = 1_800_000_000_000, 1 << 45
 HOUR = 3_600_000
@@ -60,19 +63,19 @@ def no_branches(monkeypatch):
     def never(*_):
         raise AssertionError("Spark was to rewrite a group")
 
-    monkeypatch.setattr(rewriting, "stage_on_branch", never)
+    monkeypatch.setattr(staged_rewrites, "stage_on_branch", never)
 
 
 @pytest.fixture
 def on_branches(monkeypatch):
     """The groups that Spark has rewritten."""
-    groups, real = [], rewriting.stage_on_branch
+    groups, real = [], staged_rewrites.stage_on_branch
 
     def seen(table, group, *more):
         groups.append(group)
         return real(table, group, *more)
 
-    monkeypatch.setattr(rewriting, "stage_on_branch", seen)
+    monkeypatch.setattr(staged_rewrites, "stage_on_branch", seen)
     return groups
 
 
@@ -230,7 +233,7 @@ def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
     workshop, spark, table_of, compacted, no_branches, monkeypatch
 ):
     topic = compacted("rewritten-killed")
-    table, real = table_of(topic), rewriting.rewrite_files
+    table, real = table_of(topic), staged_rewrites.rewrite_files
     before, snapshot, files = rows(table), table.load().currentSnapshot().snapshotId(), on_disk(table)
 
     def killed(properties, task):
@@ -244,11 +247,11 @@ def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
         NewFiles.close = die
         return real(properties, task)
 
-    monkeypatch.setattr(rewriting, "rewrite_files", killed)
+    monkeypatch.setattr(staged_rewrites, "rewrite_files", killed)
     assert workshop.run("reclaim", topic, "--now", NOW)[0] != 0
     orphans = on_disk(table) - files
     assert orphans and table.load().currentSnapshot().snapshotId() == snapshot
-    monkeypatch.setattr(rewriting, "rewrite_files", real)
+    monkeypatch.setattr(staged_rewrites, "rewrite_files", real)
     assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 2
     assert rows(table) == before
     iceberg = table.load()
@@ -257,16 +260,69 @@ def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
     assert rows(table) == before
 
 
+def test_a_commit_that_was_taken_though_it_was_refused_keeps_its_files(workshop, table_of, compacted, monkeypatch):
+    """As a catalog's client does that sends a commit again after its answer was lost."""
+    topic = compacted("rewritten-sent-twice")
+    table, real = table_of(topic), rewriting.replace_files
+    before = rows(table)
+
+    def twice(*arguments):
+        real(*arguments)
+        real(*arguments)
+
+    monkeypatch.setattr(rewriting, "replace_files", twice)
+    result = workshop.json("reclaim", topic, "--now", NOW)
+    assert (result["new_files"], result["reclaimed_bytes"] > 0) == (2, True)
+    assert rows(table) == before
+
+
+def test_records_that_are_deleted_before_the_files_are_planned_leave_the_group_for_the_next_run(
+    workshop, spark, table_of, compacted, no_branches, monkeypatch
+):
+    topic = compacted("rewritten-late-plan")
+    table, real = table_of(topic), staged_rewrites.Plans.now
+
+    def late(self):
+        if not late.done:
+            late.done = True
+            spark.sql(f"DELETE FROM {table.name} WHERE `partition` = 1 AND `offset` = 54")
+        return real(self)
+
+    late.done = False
+    monkeypatch.setattr(staged_rewrites.Plans, "now", late)
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1
+
+
+def test_an_unpartitioned_table_gets_names_without_empty_parts(workshop, spark, lake, table_of, no_branches):
+    records = [(0, o, NOW - HOUR + o, f"k{o % 3}", "v") for o in range(20)]
+    table = lake("rewritten-flat", f"redpanda {REDPANDA}, value binary", [records], SINK)
+    workshop.ok("adopt", table)
+    settings(workshop, "rewritten-flat", **ALL_GOES)
+    workshop.ok("compact", "rewritten-flat", "--now", NOW)
+    assert workshop.json("reclaim", "rewritten-flat", "--now", NOW)["new_files"] == 1
+    [file] = data_files(table_of("rewritten-flat"))
+    assert "//" not in file.file_path.removeprefix("file://")
+
+
+def test_a_type_that_icebergs_writers_do_not_write_is_refused():
+    field = pa.field("timestamp", pa.timestamp("ms", "UTC"), metadata={b"PARQUET:field_id": b"1"})
+    table = Schema(NestedField(1, "timestamp", TimestamptzType(), required=False))
+    with pytest.raises(RefusedError, match=r"timestamp\[ms, tz=UTC\]"):
+        TableSchema(table.model_dump_json(), 3).written(pa.schema([field]), "f.parquet")
+
+
 @pytest.mark.parametrize(
     ("properties", "asked"),
     [
         pytest.param({"write.parquet.bloom-filter-enabled.column.key": "true"}, "bloom-filter", id="a filter"),
         pytest.param({"write.parquet.compression-codec": "brotli"}, "brotli", id="a codec"),
         pytest.param({"write.format.default": "orc"}, "orc", id="another format"),
+        pytest.param({"write.target-file-size-bytes": "much"}, "no number", id="no number"),
     ],
 )
 def test_a_table_that_asks_for_something_else_is_refused(properties, asked):
-    with pytest.raises(UnlikeTableError, match=asked):
+    with pytest.raises(RefusedError, match=asked):
         write_settings(properties, 1 << 30)
 
 

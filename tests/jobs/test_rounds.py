@@ -25,7 +25,7 @@ from spark_jobs.round.latest_view import view_name
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round
 from spark_jobs.round.run import Run
-from spark_jobs.round.upkeep import rewriting
+from spark_jobs.round.upkeep import staged_rewrites
 from tests.jobs.conftest import places
 from tests.round_builders import reference_of
 
@@ -442,13 +442,13 @@ def test_a_rewrite_that_lost_records_is_not_swapped_in_and_leaves_no_branch(work
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
     workshop.ok("compact", topic, "--now", NOW)
     before, table = workshop.read(topic), table_of(topic)
-    real = rewriting.run_tasks
+    real = staged_rewrites.run_tasks
 
     def lossy(table, platform, work, tasks, what):
         [done] = real(table, platform, work, tasks, what)
         return [replace(done, files=done.files[:-1])] if "partition=1" in tasks[0].new_path else [done]
 
-    monkeypatch.setattr(rewriting, "run_tasks", lossy)
+    monkeypatch.setattr(staged_rewrites, "run_tasks", lossy)
     code, _, err = workshop.run("reclaim", topic)
     assert (code, "rewriting 2 files gave 0 records for 10" in err) == (2, True)
     assert workshop.read(topic) == before

@@ -61,8 +61,9 @@ class CleanerConfigs(Configs):
     cleantail_task_memory_bytes: int = config(
         "cleantail.task.memory.bytes",
         1 << 30,
-        "Memory that one Spark task takes outside of the JVM for the keys of its share of a log; beyond it the disk. "
-        "Spark is told of it for every core of an executor (spark.executor.memoryOverhead).",
+        "Memory that a core has outside of the JVM for the keys of its task; beyond it the disk. A task of several "
+        "threads, on a local master, has that of as many cores. Spark is told of it for every core of an executor "
+        "(spark.executor.memoryOverhead).",
         CLEANTAIL,
         low=64 << 20,
         high=LONG_MAX,

@@ -8,7 +8,7 @@
    SHARE_RECORDS a task of its own costs more than it saves, and what a task holds of dirty keys has to fit into its
    memory. Records of other keys it passes by, however many they are.
 4. A cluster gives a task one core, and so one thread. The cores of a local master are all in one process: there a log
-   is one task as long as it fits into the memory of all cores, and takes the threads and memory that are its part.
+   is one task as long as it fits, and gets threads by its part of the unit's records, and a core's memory for each.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TaskSizes:
 
     def threads(self, works: Sequence[PartitionWork]) -> int:
         """Returns how many threads the one task of these logs has: their part of the cores."""
-        return max(round(self.cores * _records(works) / max(self.unit_records, 1)), 1)
+        return max(self.cores * _records(works) // max(self.unit_records, 1), 1)
 
 
 def task_sizes(works: Sequence[PartitionWork], spark: Spark, memory_bytes: int) -> TaskSizes:
@@ -76,7 +76,7 @@ def task_sizes(works: Sequence[PartitionWork], spark: Spark, memory_bytes: int) 
     records, cores, local = _records(works), parallelism(spark), in_one_process(spark)
     share = max(SHARE_RECORDS, -(-records // cores))
     fitting = max(memory_bytes // RECORD_BYTES, 1)
-    return TaskSizes(share, math.inf if local else share, fitting, cores if local else 1, records)
+    return TaskSizes(share, math.inf if local else share, fitting, _local_cores(spark.master) or 1, records)
 
 
 def _records(works: Iterable[PartitionWork]) -> int:
@@ -99,19 +99,23 @@ def parallelism(spark: Spark) -> int:
     conf = spark.conf
     if "spark.default.parallelism" in conf:
         return int(str(conf["spark.default.parallelism"]))
-    if local := _local(spark.master):
-        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+    if local := _local_cores(spark.master):
+        return local
     executors = int(str(conf.get("spark.executor.instances", 1)))
     return max(executors * int(str(conf.get("spark.executor.cores", DEFAULT_CORES))), 1)
 
 
 def in_one_process(spark: Spark) -> bool:
     """Returns whether all cores are those of the driver's process."""
-    return _local(spark.master) is not None
+    return _local_cores(spark.master) is not None
 
 
-def _local(master: str) -> re.Match[str] | None:
-    return re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+def _local_cores(master: str) -> int | None:
+    """Returns how many cores a local master has; None where it is none."""
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if local is None:
+        return None
+    return len(os.sched_getaffinity(0)) if local[1] == "*" else int(local[1] or 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from pyiceberg.io import FileIO
 from cleantail.config.topic_table import OFFSET
 from cleantail.errors import TableError
 from cleantail.human import counted
-from spark_jobs.engine.rewrites.written_schema import LAST_UPDATED, ROW_ID, UnlikeTableError
+from spark_jobs.engine.rewrites.written_schema import LAST_UPDATED, ROW_ID, RefusedError
 from spark_jobs.iceberg.file_columns import Layout, column_of, paths_in
 from spark_jobs.iceberg.log_files import LogFile
 
 Booleans = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
-BATCH_RECORDS = 1 << 17
+BATCH_RECORDS, PACKED_RECORDS = 1 << 17, 1 << 13
 STREAM_BYTES = 8 << 20
 """Each column is read in pieces of this size, so that a row group is never in memory as a whole."""
 
@@ -51,11 +51,11 @@ class OffsetOrder:
         self._last = -1
 
     def require(self, offsets: Longs, path: str) -> None:
-        """Raises UnlikeTableError where they do."""
+        """Raises RefusedError where they do."""
         if not len(offsets):
             return
         if offsets[0] < self._last or bool((offsets[1:] < offsets[:-1]).any()):
-            raise UnlikeTableError(f"{path} is not in the order of offsets, or overlaps with the file before it")
+            raise RefusedError(f"{path} is not in the order of offsets, or overlaps with the file before it")
         self._last = int(offsets[-1])
 
 
@@ -73,13 +73,14 @@ def opened(io: FileIO, file: LogFile) -> Iterator[Any]:
 
 def live_batches(parquet: Any, live: Booleans, batch_bytes: int) -> Iterator[tuple[Longs, pa.RecordBatch]]:
     """Yields (positions, records) of the live records of a file. A row group of which nothing lives is not read.
-    `batch_bytes`: read at a time, by what the footer says they are without compression."""
+    `batch_bytes`: read at a time, by what the footer says they are without compression. Of values that a dictionary
+    packs the footer does not tell the size: there are few records in such a batch."""
     at, footer = 0, parquet.metadata
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         if live[at : at + group.num_rows].any():
             fitting = batch_bytes * group.num_rows // max(group.total_byte_size, 1)
-            records = min(max(fitting, 1), BATCH_RECORDS)
+            records = min(max(fitting, 1), PACKED_RECORDS if _packs_values(group) else BATCH_RECORDS)
             for batch in parquet.iter_batches(records, row_groups=[number], use_threads=False):
                 chosen = live[at : at + batch.num_rows]
                 yield at + np.flatnonzero(chosen), batch if chosen.all() else batch.filter(pa.array(chosen))
@@ -88,13 +89,19 @@ def live_batches(parquet: Any, live: Booleans, batch_bytes: int) -> Iterator[tup
             at += group.num_rows
 
 
+def _packs_values(group: Any) -> bool:
+    """Returns whether a row group has a dictionary for texts or bytes."""
+    columns = (group.column(number) for number in range(group.num_columns))
+    return any(c.physical_type == "BYTE_ARRAY" and c.has_dictionary_page for c in columns)
+
+
 def offsets_of(batch: pa.RecordBatch, layout: Layout, path: str) -> Longs:
-    """Returns the offsets of the records. Raises UnlikeTableError where they have none."""
+    """Returns the offsets of the records. Raises RefusedError where they have none."""
     name = paths_in(batch.schema, layout, (OFFSET,)).get(OFFSET)
     if name is None:
-        raise UnlikeTableError(f"{path} has no column for the offset, by the table's field ids")
+        raise RefusedError(f"{path} has no column for the offset, by the table's field ids")
     array = column_of(batch, name)
     if array.null_count:
-        raise UnlikeTableError(f"{path} has {counted(array.null_count, 'record')} without an offset")
+        raise RefusedError(f"{path} has {counted(array.null_count, 'record')} without an offset")
     offsets: Longs = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
     return offsets

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
-from spark_jobs.engine.rewrites.written_schema import LAST_UPDATED, UnlikeTableError
+from spark_jobs.engine.rewrites.written_schema import LAST_UPDATED, RefusedError
 
 BATCH_BYTES = 4 << 20
-"""Read at a time at most, before deleted records are left out."""
+"""Of encoded records that are read at a time; decoded they may be more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ class NewFiles:
         self._written: list[WrittenFile] = []
 
     def begin(self, schema: pa.Schema, footer: Any) -> None:
-        """Says what comes next: records of a file with this footer. Raises UnlikeTableError where it is not what came
-        before."""
+        """Begins the records of a file with this footer. Raises RefusedError where its columns differ from those of the
+        files before it."""
         if self._schema is None:
             self._schema = schema
             self._dictionaries = [*_with_dictionary(footer), LAST_UPDATED]
         if not schema.equals(self._schema):
-            raise UnlikeTableError("the files have columns of different types")
+            raise RefusedError("the files have columns of different types")
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes records; a row group is written where it has become large enough."""
@@ -113,7 +113,10 @@ class NewFiles:
     def _open_file(self) -> tuple[Any, Any, list[Any]]:
         path, footers, settings = f"{self._stem}-{len(self._begun):05}.parquet", list[Any](), self._settings
         self._begun.append(path)
-        stream = self._io.new_output(path).create()
+        try:
+            stream = self._io.new_output(path).create()
+        except (OSError, pa.ArrowException) as e:
+            raise RefusedError(f"Python cannot write into the table's folder: {type(e).__name__}") from None
         writer = pq.ParquetWriter(
             stream,
             self._schema,

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from pyiceberg.io import FileIO, load_file_io
 
 from spark_jobs.engine.rewrites.live_batches import OffsetOrder, Source, live_batches, offsets_of, opened
 from spark_jobs.engine.rewrites.new_files import NewFiles, WriteSettings, WrittenFile
-from spark_jobs.engine.rewrites.written_schema import TableSchema, UnlikeTableError, as_written
+from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema, as_written
 from spark_jobs.iceberg.file_columns import Layout
 from spark_jobs.iceberg.log_files import alive, read_deletes
 
@@ -44,9 +45,11 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The new files, in offset order; or why there are none, where the files cannot be rewritten in this way."""
+    """The new files, in offset order, and how many records lived in the old ones; or why there are none, where the
+    files cannot be rewritten in this way."""
 
     files: tuple[WrittenFile, ...] = ()
+    live_records: int = 0
     refusal: str = ""
 
 
@@ -56,10 +59,9 @@ def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> Rewritten
     io = load_file_io(dict(properties), task.location)
     new, order = NewFiles(io, task.new_path, task.settings), OffsetOrder()
     try:
-        for source in task.sources:
-            _rewrite(io, task, source, order, new)
-        return Rewritten(new.close())
-    except UnlikeTableError as e:
+        live = sum(_rewrite(io, task, source, order, new) for source in task.sources)
+        return Rewritten(new.close(), live)
+    except RefusedError as e:
         new.discard()
         return Rewritten(refusal=str(e))
     except BaseException:
@@ -67,7 +69,8 @@ def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> Rewritten
         raise
 
 
-def _rewrite(io: FileIO, task: RewriteTask, source: Source, order: OffsetOrder, new: NewFiles) -> None:
+def _rewrite(io: FileIO, task: RewriteTask, source: Source, order: OffsetOrder, new: NewFiles) -> int:
+    """Returns how many records live in the file."""
     file = source.file
     live = alive(file.records, read_deletes(io, file.before, file))
     with opened(io, file) as parquet:
@@ -76,3 +79,4 @@ def _rewrite(io: FileIO, task: RewriteTask, source: Source, order: OffsetOrder, 
         for positions, batch in live_batches(parquet, live, task.settings.batch_bytes):
             order.require(offsets_of(batch, task.layout, file.path), file.path)
             new.add(as_written(batch, task.schema, written, source.lineage(positions)))
+    return int(np.count_nonzero(live))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,12 +14,18 @@ from cleantail.config.topic_table import VALUE
 from spark_jobs.iceberg.file_columns import FIELD_ID
 
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
+PLAIN_TYPES = {
+    *(pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32(), pa.time64("us")),
+    *(pa.timestamp("us"), pa.timestamp("us", "UTC")),
+    *(pa.string(), pa.large_string(), pa.binary(), pa.large_binary()),
+}
+"""Types as pyarrow reads them in a file of Iceberg's own writers."""
 LINEAGE_IDS = {ROW_ID: 2_147_483_540, LAST_UPDATED: 2_147_483_539}
 """Columns of row lineage, and the field ids that Iceberg's specification reserves for them."""
 
 
-class UnlikeTableError(Exception):
-    """Is raised for files that are not written as the table is now: a rewrite would have to change their records."""
+class RefusedError(Exception):
+    """Is raised where a task cannot keep files exactly as they are. Spark rewrites them; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +45,12 @@ class TableSchema:
     def written(self, of_file: pa.Schema, path: str) -> pa.Schema:
         """Returns what is written of a file that has these columns: the table's, in its order, all of them optional.
 
-        Raises UnlikeTableError for a file that lacks a column or has one more, that has another name or type for one,
-        or that has no field ids. Readers would have to be told what its records are now.
+        Raises RefusedError for a file that lacks a column or has one more, that has another name or type for one,
+        or that has no field ids: such a file needs Iceberg's schema evolution, which here only Spark's reader has.
         """
         table = Schema.model_validate_json(self.json)
         own = pa.schema([field for field in of_file if _id_of(field) not in LINEAGE_IDS.values()])
+        _require_types_of_iceberg(own, path)
         _require_same(self._described(own, path), _columns(table), self.computed, path)
         by_id = {_id_of(field): _optional(field) for field in own}
         fields = [by_id.get(column.field_id) or _computed(column.field_id, column.name) for column in table.fields]
@@ -54,7 +61,7 @@ class TableSchema:
         try:
             return _columns(pyarrow_to_schema(schema, format_version=self.format_version))  # type: ignore[arg-type]
         except (UnsupportedPyArrowTypeException, ValueError, TypeError) as e:
-            raise UnlikeTableError(f"{path}: {e}") from None
+            raise RefusedError(f"{path}: {e}") from None
 
 
 def _columns(schema: Schema) -> dict[int, tuple[str | None, str]]:
@@ -72,7 +79,19 @@ def _require_same(
     for number in sorted(of_file.keys() | of_table.keys()):
         have, want = of_file.get(number), of_table.get(number)
         if have != want and not (have is None and want is not None and want[0] == computed):
-            raise UnlikeTableError(f"{path} has {have or 'no column'} where the table has {want or 'none'}")
+            raise RefusedError(f"{path} has {have or 'no column'} where the table has {want or 'none'}")
+
+
+def _require_types_of_iceberg(fields: Iterable[pa.Field], path: str) -> None:
+    """Raises RefusedError for a column of a type that Iceberg's writers do not write, such as milliseconds: its bounds
+    would be taken for microseconds."""
+    for field in fields:
+        if pa.types.is_nested(field.type):
+            _require_types_of_iceberg([field.type.field(i) for i in range(field.type.num_fields)], path)
+        elif field.type not in PLAIN_TYPES and not (
+            pa.types.is_decimal128(field.type) or pa.types.is_fixed_size_binary(field.type)
+        ):
+            raise RefusedError(f"{path} has a column {field.name} of the type {field.type}")
 
 
 def _id_of(field: pa.Field) -> int:
@@ -110,7 +129,7 @@ def as_written(
     batch: pa.RecordBatch, schema: TableSchema, written: pa.Schema, lineage: Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
     """Returns records of a file as they are written. `lineage`: what the file says of them by column, for records that
-    do not carry it themselves. Raises UnlikeTableError where a column cannot be what is written."""
+    do not carry it themselves. Raises RefusedError where a column cannot be what is written."""
     by_id = {_id_of(field): column for field, column in zip(batch.schema, batch.columns, strict=True)}
     arrays = []
     for field in written:
@@ -127,4 +146,4 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return array if array.type == field.type else array.cast(field.type)
     except pa.ArrowException as e:
-        raise UnlikeTableError(f"column {field.name}: {e}") from None
+        raise RefusedError(f"column {field.name}: {e}") from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import TypeVar
 
 from cleantail.config.platform import Platform
@@ -49,20 +48,30 @@ def run_apart(
     """Runs each share of the tasks on its own, and returns one merged result for each task."""
     shares = [(number, share) for number, task in enumerate(tasks) for share in tasks_of_shares(task)]
     done = run_tasks(table, platform, work, [share for _, share in shares], what)
-    by_task = groupby(zip(shares, done, strict=True), key=lambda pair: pair[0][0])
-    return [merge([result for _, result in of_task]) for _, of_task in by_task]
+    by_task: list[list[R]] = [[] for _ in tasks]
+    for (number, _), result in zip(shares, done, strict=True):
+        by_task[number].append(result)
+    return [merge(results) for results in by_task]
 
 
 def tasks_of_shares(task: LogTask) -> list[LogTask]:
-    """Returns one task for each share. It reads its own files, and knows those that reach above the clean point."""
+    """Returns one task for each share. It reads its own files; beside them it has those that reach above the clean
+    point, where an expiry looks for records that a tombstone still guards their key against."""
     if task.shares == 1:
         return [task]
     end = min(work.end_offset for work in task.works)
     above = [file for file in task.files if file.upper_offset is None or file.upper_offset >= end]
-    shares = [[task.files[number] for number in share] for share in shares_of(task)]
+    shares = [{_name(task.files[number]): task.files[number] for number in share} for share in shares_of(task)]
+    others = [[file for file in above if _name(file) not in own] for own in shares]
     return [
-        replace(task, files=(*own, *(f for f in above if f not in own)), share=tuple(range(len(own)))) for own in shares
+        replace(task, files=(*own.values(), *rest), share=tuple(range(len(own))))
+        for own, rest in zip(shares, others, strict=True)
     ]
+
+
+def _name(file: LogFile) -> tuple[int, int]:
+    """Returns what tells a piece of a file from all others of the table."""
+    return file.hash, file.piece
 
 
 def _records(file: LogFile) -> int:

@@ -1,7 +1,7 @@
 """Reclaim space when it is due: rewrite files with many deleted records, merge small ones, expire snapshots.
 
-A group of neighbouring files becomes one, in offset order, without the deleted records (rewriting). A killed run leaves
-finished groups done and the rest as it was.
+A group of neighbouring files becomes one, or a few of the table's target size, in offset order, without the deleted
+records (rewriting). A killed run leaves finished groups done and the rest as it was.
 """
 
 from __future__ import annotations

@@ -1,0 +1,175 @@
+"""A group of files, rewritten and not yet on `main`: what it is made of, and how it is dropped again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from cleantail.config.platform import Platform
+from cleantail.errors import ConflictError, TableError
+from cleantail.human import counted
+from cleantail.log.segments import DataFile
+from spark_jobs.engine.rewrites.new_files import WrittenFile
+from spark_jobs.engine.rewrites.rewrite_task import rewrite_files
+from spark_jobs.engine.rewrites.written_schema import RefusedError
+from spark_jobs.engine.tasks import run_tasks
+from spark_jobs.iceberg.iceberg_reads import PlannedFile, added_data_files, by_path, planned_files
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.upkeep.branch_rewriting import stage_on_branch
+from spark_jobs.round.upkeep.task_files import new_data_files, rewrite_task
+
+logger = logging.getLogger("cleantail.reclaim")
+
+PLAN_S = 60
+"""A plan of the table serves the groups of so many seconds. An older one conflicts more often with what others commit;
+a new one costs a scan of all manifests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A snapshot, and the registrations that it has of the files of all groups, by path."""
+
+    snapshot_id: int
+    files: Mapping[str, Sequence[PlannedFile]]
+
+    def of(self, group: Sequence[DataFile]) -> list[PlannedFile]:
+        """Returns the group's files, in offset order. Raises ConflictError where one is gone, or was registered again:
+        that one waits for a round that keeps it once."""
+        for file in group:
+            registrations = self.files.get(file.path, ())
+            if len(registrations) != 1:
+                happened = "registered again" if registrations else "rewritten"
+                raise ConflictError(f"{file.path} was {happened} after the run had begun")
+        ordered = sorted(group, key=lambda f: (f.lower_offset, f.upper_offset, f.path))
+        return [self.files[file.path][0] for file in ordered]
+
+
+class Plans:
+    """Plans the table anew when the last plan is older than PLAN_S, and not for every group."""
+
+    def __init__(self, table: TopicTable, groups: Iterable[Sequence[DataFile]]) -> None:
+        self._table, self._lock = table, threading.Lock()
+        self._paths = {file.path for group in groups for file in group}
+        self._plan: Plan | None = None
+        self._planned_s = 0.0
+
+    def now(self) -> Plan:
+        with self._lock:
+            if self._plan is None or time.monotonic() - self._planned_s > PLAN_S:
+                iceberg = self._table.load()
+                snapshot_id = int(iceberg.currentSnapshot().snapshotId())
+                planned = planned_files(iceberg, self._table.jvm, snapshot_id)
+                files = by_path(file for file in planned if file.path in self._paths)
+                self._plan, self._planned_s = Plan(snapshot_id, files), time.monotonic()
+            return self._plan
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A group's live records in new files, of which `main` knows nothing yet. `old`: the group's files, as the snapshot
+    has them; `live_records`: those that a task has found in them. `branch`: the one that has the new files, or None."""
+
+    snapshot_id: int
+    old: Sequence[PlannedFile]
+    new: Sequence[Any]
+    branch: str | None = None
+    live_records: int | None = None
+
+
+def stage_group(table: TopicTable, platform: Platform, group: Sequence[DataFile], plans: Plans, number: int) -> Staged:
+    """Writes the live records of the group into new files, in offset order. `number`: of the group in this run.
+
+    Raises ConflictError where the group is not what it was when the run began, and TableError when the new files have
+    not as many records as live in the old ones. No new file is left then.
+    """
+    plan = plans.now()
+    old = plan.of(group)
+    staged = _by_task(table, platform, group, plan, old) or _by_spark(table, group, plan, old, number)
+    try:
+        _require_all_records(group, staged)
+    except BaseException:
+        drop_staged(table, staged)
+        raise
+    return staged
+
+
+def _require_all_records(group: Sequence[DataFile], staged: Staged) -> None:
+    written, expected = sum(int(file.recordCount()) for file in staged.new), sum(f.live_records for f in group)
+    if staged.live_records not in (None, expected):
+        raise ConflictError("records of these files were deleted after the run had begun")
+    if written != expected:
+        raise TableError(
+            f"rewriting {counted(len(group), 'file')} gave {counted(written, 'record')} for {expected}; "
+            "nothing was changed"
+        )
+
+
+def _by_task(
+    table: TopicTable, platform: Platform, group: Sequence[DataFile], plan: Plan, old: Sequence[PlannedFile]
+) -> Staged | None:
+    """Returns what a task of spark_jobs.engine.rewrites has written; None where it refuses."""
+    written: tuple[WrittenFile, ...] = ()
+    try:
+        iceberg = table.load()
+        _require_no_overlap(group)
+        task = rewrite_task(table, platform, iceberg, old)
+        [rewritten] = run_tasks(table, platform, rewrite_files, [task], "rewrite files without deleted records")
+        if rewritten.refusal:
+            raise RefusedError(rewritten.refusal)
+        written = rewritten.files
+        new = new_data_files(table, iceberg, old[0], written)
+        return Staged(plan.snapshot_id, old, new, live_records=rewritten.live_records)
+    except RefusedError as e:
+        logger.info("Spark rewrites %s: %s", counted(len(old), "file"), e)
+        return None
+    except BaseException:
+        delete_files(table, [file.path for file in written])
+        raise
+
+
+def _require_no_overlap(group: Sequence[DataFile]) -> None:
+    """Raises RefusedError where files of the group overlap: a task does not sort."""
+    ordered = sorted(group, key=lambda f: (f.lower_offset, f.upper_offset))
+    if any(after.lower_offset < before.upper_offset for before, after in pairwise(ordered)):
+        raise RefusedError("their offsets overlap")
+
+
+def _by_spark(
+    table: TopicTable, group: Sequence[DataFile], plan: Plan, old: Sequence[PlannedFile], number: int
+) -> Staged:
+    branch = stage_on_branch(table, group, plan.snapshot_id, number)
+    try:
+        return Staged(plan.snapshot_id, old, added_data_files(table.load(), branch), branch)
+    except BaseException:
+        drop_branch(table, branch)
+        raise
+
+
+def drop_staged(table: TopicTable, staged: Staged) -> None:
+    """Drops the branch, whose files go when its snapshot expires, or deletes the files that nothing knows of."""
+    if staged.branch is not None:
+        drop_branch(table, staged.branch)
+    else:
+        delete_files(table, [str(file.location()) for file in staged.new])
+
+
+def drop_branch(table: TopicTable, branch: str) -> None:
+    """Drops a branch as far as that can be done: a later run drops what is left."""
+    try:
+        table.drop_branch(branch)
+    except Exception as e:
+        logger.warning("branch %s is left for a later run: %s", branch, type(e).__name__)
+
+
+def delete_files(table: TopicTable, paths: Collection[str]) -> None:
+    """Deletes files that no snapshot knows, as far as that can be done: what is left is an orphan."""
+    for path in paths:
+        try:
+            table.load().io().deleteFile(path)
+        except Exception as e:
+            logger.warning("%s is left, and no snapshot knows it: %s", path, type(e).__name__)
