@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BRANCH = "bench"
 TARGET = "bench_rewritten"
-COLUMNS = "`partition`, `offset`, `timestamp`, timestamp_type, `key`, `value`, headers"
+COLUMNS = "`partition`, `offset`, `timestamp`, timestamp_type, `key`, `value`, headers, tombstone"
 WINDOW = "row_number() OVER (PARTITION BY `partition`, `key` ORDER BY `offset` DESC)"
 
 DELETE, MERGE, REWRITE = "delete", "merge", "rewrite"
