@@ -96,8 +96,8 @@ def _copies(lake: Lake, table: TopicTable, files: list[str], watch: Stopwatch) -
 
 def _iceberg_rewrites(table: TopicTable) -> int:
     """Rewrites all files by Iceberg's procedure. Returns how many it has rewritten."""
-    catalog, name = table.name.split(".", 1)
-    call = f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+    catalog = table.name.split(".", 1)[0]
+    call = f"CALL {catalog}.system.rewrite_data_files(table => '{table.name}', options => map('rewrite-all', 'true'))"
     return int(table.spark.sql(call).first()["rewritten_data_files_count"])  # type: ignore[index]
 
 
