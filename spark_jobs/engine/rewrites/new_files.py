@@ -45,7 +45,6 @@ class WrittenFile:
     """A file that is written, and in no table yet. `split_offsets`: where its row groups begin."""
 
     path: str
-    records: int
     size_bytes: int
     split_offsets: tuple[int, ...]
 
@@ -143,7 +142,7 @@ class NewFiles:
         finally:
             stream.close()
         [footer] = footers
-        self._written.append(WrittenFile(self._begun[-1], footer.num_rows, size, _split_offsets(footer)))
+        self._written.append(WrittenFile(self._begun[-1], size, _split_offsets(footer)))
 
 
 def _with_dictionary(footer: Any) -> list[str]:

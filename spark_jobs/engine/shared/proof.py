@@ -47,7 +47,10 @@ def count_shared_keys(table: TopicTable, platform: Platform, task: LogTask) -> d
             again = []
             if len(twice):
                 sent = context.broadcast(np.sort(twice))
-                again = _in_buckets(context, task, partial(_keys_of_share, store, shipped, sent), _repeated)
+                try:
+                    again = _in_buckets(context, task, partial(_keys_of_share, store, shipped, sent), _repeated)
+                finally:
+                    sent.destroy()
     finally:
         shipped.destroy()
     return _counts(task, [part for kind, part in found if kind == COUNT], [part for _, part in again])
@@ -87,10 +90,13 @@ def _twice(messages: Iterator[Any]) -> Iterator[Any]:
 def _keys_of_share(store: Mapping[str, str], shipped: Any, sent: Any, share: Share) -> Iterator[tuple[int, Any]]:
     task: LogTask = task_of_share(shipped.value, share)
     io, twice = load_file_io(dict(store), task.location), sent.value
-    with task_database(task.threads, task.memory_bytes) as database:
-        keys = hashed(database, KEYS, key_batches(task, io, [0] * len(task.works)))
-        for bucket, blob in blobs(keys, partial(_is_among, twice), task.shares):
-            yield bucket, (KEYS_OF_BUCKET, blob)
+    try:
+        with task_database(task.threads, task.memory_bytes) as database:
+            keys = hashed(database, KEYS, key_batches(task, io, [0] * len(task.works)))
+            for bucket, blob in blobs(keys, partial(_is_among, twice), task.shares):
+                yield bucket, (KEYS_OF_BUCKET, blob)
+    except CleantailError as e:
+        yield 0, Failed(e)
 
 
 def _is_among(ordered: Hashes, hashes: Hashes) -> Booleans:
@@ -99,8 +105,13 @@ def _is_among(ordered: Hashes, hashes: Hashes) -> Booleans:
     return among
 
 
-def _repeated(messages: Iterator[Message]) -> Iterator[Any]:
-    tables = [pa.ipc.open_stream(blob).read_all() for _, blob in messages]
+def _repeated(messages: Iterator[Any]) -> Iterator[Any]:
+    tables = []
+    for message in messages:
+        if isinstance(message, Failed):
+            yield message
+        else:
+            tables.append(pa.ipc.open_stream(message[1]).read_all())
     if tables:
         yield KEYS_OF_BUCKET, repeated_keys(pa.concat_tables(tables))
 
