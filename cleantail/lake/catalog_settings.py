@@ -92,6 +92,8 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         "spark.sql.session.timeZone": "UTC",
         # else every function of a column asks the JVM six questions, so that an error can name the line that called it
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # through TCP every Python task waits 40 ms for an acknowledgement that its system delays
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",

@@ -15,7 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.policy.offset_map import keys_in_budget
-from cleantail.log.policy.shares import map_fits, parallelism, task_sizes
+from cleantail.log.policy.shares import TaskSizes, map_fits, parallelism, task_sizes
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
 from spark_jobs.engine.deleted_versions import remembered_files
@@ -33,7 +33,7 @@ T = TypeVar("T")
 def log_tasks(
     table: TopicTable, platform: Platform, unit: WorkUnit, files: SnapshotFiles, by_rounds: bool = False
 ) -> list[LogTask]:
-    """Returns the tasks of a unit, one for each log; logs whose files have records of one another are one task.
+    """Returns the tasks of a unit, one for each log; small logs share one, and so do logs that share files.
 
     `by_rounds`: whether a round ends where its map is full; then every log is a task.
     """
@@ -41,10 +41,10 @@ def log_tasks(
     configs, layout = table.topic.config, files.layout
     log_files = with_footers(table, platform, files.log_files(logs), layout, logs)
     remembered = remembered_files(table, logs)
-    groups = [(w,) for w in unit.partitions] if by_rounds else log_groups(unit.partitions, log_files)
-    by_group = [(works, files_of(works, log_files)) for works in groups]
     memory_bytes = platform.cleaner.cleantail_task_memory_bytes
     sizes = task_sizes(unit.partitions, platform.spark, memory_bytes)
+    groups = [(w,) for w in unit.partitions] if by_rounds else log_groups(unit.partitions, log_files, sizes)
+    by_group = [(works, files_of(works, log_files)) for works in groups]
     shares = [1 if by_rounds else sizes.tasks(works) for works, _ in by_group]
     threads = [sizes.threads(works) if number == 1 else 1 for (works, _), number in zip(by_group, shares, strict=True)]
     return [
@@ -122,10 +122,13 @@ def files_of(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[
     return tuple(file for file in files if file.log is None or file.log in logs)
 
 
-def log_groups(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> list[tuple[PartitionWork, ...]]:
-    """Returns the logs that one task takes each: one, unless a file may have records of several."""
-    ordered = sorted(works, key=lambda w: w.partition)
-    return [tuple(ordered)] if any(file.log is None for file in files) else [(work,) for work in ordered]
+def log_groups(
+    works: Sequence[PartitionWork], files: Sequence[LogFile], sizes: TaskSizes
+) -> list[tuple[PartitionWork, ...]]:
+    """Returns the logs that one task takes each: all of them where a file may have records of several."""
+    if any(file.log is None for file in files):
+        return [tuple(sorted(works, key=lambda w: w.partition))]
+    return sizes.packs(works)
 
 
 def run_tasks(

@@ -204,7 +204,9 @@ def _observed(result: Any) -> dict[str, Any]:
     if error := error_in(result):
         return {"text": _short(error)}
     result_document, config = result.result or {}, result.expectation_config
-    if (config.meta or {}).get("rule") and (rows := result_document.get("unexpected_index_list")) is not None:
+    is_rule = bool((config.meta or {}).get("rule"))
+    rows = result_document.get("unexpected_index_list", [] if result.success else None)
+    if is_rule and rows is not None:
         column = config.kwargs.get("column")
         return {
             "text": "" if rows else "0 violations",

@@ -9,6 +9,8 @@ from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.rounds.checked.check_results import EXAMPLES
 
 Format = Mapping[str, Any]
+WHETHER: Format = {"result_format": "BOOLEAN_ONLY"}
+"""Of measures, whether they break a rule: what most rounds need to know, and half the work."""
 BY_LOG: Format = {"result_format": "COMPLETE", "unexpected_index_column_names": [PARTITION]}
 """The measures are one row a log, and tell which."""
 COUNTED: Format = {"result_format": "BASIC", "partial_unexpected_count": 0, "exclude_unexpected_values": True}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -61,7 +62,8 @@ def check_round(
     units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch)) for unit in units)
     rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as beside:
-        opening = beside.submit(Auditor, platform.home, table.topic, rules, kind)
+        logs = [w.partition for unit in units for w in unit.partitions]
+        opening = beside.submit(_prepared_auditor, platform.home, table.topic, rules, kind, logs)
         measures = [m for unit in units for m in measure_unit(table, platform, unit, kind == EXPIRE)]
         auditor = opening.result()
     keyless = keyless_logs(units)
@@ -85,12 +87,18 @@ def check_round(
         verdicts=tuple(verdicts),
         checks_passed=sum(result.passed for result in results),
         checks_total=len(results),
-        data_docs=auditor.data_docs,
+        data_docs=auditor.project.data_docs,
     )
-    auditor.begin_data_docs()
+    auditor.project.begin_data_docs()
     checked = with_sample(table, replace(checked, holds=holds_of(table.topic, measures, checked.green)))
     append_evidence(table, platform, checked, results)
     return checked
+
+
+def _prepared_auditor(home: Path, topic: Topic, rules: Sequence[str], kind: str, logs: Sequence[int]) -> Auditor:
+    auditor = Auditor(home, topic, rules, kind)
+    auditor.prepare(logs)
+    return auditor
 
 
 def rules_of(topic: Topic, kind: str) -> list[str]:

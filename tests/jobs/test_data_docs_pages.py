@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spark_jobs.quality import expectations
+from spark_jobs.quality import project
 from spark_jobs.quality.data_docs_pages import ALONE, apart, batch_name
 from tests.jobs.test_rounds import NOW, record
 
@@ -16,7 +16,7 @@ LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"col
 
 def pages_of(workshop, topic):
     """Path in the site -> HTML, once all of it is written."""
-    for writer in list(expectations._WRITING.values()):
+    for writer in list(project._WRITING.values()):
         writer.join()
     site = workshop.platform().home / "data_docs" / topic / "gx/uncommitted/data_docs/local_site"
     return {str(file.relative_to(site)): file.read_text() for file in site.rglob("*.html")}

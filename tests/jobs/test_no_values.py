@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.quality import expectations
+from spark_jobs.quality import project
 from tests.conftest import DEEP
 from tests.jobs.conftest import QuietWorkshop
 from tests.jobs.test_rounds import NOW, record
@@ -76,7 +76,7 @@ def lines(partition: int = 0) -> list[dict[str, Any]]:
 
 def texts_below(folder: Path) -> dict[str, str]:
     """Every file below a folder as text."""
-    for writer in list(expectations._WRITING.values()):
+    for writer in list(project._WRITING.values()):
         writer.join()
     return {str(file): file.read_text(errors="replace") for file in folder.rglob("*") if file.is_file()}
 

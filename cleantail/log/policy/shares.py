@@ -9,6 +9,7 @@
    memory. Records of other keys it passes by, however many they are.
 4. A cluster gives a task one core, and so one thread. The cores of a local master are all in one process: there a log
    is one task as long as it fits, and gets threads by its part of the unit's records, and a core's memory for each.
+5. Small logs share a task: one of its own costs more than going through a small log.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ DEFAULT_CORES = 2
 
 SHARE_RECORDS = 1_000_000
 """Records below which a log is never more than one task."""
+PACK_RECORDS = 200_000
+"""Records of the logs that share a task, at most: going through so many takes some ten times what a task costs."""
 KEY_BYTES = 96
 """What an offset map takes of a dirty record: a key of some 40 bytes, its offset and number, in a table by its hash."""
 RECORD_BYTES = 192
@@ -65,6 +68,18 @@ class TaskSizes:
         if records <= self.whole and dirty <= self.dirty_records * self.threads(works):
             return 1
         return max(-(-records // self.share), -(-dirty // self.dirty_records), 2)
+
+    def packs(self, works: Iterable[PartitionWork]) -> list[tuple[PartitionWork, ...]]:
+        """Returns the logs that one task takes each, by partition: small ones together, any other alone."""
+        most = min(PACK_RECORDS, self.share, self.dirty_records)
+        packs, room = list[list[PartitionWork]](), 0
+        for work in sorted(works, key=lambda w: w.partition):
+            if work.records > room:
+                packs.append([])
+                room = most
+            packs[-1].append(work)
+            room -= work.records
+        return [tuple(pack) for pack in packs]
 
     def threads(self, works: Sequence[PartitionWork]) -> int:
         """Returns how many threads the one task of these logs has: their part of the cores."""
@@ -143,7 +158,9 @@ def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> Task
     shared = {w.partition: sizes_of.tasks([w]) for w in unit.partitions}
     several = [f"{n} for partition {p}" for p, n in sorted(shared.items()) if n > 1]
     if not several:
-        return TaskPlan(f"{sizes}: a task for each log", False)
+        packs = len(sizes_of.packs(unit.partitions))
+        alone = packs == len(unit.partitions)
+        return TaskPlan(f"{sizes}: {'a task for each log' if alone else counted(packs, 'task')}", False)
     others = ", one for each other log" if len(several) < len(shared) else ""
     return TaskPlan(
         f"{sizes}: tasks by shares of at most {counted(sizes_of.share, 'record')}: {', '.join(several)}{others}", False
