@@ -12,6 +12,7 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.policy.shares import (
     BUCKET_RECORD_BYTES,
     KEY_BYTES,
+    PACK_RECORDS,
     RECORD_BYTES,
     SHARE_RECORDS,
     UNPACKED,
@@ -86,6 +87,29 @@ def test_on_a_local_master_a_log_is_one_task_of_several_threads_as_long_as_it_fi
     assert [sizes.threads([w]) for w in works] == threads
 
 
+@pytest.mark.parametrize(
+    ("records", "packs"),
+    [
+        ([PACK_RECORDS], [[0]]),
+        ([1] * 6, [[0, 1, 2, 3, 4, 5]]),
+        ([0, 0], [[0, 1]]),
+        ([PACK_RECORDS - 1, 1, 1], [[0, 1], [2]]),
+        ([1, PACK_RECORDS + 1, 1, 1], [[0], [1], [2, 3]]),
+        ([SHARE_RECORDS] * 3, [[0], [1], [2]]),
+    ],
+    ids=["alone", "small ones", "without records", "as many as fit", "not beside a large one", "large ones"],
+)
+def test_small_logs_share_a_task_and_large_ones_have_their_own(records, packs):
+    works = [work(p, n) for p, n in enumerate(records)]
+    sizes = task_sizes(works, cluster(2), MANY)
+    assert [[w.partition for w in pack] for pack in sizes.packs(reversed(works))] == packs
+
+
+def test_logs_that_share_a_task_fit_into_its_memory():
+    works = [work(p, 40) for p in range(5)]
+    assert [len(pack) for pack in task_sizes(works, cluster(2), 80 * RECORD_BYTES).packs(works)] == [2, 2, 1]
+
+
 def test_the_cores_of_a_local_master_are_in_one_process():
     masters = ("local", "local[2]", "local[*]", "local[2,4]", "local-cluster[2,1,1024]", "spark://h:7077", "yarn")
     assert [in_one_process(Spark(master=master, insecure=True)) for master in masters] == [True] * 4 + [False] * 3
@@ -131,6 +155,7 @@ def test_how_many_tasks_run_at_a_time_is_told_by_the_settings(master, conf, task
             "tasks by shares of at most 35000050 records: 3 for partition 0, one for each other log",
             False,
         ),
+        ("spill", [100, 100, PACK_RECORDS], "3 logs for 2 cores, at most 40000 keys in one: 2 tasks", False),
         ("rounds", [100], "a task for each log, whose round ends where the map is full", True),
     ],
 )

@@ -74,7 +74,7 @@ class TaskSizes:
         most = min(PACK_RECORDS, self.share, self.dirty_records)
         packs, room = list[list[PartitionWork]](), 0
         for work in sorted(works, key=lambda w: w.partition):
-            if work.records > room:
+            if not packs or work.records > room:
                 packs.append([])
                 room = most
             packs[-1].append(work)
