@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from differential.broker import ROOT
 from differential.spark_cluster import processes_of, spark_cluster
 from tests.jobs.test_rounds import NOW, offsets, record
 
@@ -28,9 +29,11 @@ def master(directory):
         yield address
 
 
-def command(workshop, master, python, *argv):
-    """Runs a command in a process of its own on the cluster, whose workers have this Python."""
+def command(workshop, master, python, *argv, archive=None):
+    """Runs a command in a process of its own on the cluster, whose workers have this Python, or that of an archive."""
     conf = {"spark.pyspark.python": str(python), "spark.executor.memory": "512m", "spark.executor.cores": 1}
+    if archive is not None:
+        conf |= {"spark.archives": f"{archive}#environment", "spark.pyspark.driver.python": sys.executable}
     spark = {"master": master, "insecure": True, "conf": conf}
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": spark}}))
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
@@ -52,6 +55,20 @@ def test_rounds_run_on_a_cluster_once_its_workers_have_what_tasks_import(worksho
     done = command(workshop, master, sys.executable, "compact", topic, "--now", NOW, "--json")
     assert done.returncode == 0, done.stderr
     assert offsets(workshop.read(topic)) == 3 * list(range(15, 20))
+
+
+@pytest.mark.deep
+def test_the_packed_environment_is_all_that_workers_need(workshop, master, directory, tmp_path):
+    topic = workshop.topic("packed-environment")
+    lines = [record(i, f"k{i % 5}", "x") for i in range(20)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    archive = tmp_path / "environment.tar.gz"
+    subprocess.run(["bin/worker-environment", str(archive)], check=True, cwd=ROOT)
+    python = "./environment/bin/python"
+    done = command(workshop, master, python, "compact", topic, "--now", NOW, "--json", archive=archive)
+    assert done.returncode == 0, done.stderr
+    assert offsets(workshop.read(topic)) == list(range(15, 20))
+    assert [folder for folder in directory.rglob("environment") if (folder / "lib").is_dir()]
 
 
 def test_a_round_outlives_executors_that_are_killed(workshop, master, directory):
