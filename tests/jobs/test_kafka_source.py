@@ -69,7 +69,29 @@ def test_read_uncommitted_takes_what_was_aborted(kafka, workshop, landed):
     sender.begin([(b"b", b"y")])
     workshop.ok("ingest", topic)
     assert landed(topic) == kafka.consumed(topic, committed=False) and len(landed(topic)) == 2
+    [log] = workshop.json("status", topic)["topics"][topic]
+    assert (log["log_end_offset"], log["first_uncleanable_offset"]) == (3, 2)
     sender.producer.abort_transaction(30)
+    workshop.ok("ingest", topic)
+    [log] = workshop.json("status", topic)["topics"][topic]
+    assert (log["log_end_offset"], log["first_uncleanable_offset"]) == (4, 4)
+
+
+def test_no_round_goes_beyond_the_last_stable_offset(kafka, workshop, landed):
+    """A key that an open transaction overwrites keeps its committed record, and so does one that it aborts."""
+    topic = workshop.topic("open-transaction", source=kafka.source())
+    kafka.create(topic)
+    sender = kafka.transactions(topic, "open-transaction")
+    sender.commit([(b"a", b"1"), (b"a", b"2"), (b"b", b"1")])
+    sender.begin([(b"a", b"3"), (b"b", None)])
+    kafka.send(topic, [(b"b", b"behind")])
+    workshop.ok("ingest", topic)
+    workshop.ok("compact", topic, "--force")
+    assert [(r.key, r.value) for r in landed(topic)] == [(b"a", b"2"), (b"b", b"1")]
+    sender.producer.abort_transaction(30)
+    workshop.ok("ingest", topic)
+    workshop.ok("compact", topic, "--force")
+    assert [(r.key, r.value) for r in landed(topic)] == [(b"a", b"2"), (b"b", b"behind")]
 
 
 def test_what_the_brokers_cleaner_removes_between_two_reads_stays_a_gap(kafka, workshop, landed):
