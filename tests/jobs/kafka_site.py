@@ -216,6 +216,9 @@ class Transactions:
 
     def begin(self, records: Iterable[tuple[Any, ...]], partition: int = 0) -> None:
         self.producer.begin_transaction()
+        self.more(records, partition)
+
+    def more(self, records: Iterable[tuple[Any, ...]], partition: int = 0) -> None:
         for record in records:
             _produce(self.producer, self.topic, partition, *record)
         assert self.producer.flush(WITHIN_S) == 0

@@ -130,3 +130,26 @@ def test_a_large_partition_is_read_in_several_commits_by_several_tasks(kafka, wo
     ]
     assert (done["commits"], done["records"]) == (3, 790)
     assert landed(topic) == kafka.consumed(topic, 2)
+
+
+def test_a_transaction_that_begins_in_one_range_and_ends_in_another_lands_whole_or_not_at_all(
+    kafka, workshop, landed, monkeypatch
+):
+    """Of two producers at once, so that aborted and committed records lie among each other."""
+    topic = workshop.topic("across-ranges", source=kafka.source())
+    kafka.create(topic)
+    one, other = (kafka.transactions(topic, f"across-{n}") for n in range(2))
+    for number in range(6):
+        one.begin([(b"one", b"%d" % n) for n in range(40)])
+        other.begin([(b"other", b"%d" % n) for n in range(40)])
+        more = [(b"one", b"more")] * 30
+        kafka.send(topic, [(b"between", b"x")] * 5)
+        one.more(more)
+        (one if number % 2 else other).producer.abort_transaction(30)
+        (other if number % 2 else one).producer.commit_transaction(30)
+    monkeypatch.setattr("spark_jobs.round.kafka.reading.PORTION_OFFSETS", 170)
+    monkeypatch.setattr("spark_jobs.round.kafka.reading.next_budget", lambda *_: 170)
+    monkeypatch.setattr("cleantail.kafka.read_plan.RANGE_OFFSETS_MIN", 30)
+    done = workshop.json("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic) and done["records"] == 3 * (70 + 40) + 6 * 5
+    assert done["commits"] > 3
