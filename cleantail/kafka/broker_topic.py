@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.sources.kafka_source import ADDRESS
+from cleantail.config.sources.kafka_source import ADDRESS, TUNING
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
 from cleantail.kafka.read_plan import BrokerTopic, LogOffsets
 
@@ -18,6 +18,8 @@ ANSWERED_WITHIN_S = 20
 PAUSE_S = 0.2
 SHORTEST_MASKED = 3
 """A shorter value is no secret, and may be part of any word."""
+_SHOWN = TUNING | {ADDRESS, "log_level"}
+"""Settings whose values are no secrets."""
 
 
 class Brokers:
@@ -30,7 +32,7 @@ class Brokers:
 
         self._complaint: KafkaError | None = None
         self._within_s = min(stall_ms / 1000, ANSWERED_WITHIN_S)
-        self._settings = settings
+        self._settings, self._address = settings, settings[ADDRESS]
         all_settings: dict[str, Any] = {"log_level": "2", **settings, "error_cb": self._complain}
         try:
             self._admin = AdminClient(
@@ -74,9 +76,7 @@ class Brokers:
         described = answers[topic].result(self._within_s)
         rights = described.authorized_operations
         if rights and not {AclOperation.READ, AclOperation.ALL} & set(rights):
-            raise SourceError(
-                f"{self._settings[ADDRESS]}: this login may describe topic {topic} and not read it; {_NOTHING}"
-            )
+            raise SourceError(f"{self._address}: this login may describe topic {topic} and not read it; {_NOTHING}")
         return described
 
     def _log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
@@ -114,7 +114,7 @@ class Brokers:
             return refused
         why = without_values(self._complaint.str() if self._complaint else said, self._settings)
         return SourceUnreachableError(
-            f"{self._settings[ADDRESS]}: the brokers do not answer for topic {topic}{f' ({why})' if why else ''}; {_NOTHING}"
+            f"{self._address}: the brokers do not answer for topic {topic}{f' ({why})' if why else ''}; {_NOTHING}"
         )
 
 
@@ -158,7 +158,7 @@ def without_values(text: str, settings: Mapping[str, str]) -> str:
     line = text.partition("\n")[0]
     if "oauthbearer.config" in line:
         return "sasl.oauthbearer.config cannot be parsed"
-    values = (value for name, value in settings.items() if name != ADDRESS and len(value) >= SHORTEST_MASKED)
+    values = (value for name, value in settings.items() if name not in _SHOWN and len(value) >= SHORTEST_MASKED)
     for value in sorted(values, key=len, reverse=True):
         line = line.replace(value, "…")
     return line
