@@ -163,3 +163,13 @@ class OutsideError(CleantailError):
     time."""
 
     exit_code = 4
+
+
+class SourceError(CleantailError):
+    """Is raised where a topic's source in Kafka is not what its table was read from, or may not be read; nothing was
+    appended. Trying again does not help: a person has to decide."""
+
+
+class SourceUnreachableError(OutsideError):
+    """Is raised where brokers do not answer, or a read stands still; nothing was appended. It may work at another
+    time."""
