@@ -125,8 +125,9 @@ _ANOTHER_TABLE = (
 
 
 def _require_same_topic(position: SourcePosition, broker: BrokerTopic) -> None:
-    """Raises SourceError for another topic than the one that was read, also where it has the same name."""
-    if position.topic_id == broker.topic_id:
+    """Raises SourceError for another topic than the one that was read, also where it has the same name. Segments may
+    not have said which topic they are of."""
+    if position.topic_id in ("", broker.topic_id):
         return
     what = (
         f"topic {broker.topic} was made anew"

@@ -42,6 +42,17 @@ def test_what_the_broker_says_beside_its_logs_goes_with_them(logs):
     assert find_logs(logs / "orders-1", "orders").logs == (one,)
 
 
+def test_segments_below_an_offset_are_left_out_where_their_names_tell_their_ends(logs, tmp_path):
+    log = find_logs(logs, "orders").logs[1]
+    kept = [[s.base_offset for s in log.from_offset(n).segments] for n in (0, 6, 7, 41, 42, 99)]
+    assert kept == [[0, 7, 42], [0, 7, 42], [7, 42], [7, 42], [42], [42]]
+    copy = tmp_path / "tiered"
+    for base in (0, 7):
+        segment(copy / f"orders-1-{ID}", base, batch(base), name=f"{base}-{OTHER_ID}.log")
+    [tiered] = find_logs(copy, "orders").logs
+    assert tiered.from_offset(99) == tiered
+
+
 def test_copies_in_tiered_storage_have_the_topics_id_and_ids_of_their_own(tmp_path):
     folder = tmp_path / f"orders-3-{ID}"
     segment(folder, 11, batch(11), name=f"11-{OTHER_ID}.log")

@@ -1,7 +1,7 @@
 import pytest
-from cleantail.kafka.read_plan import COMMITTED, UNCOMMITTED, Range
 
 from cleantail.errors import CleantailError, SegmentError
+from cleantail.kafka.read_plan import COMMITTED, UNCOMMITTED, Range
 from cleantail.kafka.segments.log_folders import find_logs
 from cleantail.kafka.segments.log_reader import LogReader
 from cleantail.kafka.segments.scanned_log import scan_requests, scanned_log

@@ -19,6 +19,7 @@ import pytest
 
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.client_settings import settings_of_environment
+from spark_jobs.round.kafka.log_source import BrokerLogs
 from spark_jobs.round.kafka.reading import TopicRead
 from tests.jobs.kafka_site import kafka_site
 
@@ -103,7 +104,8 @@ def test_a_broker_that_restarts_in_the_middle_costs_time_and_nothing_else(worksh
         source = workshop.find(topic).source.kafka
         settings = settings_of_environment(source, {})
         again = []
-        read = TopicRead(table_of(topic), workshop.platform(), Brokers(settings, 120_000), settings, 5)
+        logs = BrokerLogs(workshop.find(topic), Brokers(settings, 120_000), settings)
+        read = TopicRead(table_of(topic), workshop.platform(), logs, 5)
         read.run(lambda step: again.append(kafka.restart()) if step.startswith("reading") and not again else None)
         try:
             assert landed(topic) == kafka.consumed(topic, PARTITIONS)

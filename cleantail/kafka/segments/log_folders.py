@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleantail.errors import CleantailError
@@ -53,6 +53,14 @@ class LogFolder:
     log_start: int = 0
     high_watermark: int | None = None
     clean_point: int = 0
+
+    def from_offset(self, offset: int) -> LogFolder:
+        """Returns the log without the segments that lie wholly below the offset. Copies in tiered storage may overlap,
+        so that their names do not tell where they end: they all stay."""
+        if any(not segment.path.stem.isdigit() for segment in self.segments):
+            return self
+        below = sum(segment.base_offset <= offset for segment in self.segments[1:])
+        return replace(self, segments=self.segments[below:])
 
 
 @dataclass(frozen=True, slots=True)

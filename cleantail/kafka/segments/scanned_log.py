@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleantail.errors import SegmentError
@@ -38,6 +38,19 @@ def scan_requests(log: LogFolder) -> list[ScanRequest]:
         for file in log.segments
         if log.high_watermark is None or file is log.segments[0] or file.base_offset <= log.high_watermark
     ]
+
+
+def settled(
+    scans: Sequence[SegmentScan], scan_again: Callable[[Sequence[ScanRequest]], Iterable[SegmentScan]]
+) -> list[SegmentScan]:
+    """Returns the scans of the files that are to be read, ascending. A file that is read in part is scanned again as
+    far as that: nothing is to be known of a transaction that a later leader never had."""
+    while True:
+        chosen = without_overlaps(scans)
+        again = [ScanRequest(scan.file, False, to) for scan, to in chosen if to < scan.end_offset]
+        if not again:
+            return [scan for scan, _ in chosen]
+        scans = [*(scan for scan, to in chosen if to >= scan.end_offset), *scan_again(again)]
 
 
 def without_overlaps(scans: Sequence[SegmentScan]) -> list[tuple[SegmentScan, int]]:
