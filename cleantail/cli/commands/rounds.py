@@ -84,7 +84,7 @@ def ingest(
         if encoding or any_topic:
             raise CleantailError("--encoding and --any-topic are about files: name these with --file")
         if segments is not None:
-            return ingest_segments(call, call.topic(topic), segments.resolve())
+            return ingest_segments(call, call.topic(topic), Path(os.path.abspath(segments)))
         return ingest_from_kafka(call, call.topic(topic))
     if segments is not None:
         raise CleantailError("--file and --segments are of two kinds of sources: ingest one after the other")

@@ -37,7 +37,7 @@ class AbortedRecords:
     def include(self, producer_id: int, offset: int) -> bool:
         """Returns whether the batch was taken back. Batches are asked for in the order of their offsets: spans that lie
         behind are forgotten."""
-        spans = self._aborted.get(producer_id)
+        spans = self._aborted.get(producer_id) or deque[Span]()
         while spans and spans[0][1] <= offset:
             spans.popleft()
-        return bool(spans) and spans[0][0] <= offset  # type: ignore[index]
+        return bool(spans) and spans[0][0] <= offset

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import SegmentError
-from cleantail.kafka.read_plan import BrokerTopic, LogOffsets, Range
+from cleantail.kafka.read_plan import COMMITTED, BrokerTopic, LogOffsets, Range
 from cleantail.kafka.segments.log_folders import LogFolder, TopicFolders, find_logs
 from cleantail.kafka.segments.log_reader import LogReader
 from cleantail.kafka.segments.scanned_log import ScannedLog, scan_requests, scanned_log, settled
@@ -51,7 +51,9 @@ def read_segments(
     require_own_table(topic)
     folders = find_logs(directory, segment_topic(topic))
     at = position_after_files(topic, platform)
-    logs = [log.from_offset(at.next_offsets.get(log.partition, 0)) for log in folders.logs]
+    # below what was read no transaction is open, unless open ones were read as well
+    known = at.next_offsets if topic.source.isolation == COMMITTED else {}
+    logs = [log.from_offset(known.get(log.partition, 0)) for log in folders.logs]
     progress("looking through the segments")
     limit_bytes = platform.limits.batch_max_bytes
     scanned = _scanned(TopicTable.of(spark, topic, platform), platform, logs, limit_bytes)
