@@ -94,6 +94,27 @@ def test_a_login_needs_the_right_to_read_and_its_password_is_shown_to_nobody(kaf
     assert landed(topic) == kafka.consumed(topic)
 
 
+def test_a_login_goes_encrypted_to_brokers_whose_certificate_is_of_the_authority_that_was_named(
+    kafka, workshop, monkeypatch, landed
+):
+    kafka.create("encrypted")
+    kafka.send("encrypted", [(b"a", b"x")])
+    kafka.allow("encrypted", AclOperation.READ, AclOperation.DESCRIBE)
+    topic = workshop.topic("encrypted", source={"kafka": {"connection": "kafka_tls", "stall.timeout.ms": 3000}})
+    login = {**LOGIN, "security.protocol": "SASL_SSL", "sasl.password": PASSWORD}
+
+    def connect(**more):
+        extra = {**login, "bootstrap.servers": kafka.tls_address, **more}
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TLS", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    connect()
+    code, out, err = workshop.run("ingest", topic)
+    assert code == 4 and "certificate verify failed" in err and "secret" not in out + err
+    connect(**{"ssl.ca.location": str(kafka.authority)})
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic)
+
+
 def test_a_topic_that_was_made_anew_is_refused_also_with_more_records(kafka, workshop, refused, landed):
     topic = workshop.topic("anew", source=kafka.source())
     kafka.create(topic)
@@ -142,6 +163,23 @@ def test_a_gap_fails_or_is_noted_in_evidence_and_alert(kafka, workshop, refused,
     assert workshop.json("ingest", topic)["gaps"] == []
     workshop.ok("status", topic)
     workshop.ok("compact", topic, "--force")
+
+
+def test_a_gap_whose_row_a_crash_has_left_out_is_in_the_evidence_after_the_next_read(kafka, workshop, monkeypatch):
+    topic = workshop.topic("gap-untold", source=kafka.source(on_gap="continue"))
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x")])
+    workshop.ok("ingest", topic)
+    kafka.send(topic, [(b"b", b"x"), (b"c", b"x")])
+    kafka.delete_below(topic, 0, 2)
+    with monkeypatch.context() as crash:
+        crash.setattr("spark_jobs.round.kafka.reading.record_gaps", lambda *_: None)
+        workshop.ok("ingest", topic)
+    assert workshop.evidence(topic) == []
+    for key in (b"d", b"e"):
+        kafka.send(topic, [(key, b"x")])
+        workshop.ok("ingest", topic)
+    assert [(row["first_dirty_offset"], row["end_offset"]) for row in workshop.evidence(topic)] == [(1, 2)]
 
 
 def test_added_partitions_are_followed_and_a_group_may_see_the_progress(kafka, workshop, landed):

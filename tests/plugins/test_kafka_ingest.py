@@ -99,7 +99,9 @@ def test_a_connection_that_is_not_there_or_of_another_type_is_told(
     with pytest.raises(AirflowFailException, match="the Airflow connection kafka_k is of type http, not kafka"):
         execute(operator)
     connection(monkeypatch)
-    with pytest.raises(AirflowFailException, match=r"the connection kafka_k has no bootstrap\.servers in its extra"):
+    with pytest.raises(
+        AirflowFailException, match=r"the Airflow connection kafka_k has no bootstrap\.servers in its extra"
+    ):
         execute(operator)
     monkeypatch.delenv("AIRFLOW_CONN_KAFKA_K")
     site.topic("orders", source=source(connection="kafka_none"))
