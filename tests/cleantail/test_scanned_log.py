@@ -4,7 +4,7 @@ import pytest
 
 from cleantail.errors import SegmentError
 from cleantail.kafka.segments.log_folders import LogFolder, SegmentFile
-from cleantail.kafka.segments.scanned_log import scan_requests, scanned_log, without_overlaps
+from cleantail.kafka.segments.scanned_log import scan_requests, scanned_log, settled, without_overlaps
 from cleantail.kafka.segments.segment_scan import SegmentScan
 
 
@@ -45,6 +45,25 @@ def test_where_a_later_leader_began_the_file_of_the_earlier_one_ends():
     assert spans(scan(0, 100, epoch=0), scan(40, 90, epoch=1)) == [(0, 40), (40, 90)]
     assert spans(scan(0, 50), scan(20, 200, epoch=1), scan(40, 120)) == [(0, 20), (20, 200)]
     assert spans(scan(0, 60, epoch=2), scan(50, 90, epoch=1)) == [(0, 60)]
+
+
+def test_a_file_that_is_read_in_part_is_scanned_again_as_far_as_that():
+    asked = []
+
+    def again(requests):
+        asked.extend((r.file.base_offset, r.end) for r in requests)
+        return [scan(0, 40, name="0-a.log")]
+
+    first, second = scan(0, 100, begun={5: 60}, name="0-a.log"), scan(40, 90, epoch=1, name="40-b.log")
+    assert [s.end_offset for s in settled([second, first], again)] == [40, 90]
+    assert asked == [(0, 40)]
+
+
+def test_a_brokers_own_files_and_those_with_gaps_never_overlap_but_by_damage():
+    for whole in (scan(0, 1000), scan(0, 1000, cleaned_to=1000, name="0-a.log")):
+        files = [whole, scan(10, 20, name="10-b.log")]
+        with pytest.raises(SegmentError, match=r"its batches go to offset 999, and 10-b\.log begins at 10"):
+            offsets(*settled(files, lambda _: []))
 
 
 # ---- what is missing

@@ -40,6 +40,12 @@ class SegmentFile:
     modified_ns: int
     inode: int
 
+    @property
+    def is_copy(self) -> bool:
+        """Returns whether it is a copy in tiered storage, whose name has an id of its own: these may overlap, and are
+        never of a log that is compacted."""
+        return not self.path.stem.isdigit()
+
 
 @dataclass(frozen=True, slots=True)
 class LogFolder:
@@ -57,7 +63,7 @@ class LogFolder:
     def from_offset(self, offset: int) -> LogFolder:
         """Returns the log without the segments that lie wholly below the offset. Copies in tiered storage may overlap,
         so that their names do not tell where they end: they all stay."""
-        if any(not segment.path.stem.isdigit() for segment in self.segments):
+        if any(segment.is_copy for segment in self.segments):
             return self
         below = sum(segment.base_offset <= offset for segment in self.segments[1:])
         return replace(self, segments=self.segments[below:])

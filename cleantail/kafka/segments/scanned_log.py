@@ -1,7 +1,7 @@
 """A partition's log, put together from the scans of its segments: which file has which offsets, and what may be read.
 
-1. Files that overlap are copies of one another up to where a later leader began: tiered storage has them where a leader
-   changed, or a copy was tried twice. Of two files the one with the higher leader epoch is right, as in Kafka; of one
+1. In tiered storage files overlap where a leader changed, or a copy was tried twice: they are copies of one another up
+   to where the later leader began. Of two files the one with the higher leader epoch is right, as in Kafka; of one
    epoch the one that goes further.
 2. Offsets that no file has are missing, unless the broker's cleaner took their records out: its checkpoint says how far
    it has come, or the segments show it (a batch with fewer records than offsets, a file with a gap in it).
@@ -44,7 +44,10 @@ def settled(
     scans: Sequence[SegmentScan], scan_again: Callable[[Sequence[ScanRequest]], Iterable[SegmentScan]]
 ) -> list[SegmentScan]:
     """Returns the scans of the files that are to be read, ascending. A file that is read in part is scanned again as
-    far as that: nothing is to be known of a transaction that a later leader never had."""
+    far as that: nothing is to be known of a transaction that a later leader never had. Files that cannot overlap, or
+    have a gap where there can be none, are left as they are: `scanned_log` tells what is wrong with them."""
+    if any(not scan.file.is_copy or scan.cleaned_to for scan in scans):
+        return sorted(scans, key=lambda s: s.file.base_offset)
     while True:
         chosen = without_overlaps(scans)
         again = [ScanRequest(scan.file, False, to) for scan, to in chosen if to < scan.end_offset]
@@ -79,7 +82,7 @@ def scanned_log(log: LogFolder, scans: Sequence[SegmentScan]) -> ScannedLog:
     first, last = scans[0], scans[-1]
     end = last.end_offset
     if log.high_watermark is not None:
-        if end < log.high_watermark and not _is_cleaned(log, scans, log.high_watermark):
+        if end < log.high_watermark:
             raise SegmentError(
                 f"{last.file.path}, byte {last.end_bytes}: the log ends at offset {end} here, and the broker's high "
                 f"watermark is {log.high_watermark}: the rest is cut off, or a segment is missing; nothing was appended"
