@@ -66,13 +66,13 @@ def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindCon
     if source.connection is None:
         return _settings_of_variables(source, env)
     where = f"the Airflow connection {source.connection}"
-    found = connection(source.connection)
-    if found is None:
+    named = connection(source.connection)
+    if named is None:
         raise CleantailError(
             f"there is no Airflow connection {source.connection}: make one of type {CONNECTION_TYPE}, with "
             f"librdkafka's settings as JSON in its extra, {ADDRESS} among them; nothing was appended"
         )
-    conn_type, extra = found
+    conn_type, extra = named
     if conn_type != CONNECTION_TYPE:
         raise CleantailError(f"{where} is of type {conn_type}, not {CONNECTION_TYPE}; nothing was appended")
     given = {str(name): _scalar(value, str(name), where) for name, value in extra.items() if value is not None}

@@ -25,6 +25,8 @@ def test_what_lands_is_what_a_plain_consumer_sees(kafka, workshop, landed, posit
     assert landed(topic) == kafka.consumed(topic, 2)
     assert position(topic).next_offsets == {0: 5, 1: 1}
     assert workshop.json("ingest", topic)["records"] == 0
+    assert f"  read from {topic} in Kafka, last 20" in workshop.ok("status", topic)
+    assert workshop.json("status", topic)["sources"][topic]["next_offsets"] == {"0": 5, "1": 1}
     kafka.send(topic, [(b"a", b"later")], partition=1)
     assert workshop.json("ingest", topic)["partitions"] == [{"partition": 1, "from_offset": 1, "to_offset": 2}]
     assert landed(topic) == kafka.consumed(topic, 2)

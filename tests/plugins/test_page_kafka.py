@@ -98,7 +98,7 @@ def test_a_login_that_is_missing_is_told_and_no_secret_shown(
     site.topic("orders", source={"kafka": {"connection": "kafka_k"}})
     table(site, tmp_path, "id")
     assert "The lag is not known: source.kafka.connection is kafka_k, an Airflow connection" in shown(site)
-    extra = {"bootstrap.servers": "127.0.0.1:1", "sasl.mechanisms": "hunter2"}
+    extra = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "hunter2"}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_K", json.dumps({"conn_type": "kafka", "extra": extra}))
     text = shown(site)
     assert "The lag is not known: a setting of the Kafka client is wrong" in text and "hunter2" not in text
