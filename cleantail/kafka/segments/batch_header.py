@@ -18,6 +18,8 @@ COUNTED_FROM = 12
 MAGIC_AT = 16
 ATTRIBUTES_AT = 21
 MAGIC = 2
+OLD_LENGTH = 14
+"""The shortest length of a message before version 2."""
 NO_CODEC, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_BITS, APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 
@@ -84,6 +86,8 @@ def parse_header(data: bytes) -> BatchHeader:
 def header_problem(header: BatchHeader, left_bytes: int, limit_bytes: int) -> str | None:
     """Returns what is wrong with a header by itself, None where nothing is. `left_bytes` is what the file has from the
     batch on."""
+    if header.length < OLD_LENGTH:
+        return "no record batch begins here"
     if header.magic in (0, 1):
         return f"a batch of message format version {header.magic}, which Kafka 4 has no more: only version 2 is read"
     if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:

@@ -82,10 +82,10 @@ class OpenSegment:
         at, offset, epoch = 0, file.base_offset, NO_EPOCH
         while at < file.size_bytes and (end is None or offset < end):
             head = os.pread(self._descriptor, HEADER_BYTES, at)
-            if self._request.is_active and not any(head) and self._only_zeros_from(at):
-                return
             if len(head) < HEADER_BYTES:
                 self.fail(at, f"only {len(head)} bytes are left of a batch: it is cut off")
+            if self._request.is_active and not any(head) and self._only_zeros_from(at):
+                return
             header = parse_header(head)
             if problem := header_problem(header, file.size_bytes - at, self._limit_bytes):
                 self.fail(at, problem)
