@@ -28,7 +28,6 @@ RECORDS = [
 ]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 SMALL_SEGMENTS = {"segment_bytes": 1_048_576}
-DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -142,15 +141,12 @@ def _append_time(kafka):
 def _cleaned(kafka):
     """A log that the broker's cleaner has gone through: gaps, batches with fewer records, tombstones, aborted records."""
     topic, rng = "seg-cleaned", random.Random(5)
-    held_back = {"min_cleanable_dirty_ratio": 1.0, "segment_ms": 1000}
-    kafka.create(topic, cleanup_policy="compact", **held_back)
+    kafka.create(topic, cleanup_policy="compact", min_cleanable_dirty_ratio=1.0, **SMALL_SEGMENTS)
     sender = kafka.transactions(topic, topic)
     for number in range(30):
-        at_ms = 1_600_000_000_000 + number // 6 * DAY_MS
         keys = [b"k%d" % rng.randrange(30) for _ in range(20)]
-        records = [(key, None if rng.random() < 0.2 else rng.randbytes(40), HEADERS, at_ms) for key in keys]
+        records = [(key, None if rng.random() < 0.2 else rng.randbytes(rng.randrange(9_000)), HEADERS) for key in keys]
         (sender.abort if number % 10 < 3 else sender.commit)(records)
-    kafka.send(topic, [(b"last", b"x", None, 1_600_000_000_000 + 30 * DAY_MS)])
     active = kafka.broker.segment_bases(topic, 0)[-1]
     kafka.client.alter(topic, LET_GO)
     until = time.monotonic() + 60
@@ -211,7 +207,7 @@ def test_the_logs_of_the_tests_are_what_they_are_meant_to_be(broker):
     assert len(broker.segments("seg-transactions")) > 2
     assert len(broker.seen["seg-transactions"]) * 10 < len(broker.seen_uncommitted["seg-transactions"]) * 8
     cleaned = [r.offset for r in broker.seen["seg-cleaned"]]
-    assert len(cleaned) < 100 and cleaned != list(range(cleaned[0], cleaned[-1] + 1))
+    assert len(cleaned) < 0.8 * 21 * 20 and cleaned != list(range(cleaned[0], cleaned[-1] + 1))
     assert any(r.value is None for r in broker.seen["seg-cleaned"])
     assert broker.seen["seg-start-moved"][0].offset == 4
     assert {r.timestamp_type for r in broker.seen["seg-append-time"]} == {1}

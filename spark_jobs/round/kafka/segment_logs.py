@@ -56,8 +56,8 @@ def read_segments(
     logs = [log.from_offset(known.get(log.partition, 0)) for log in folders.logs]
     progress("looking through the segments")
     limit_bytes = platform.limits.batch_max_bytes
-    scanned = _scanned(TopicTable.of(spark, topic, platform), platform, logs, limit_bytes)
-    source = SegmentLogs(topic, folders, tuple(scanned), limit_bytes)
+    scanned = tuple(_scanned(TopicTable.of(spark, topic, platform), platform, logs, limit_bytes))
+    source = SegmentLogs(topic, folders, scanned, limit_bytes)
     result = read_source(spark, topic, platform, source, now_ms, progress)
     warnings = (*(text for log in scanned for text in log.warnings), *result.warnings)
     return replace(result, kafka_topic=folders.topic, warnings=warnings)
