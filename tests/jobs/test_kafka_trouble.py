@@ -288,7 +288,8 @@ def test_files_that_come_while_a_first_read_is_under_way_are_not_read_a_second_t
         if step == "committing" and not came:
             came.append(workshop.ok("ingest", topic, "--file", file))
 
-    portions = TopicRead(table_of(topic), workshop.platform(), Brokers(settings), settings, 5).run(progress)
+    source = BrokerLogs(workshop.find(topic), Brokers(settings), settings)
+    portions = TopicRead(table_of(topic), workshop.platform(), source, 5).run(progress)
     assert [portion.records for portion in portions] == [1]
     assert landed(topic) == kafka.consumed(topic)
 
