@@ -155,7 +155,7 @@ def test_a_gap_fails_or_is_noted_in_evidence_and_alert(kafka, workshop, refused,
     [row] = workshop.evidence(topic)
     assert (row["kind"], row["partition"], row["first_dirty_offset"], row["end_offset"]) == ("gap", 0, 2, 4)
     facts = read_facts(workshop.find(topic), workshop.platform())
-    at_ms = facts.gaps[0].at_ms
+    at_ms = facts.source.gaps[0].at_ms
     configs = workshop.find(topic).config
     told = [log_alarms(log_states(workshop.find(topic), facts, t), (), configs, t) for t in (at_ms, at_ms + 86_400_000)]
     assert [[c.event for c in conditions] for conditions in told] == [[Event.GAP], []]
