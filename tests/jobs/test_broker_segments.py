@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from cleantail.errors import CleantailError
+from cleantail.kafka.broker_topic import Brokers
+from cleantail.kafka.segments.log_folders import find_logs
 from cleantail.sources.kcat import Record
 from differential.kafka_client import LET_GO
 from tests.jobs.kafka_site import kafka_site
@@ -381,6 +383,17 @@ def test_segments_and_brokers_take_turns_from_the_tables_end(kafka, workshop, la
     assert workshop.json("ingest", topic, "--segments", second)["records"] == 0
     workshop.ok("rollback", topic, "--ingestion", "last")
     assert len(landed(topic)) == 2 * 701
+
+
+def test_brokers_and_segments_spell_the_id_of_a_topic_alike(kafka):
+    """In base64, of which there are two forms: of 16 ids one or another has a sign in which they differ."""
+    topics = [f"seg-id-{n}" for n in range(16)]
+    for topic in topics:
+        kafka.create(topic)
+    brokers = Brokers({"bootstrap.servers": kafka.address})
+    asked = [(t.topic_id, t.cluster_id) for t in map(brokers.describe, topics)]
+    assert asked == [(f.topic_id, f.cluster_id) for f in (find_logs(kafka.broker.logs, topic) for topic in topics)]
+    assert any(set("-_") & set(topic_id) for topic_id, _ in asked)
 
 
 def test_a_gap_before_the_segments_goes_by_on_gap(broker, workshop, from_kafka, landed, tmp_path):
