@@ -4,7 +4,7 @@ from cleantail.errors import CleantailError, SegmentError
 from cleantail.kafka.read_plan import COMMITTED, UNCOMMITTED, Range
 from cleantail.kafka.segments.log_folders import find_logs
 from cleantail.kafka.segments.log_reader import LogReader
-from cleantail.kafka.segments.scanned_log import scan_requests, scanned_log
+from cleantail.kafka.segments.scanned_log import scan_requests, scanned_log, settled
 from cleantail.kafka.segments.segment_scan import scan_segment
 from tests.segment_builders import ABORT, COMMIT, batch, emptied, marker, segment, transactional
 
@@ -51,6 +51,22 @@ def test_what_the_cleaner_left_of_a_transaction_opens_none(tmp_path):
     log = scanned_log(folder, [scan_segment(request, LIMIT) for request in scan_requests(folder)])
     assert log.offsets.last_stable == 4
     assert read(log, 0, 4) == [3]
+
+
+def test_what_a_later_leader_never_had_is_not_read_from_the_copies_of_the_earlier_one(tmp_path):
+    two = [(b"a", b"old"), (b"b", b"old")]
+    stale = transactional(6, 9, [(b"c", b"stale")])
+    segment(tmp_path / "t-0", 0, batch(0, two * 2), batch(4, two), stale, name="0-first.log")
+    segment(tmp_path / "t-0", 4, batch(4, two), batch(6, [(b"c", b"new")] * 2, epoch=1), name="4-second.log")
+    [folder] = find_logs(tmp_path, "t").logs
+
+    def scan(requests):
+        return [scan_segment(request, LIMIT) for request in requests]
+
+    log = scanned_log(folder, settled(scan(scan_requests(folder)), scan))
+    assert (log.offsets.last_stable, log.offsets.end) == (8, 8)
+    records = [r for chunk in LogReader(log, COMMITTED, LIMIT).chunks(Range(0, 0, 8)) for r in chunk]
+    assert [(r.offset, r.value) for r in records] == [*((n, b"old") for n in range(6)), (6, b"new"), (7, b"new")]
 
 
 def test_records_come_in_lists_of_a_bounded_size(tmp_path, monkeypatch):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
+import signal
 import struct
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,6 +226,20 @@ def test_without_checkpoints_folders_say_the_same(broker, workshop, from_kafka, 
     assert landed(topic) == broker.seen["seg-transactions"]
 
 
+def test_folders_may_come_one_after_the_other_also_where_their_logs_begin_late(
+    broker, workshop, from_kafka, landed, tmp_path
+):
+    copy = broker.copy("seg-transactions", tmp_path / "copy")
+    sorted((copy / "seg-transactions-1").glob("*.log"))[0].unlink()
+    begins = min(int(file.stem) for file in (copy / "seg-transactions-1").glob("*.log"))
+    topic = from_kafka("seg-one-by-one", "seg-transactions", isolation="read_uncommitted")
+    for partition in (0, 1):
+        done = workshop.json("ingest", topic, "--segments", copy / f"seg-transactions-{partition}")
+        assert done["gaps"] == []
+    seen = broker.seen_uncommitted["seg-transactions"]
+    assert landed(topic) == [r for r in seen if r.partition == 0 or r.offset >= begins]
+
+
 def test_a_cleaned_log_is_known_by_its_own_batches(broker, workshop, from_kafka, landed, tmp_path):
     topic = from_kafka("seg-cleaned-copied", "seg-cleaned")
     workshop.ok("ingest", topic, "--segments", broker.copy("seg-cleaned", tmp_path / "copy"))
@@ -347,6 +364,52 @@ def test_a_batch_beyond_the_limit_is_told_before_it_is_unpacked(broker, workshop
 
 
 # ---- with Kafka, and with files
+
+
+def test_segments_of_a_running_broker_are_read_while_it_writes(kafka, workshop, landed):
+    topic = workshop.topic("seg-running", source=kafka.source())
+    kafka.create(topic, 2, **SMALL_SEGMENTS)
+    sender, over = kafka.transactions(topic, topic), threading.Event()
+
+    def produce():
+        rng = random.Random(3)
+        while not over.is_set():
+            records = [(b"%d" % n, rng.randbytes(5000), HEADERS) for n in range(20)]
+            (sender.abort if rng.random() < 0.3 else sender.commit)(records, partition=rng.randrange(2))
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        for _ in range(6):
+            code, _, err = workshop.run("ingest", topic, "--segments", kafka.broker.logs)
+            assert code == 0 or (code == 4 and "was changed while it was read" in err), err
+    finally:
+        over.set()
+        producer.join()
+    ends = {p: log.end for p, log in Brokers({"bootstrap.servers": kafka.address}).describe(topic).logs.items()}
+    while {log.partition: log.high_watermark for log in find_logs(kafka.broker.logs, topic).logs} != ends:
+        time.sleep(0.2)  # the broker writes its checkpoint every 5 s
+    workshop.ok("ingest", topic, "--segments", kafka.broker.logs)
+    assert landed(topic) == kafka.consumed(topic, 2)
+    assert workshop.json("ingest", topic)["records"] == 0
+
+
+def test_of_a_broker_that_was_killed_the_replicated_part_lands_and_the_rest_is_told(workshop, landed, tmp_path):
+    with kafka_site(tmp_path) as kafka:
+        kafka.create("seg-killed")
+        kafka.send("seg-killed", [(b"a", b"x")] * 5)
+        while find_logs(kafka.broker.logs, "seg-killed").logs[0].high_watermark != 5:
+            time.sleep(0.2)
+        kafka.send("seg-killed", [(b"b", b"y")] * 3)
+        seen = kafka.consumed("seg-killed")
+        os.kill(kafka.broker.pid, signal.SIGKILL)
+    topic = workshop.topic("seg-killed")
+    done = workshop.json("ingest", topic, "--segments", kafka.broker.logs)
+    assert landed(topic) == seen[:5]
+    assert "00000000000000000000.log goes on beyond offset 5, the broker's high watermark" in done["warnings"][0]
+    shutil.copytree(kafka.broker.logs / "seg-killed-0", tmp_path / "alone" / "seg-killed-0")
+    workshop.ok("ingest", topic, "--segments", tmp_path / "alone")
+    assert landed(topic) == seen and len(seen) == 8
 
 
 def test_segments_and_brokers_take_turns_from_the_tables_end(kafka, workshop, landed, position, tmp_path):

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from cleantail.config.settings.input_limits import BATCH_BYTES, limit_text
 from cleantail.kafka.segments.batch_header import (
     ATTRIBUTES_AT,
@@ -78,6 +76,8 @@ def is_abort(header: BatchHeader, data: bytes) -> bool | None:
 
 def _plain(header: BatchHeader, data: bytes, limit_bytes: int) -> bytes:
     """Returns the batch as it would be without a codec; its checksum is still the old one."""
+    import pyarrow as pa
+
     attributes = header.attributes & ~CODEC_BITS
     head = data[:ATTRIBUTES_AT] + attributes.to_bytes(2, "big", signed=True) + data[ATTRIBUTES_AT + 2 : HEADER_BYTES]
     packed = memoryview(data)[HEADER_BYTES:]
@@ -95,6 +95,8 @@ def _plain(header: BatchHeader, data: bytes, limit_bytes: int) -> bytes:
 
 
 def _stream_pieces(codec: int, packed: memoryview) -> Iterator[bytes]:
+    import pyarrow as pa
+
     with pa.CompressedInputStream(pa.BufferReader(packed), STREAMS[codec]) as stream:
         while piece := stream.read(PIECE_BYTES):
             yield piece
@@ -114,6 +116,8 @@ def _snappy_pieces(packed: memoryview, limit_bytes: int) -> Iterator[bytes]:
 
 def _snappy_block(block: memoryview, limit_bytes: int) -> bytes:
     """Unpacks one block, which begins with how many bytes it unpacks to, seven bits at a time."""
+    import pyarrow as pa
+
     size = 0
     for shift, byte in zip(range(0, _LAST_SHIFT + 7, 7), block, strict=False):
         size |= (byte & 0x7F) << shift

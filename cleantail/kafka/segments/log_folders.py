@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, OutsideError
 
 SEGMENT = re.compile(r"(\d{1,19}|0\d{19})(-[A-Za-z0-9_-]+)?\.log")
 TOPIC_ID = r"[A-Za-z0-9_-]{22}"
@@ -134,19 +134,26 @@ def _segments(folder: Path) -> tuple[SegmentFile, ...]:
                 f"once, or try again; {_NOTHING}"
             )
         if match := SEGMENT.fullmatch(path.name):
-            found = path.stat()
-            segments.append(SegmentFile(path, int(match[1]), found.st_size, found.st_mtime_ns, found.st_ino))
+            segments.append(_segment(path, int(match[1])))
     if not segments:
         raise CleantailError(f"{folder} has no segments (OFFSET.log, or OFFSET-SEGMENTID.log); {_NOTHING}")
     return tuple(sorted(segments, key=lambda s: (s.base_offset, s.path.name)))
 
 
+def _segment(path: Path, base_offset: int) -> SegmentFile:
+    try:
+        found = path.stat()
+    except OSError as e:
+        raise OutsideError(f"{path} cannot be read: {e.strerror}; {_NOTHING}") from None
+    return SegmentFile(path, base_offset, found.st_size, found.st_mtime_ns, found.st_ino)
+
+
 def require_same_file(segment: SegmentFile, found: os.stat_result, may_grow: bool) -> None:
-    """Raises CleantailError where a file is not the one that was scanned. `may_grow` is for the segment that a running
+    """Raises OutsideError where a file is not the one that was scanned. `may_grow` is for the segment that a running
     broker appends to."""
     same_size = found.st_size >= segment.size_bytes if may_grow else found.st_size == segment.size_bytes
     if found.st_ino != segment.inode or not same_size or (found.st_mtime_ns != segment.modified_ns and not may_grow):
-        raise CleantailError(f"{segment.path} was changed while it was read: try again; {_NOTHING}")
+        raise OutsideError(f"{segment.path} was changed while it was read: try again; {_NOTHING}")
 
 
 def _entries(directory: Path) -> list[Path]:

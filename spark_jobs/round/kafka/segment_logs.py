@@ -80,8 +80,13 @@ class SegmentLogs:
     is_one_commit: bool = True
 
     def position(self, platform: Platform) -> TablePosition:
-        """Returns how far the table has come, with what files have brought."""
-        return position_after_files(self.topic, platform)
+        """Returns how far the table has come, with what files have brought. A log that it has nothing of begins where
+        its segments begin: a topic's folders may come one after the other."""
+        at = position_after_files(self.topic, platform)
+        if at.position is None:
+            return at
+        starts = {log.partition: log.offsets.start for log in self.logs}
+        return replace(at, position=replace(at.position, next_offsets={**starts, **at.next_offsets}))
 
     def describe(self, at: TablePosition) -> BrokerTopic:
         """Returns the logs as brokers would describe them. A log that the segments do not have, or have only below the
@@ -160,9 +165,9 @@ def _scan(
     """Yields the scans in the order of the requests. A task takes several small segments."""
     size = max(sum(r.file.size_bytes for r in requests) // (parallelism(platform.spark) * TASKS_PER_CORE), 1)
     tasks: list[list[ScanRequest]] = []
-    filled = size
+    filled = 0
     for request in requests:
-        if filled + request.file.size_bytes > size:
+        if not tasks or filled + request.file.size_bytes > size:
             tasks.append([])
             filled = 0
         tasks[-1].append(request)
