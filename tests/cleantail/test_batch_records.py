@@ -63,6 +63,19 @@ def test_records_that_are_none_are_told_though_their_checksum_is_right():
         read(sealed(plain[:-1], 0))
 
 
+@pytest.mark.parametrize("length", [1 << 40, (1 << 62) - 1, (1 << 63) - 1, (1 << 63) - 100], ids=hex)
+def test_lengths_beyond_all_bounds_are_told(length):
+    data, number = bytearray(batch(0, [(b"k" * 50, b"v")])), length << 1
+    varint = bytearray()
+    while number > 127:
+        varint.append(number & 127 | 128)
+        number >>= 7
+    at = data.index(b"k" * 50)
+    data[at - 1 : at] = bytes([*varint, number])
+    with pytest.raises(BatchProblem, match="cannot be taken apart"):
+        read(sealed(data, 0))
+
+
 def test_a_name_of_a_header_that_is_not_utf_8_is_told():
     data = bytearray(batch(0, [(b"k", b"v", [("name", b"")], 5)]))
     data[data.index(b"name")] = 0xFF

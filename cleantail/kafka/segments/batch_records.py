@@ -58,8 +58,8 @@ def records_of(header: BatchHeader, data: bytes, limit_bytes: int) -> Iterator[D
         yield from DefaultRecordBatch(plain)
     except UnicodeDecodeError:
         raise BatchProblem("the name of a header is not UTF-8, which Kafka's strings are") from None
-    except (CorruptRecordException, ValueError) as e:
-        raise BatchProblem(f"its records cannot be taken apart: {e}") from None
+    except (CorruptRecordException, ValueError, OverflowError, MemoryError) as e:  # the last two: of absurd lengths
+        raise BatchProblem(f"its records cannot be taken apart: {str(e) or type(e).__name__}") from None
 
 
 def is_abort(header: BatchHeader, data: bytes) -> bool | None:
