@@ -17,6 +17,7 @@ import pytest
 
 from cleantail.errors import CleantailError
 from cleantail.kafka.broker_topic import Brokers
+from cleantail.kafka.segments.batch_header import HEADER_BYTES, BatchHeader, parse_header
 from cleantail.kafka.segments.log_folders import find_logs
 from cleantail.sources.kcat import Record
 from differential.kafka_client import LET_GO
@@ -42,6 +43,7 @@ class StoppedBroker:
     logs: Path
     seen: dict[str, list[Record]]
     seen_uncommitted: dict[str, list[Record]]
+    last_stable: dict[str, dict[int, int]]
 
     def copy(self, topic: str, to: Path, *, with_checkpoints: bool = False) -> Path:
         """The topic's folders in a directory of their own."""
@@ -65,6 +67,11 @@ def batches(file: Path) -> list[tuple[int, int, int]]:
     return found
 
 
+def headers_of(file: Path) -> list[BatchHeader]:
+    data = file.read_bytes()
+    return [parse_header(data[at : at + HEADER_BYTES]) for at, _, _ in batches(file)]
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     directory = tmp_path_factory.mktemp("stopped-broker")
@@ -75,6 +82,7 @@ def broker(tmp_path_factory):
             **{f"seg-by-{codec}": _recompressed(kafka, codec) for codec in CODECS},
             "seg-append-time": _append_time(kafka),
             "seg-cleaned": _cleaned(kafka),
+            "seg-cleaned-twice": _cleaned_twice(kafka),
             "seg-start-moved": _start_moved(kafka),
             "seg-open": _open_transaction(kafka),  # the last one: the coordinator ends a transaction after a minute
         }
@@ -82,7 +90,10 @@ def broker(tmp_path_factory):
         uncommitted = {
             topic: kafka.consumed(topic, partitions, committed=False) for topic, partitions in topics.items()
         }
-    return StoppedBroker(directory / "logs", seen, uncommitted)
+        brokers = Brokers({"bootstrap.servers": kafka.address})
+        logs = {topic: brokers.describe(topic).logs for topic in topics}
+        last_stable = {topic: {p: log.last_stable for p, log in of_topic.items()} for topic, of_topic in logs.items()}
+    return StoppedBroker(directory / "logs", seen, uncommitted, last_stable)
 
 
 def _transactions(kafka):
@@ -161,6 +172,25 @@ def _cleaned(kafka):
     return 1
 
 
+def _cleaned_twice(kafka):
+    """A log of which the cleaner has removed markers, too, and where a batch of a transaction that was taken back is left
+    without records, since its producer still needs it."""
+    topic, rng = "seg-cleaned-twice", random.Random(9)
+    kafka.create(
+        topic, cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, delete_retention_ms=0, **SMALL_SEGMENTS
+    )
+    kafka.transactions(topic, f"{topic}-once").abort([(b"never", b"x")] * 3)
+    for _ in range(5):
+        sender = kafka.transactions(topic, topic)
+        sender.commit([(b"k%d" % rng.randrange(9), rng.randbytes(5_000), HEADERS) for _ in range(300)])
+        active = kafka.broker.segment_bases(topic, 0)[-1]
+        until = time.monotonic() + 60
+        while kafka.broker.checkpoints(topic).get(0, 0) < active:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    return 1
+
+
 def _start_moved(kafka):
     kafka.create("seg-start-moved")
     kafka.send("seg-start-moved", [(b"%d" % n, b"x") for n in range(9)])
@@ -198,12 +228,13 @@ def refused(workshop):
 @pytest.mark.parametrize(
     "of",
     ["seg-transactions", "seg-open", "seg-codecs", *[f"seg-by-{c}" for c in CODECS], "seg-append-time", "seg-cleaned"]
-    + ["seg-start-moved"],
+    + ["seg-cleaned-twice", "seg-start-moved"],
 )
-def test_what_lands_of_segments_is_what_a_plain_consumer_saw(broker, workshop, from_kafka, landed, of):
+def test_what_lands_of_segments_is_what_a_plain_consumer_saw(broker, workshop, from_kafka, landed, position, of):
     topic = from_kafka(f"{of}-landed", of)
     done = workshop.json("ingest", topic, "--segments", broker.logs)
     assert landed(topic) == broker.seen[of] and done["records"] == len(broker.seen[of]) > 0
+    assert position(topic).next_offsets == broker.last_stable[of]
     again = workshop.json("ingest", topic, "--segments", broker.logs)
     assert (again["records"], again["commits"]) == (0, 0) and landed(topic) == broker.seen[of]
 
@@ -214,6 +245,9 @@ def test_the_logs_of_the_tests_are_what_they_are_meant_to_be(broker):
     cleaned = [r.offset for r in broker.seen["seg-cleaned"]]
     assert len(cleaned) < 0.8 * 21 * 20 and cleaned != list(range(cleaned[0], cleaned[-1] + 1))
     assert any(r.value is None for r in broker.seen["seg-cleaned"])
+    headers = [header for file in broker.segments("seg-cleaned-twice") for header in headers_of(file)]
+    assert any(h.is_transactional and h.record_count == 0 for h in headers)
+    assert sum(h.is_control for h in headers) < 6
     assert broker.seen["seg-start-moved"][0].offset == 4
     assert {r.timestamp_type for r in broker.seen["seg-append-time"]} == {1}
 
