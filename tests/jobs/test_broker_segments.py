@@ -339,7 +339,7 @@ def test_a_log_that_is_cut_between_two_batches_is_told_by_the_high_watermark(bro
     assert f"{file}, byte {at}: the log ends at offset {base} here" in err
 
 
-@pytest.mark.parametrize("place", [0, 5, 8, 15, 16, 17, 21, 40, 57, 61, 300])
+@pytest.mark.parametrize("place", [5, 8, 40, 300])
 def test_a_flipped_byte_in_header_or_record_is_told(broker, from_kafka, refused, tmp_path, place):
     copy = broker.copy("seg-transactions", tmp_path / "copy")
     file = sorted((copy / "seg-transactions-1").glob("*.log"))[1]
