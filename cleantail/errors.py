@@ -170,6 +170,11 @@ class SourceError(CleantailError):
     appended. Trying again does not help: a person has to decide."""
 
 
+class SegmentError(SourceError):
+    """Is raised where a segment of a broker's log is cut off, damaged or missing; the message names file and position,
+    and nothing was appended."""
+
+
 class SourceUnreachableError(OutsideError):
     """Is raised where brokers do not answer, or a read stands still; nothing was appended. It may work at another
     time."""

@@ -64,7 +64,7 @@ class Brokers:
         cluster = self._admin.describe_cluster(request_timeout=self._within_s).result(self._within_s)
         described = self._described(topic)
         logs = self._log_offsets(topic, [partition.id for partition in described.partitions])
-        return BrokerTopic(str(cluster.cluster_id), topic, str(described.topic_id), logs)
+        return BrokerTopic(str(cluster.cluster_id), topic, str(described.topic_id).translate(_AS_KAFKA_SPELLS), logs)
 
     def _described(self, topic: str) -> Any:
         from confluent_kafka import TopicCollection
@@ -118,6 +118,8 @@ class Brokers:
         )
 
 
+_AS_KAFKA_SPELLS = str.maketrans("+/", "-_", "=")
+"""librdkafka writes ids in one form of base64, Kafka's tools and files in the other."""
 _NOTHING = "nothing was appended"
 _OF_CONSUMERS = frozenset(
     {"queued.max.messages.kbytes", "fetch.message.max.bytes", "max.partition.fetch.bytes", "fetch.max.bytes"}

@@ -125,12 +125,13 @@ _ANOTHER_TABLE = (
 
 
 def _require_same_topic(position: SourcePosition, broker: BrokerTopic) -> None:
-    """Raises SourceError for another topic than the one that was read, also where it has the same name."""
-    if position.topic_id == broker.topic_id:
+    """Raises SourceError for another topic than the one that was read, also where it has the same name. Segments may
+    not have said which topic they are of."""
+    if position.topic_id in ("", broker.topic_id):
         return
     what = (
         f"topic {broker.topic} was made anew"
-        if (position.topic, position.cluster_id) == (broker.topic, broker.cluster_id)
+        if position.topic == broker.topic and (position.cluster_id in ("", broker.cluster_id) or not broker.cluster_id)
         else f"topic {broker.topic} of cluster {broker.cluster_id} is not the topic that the table was read from, "
         f"{position.topic} of cluster {position.cluster_id}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -26,6 +26,12 @@ class TablePosition:
     ends: Mapping[int, int]
     snapshot_id: int | None = None
 
+    @property
+    def next_offsets(self) -> Mapping[int, int]:
+        """Returns partition -> the offset at which the next read begins; partitions that were never read are left
+        out."""
+        return self.position.next_offsets if self.position is not None else self.ends
+
     def plan(self, topic: Topic, broker: BrokerTopic, now_ms: int) -> ReadPlan:
         """Plans the next read. Raises as plan_read does."""
         on_gap = topic.source.kafka.on_gap if topic.source.kafka else "fail"
@@ -41,6 +47,18 @@ def table_position(topic: Topic, platform: Platform) -> TablePosition:
     ends = {} if position is not None else log_ends(table)
     snapshot_id = table.metadata.current_snapshot_id
     return TablePosition(table.properties.get(PROPERTY_POSITION), position, ends, snapshot_id)
+
+
+def position_after_files(topic: Topic, platform: Platform) -> TablePosition:
+    """Returns where the table is, counting what files have brought since it was last read from Kafka: of a topic whose
+    source is files nothing of theirs is read again. Raises TableError."""
+    at = table_position(topic, platform)
+    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    if at.position is None or topic.source.kafka is not None or table is None:
+        return at
+    known = at.position.next_offsets
+    ends = {p: max(end, known.get(p, 0)) for p, end in log_ends(table).items()}
+    return replace(at, position=replace(at.position, next_offsets={**known, **ends}))
 
 
 def is_read(topic: Topic, platform: Platform, settings: Mapping[str, str], now_ms: int) -> bool:

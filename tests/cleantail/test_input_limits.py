@@ -194,8 +194,9 @@ def configured(tmp_path, limits):
 
 def test_limits_are_settings_of_the_platform_with_units(tmp_path):
     limits = {"line.max.bytes": "1MiB", "file.max.bytes": "2GiB", "file.max.ratio": 7, "record.max.headers": 5}
+    limits["batch.max.bytes"] = "3MiB"
     config = configured(tmp_path, limits)
-    assert load_platform(config).limits.of_input == InputLimits(1 << 20, 2 << 30, 7, 5)
+    assert load_platform(config).limits.of_input == InputLimits(1 << 20, 2 << 30, 7, 5, 3 << 20)
     assert load_platform(configured(tmp_path, {})).limits.of_input == InputLimits()
 
 

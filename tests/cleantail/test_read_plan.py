@@ -66,6 +66,12 @@ def test_an_added_partition_is_read_from_its_beginning():
     [
         (position(3, topic_id="old"), broker((0, 9, 9)), SourceError, "topic orders was made anew: its id is id-1"),
         (
+            position(3, topic_id="old", cluster_id=""),
+            broker((0, 9, 9)),
+            SourceError,
+            "topic orders was made anew: its id is id-1",
+        ),
+        (
             position(3, topic_id="old", cluster_id="c0"),
             broker((0, 9, 9)),
             SourceError,
@@ -77,12 +83,16 @@ def test_an_added_partition_is_read_from_its_beginning():
         (position(3), broker((0, 9, 9), (2, 9, 9)), SourceError, "partition 1: offsets 0 to 1 had gone"),
         (None, broker((0, 9, 9)), SourceError, "has no partition 1 any more"),
     ],
-    ids=["made anew", "another cluster", "fewer partitions", "shorter log", "gap", "gap of an added one", "files of more"],
+    ids=["made anew", "made anew since segments", "another cluster", "fewer partitions", "shorter log", "gap", "gap of an added one", "files of more"],
 )  # fmt: skip
 def test_what_forbids_to_read_is_an_error_that_says_nothing_was_appended(at, topic, kind, says):
     with pytest.raises(kind, match="nothing was appended") as caught:
         plan(at, topic, {1: 3})
     assert says in str(caught.value)
+
+
+def test_segments_that_do_not_say_their_topic_are_taken_for_the_brokers():
+    assert plan(position(3, topic_id="", cluster_id=""), broker((0, 9, 9))).starts == {0: 3}
 
 
 def test_behind_a_gap_it_goes_on_where_the_yaml_says_so():

@@ -15,6 +15,7 @@ from cleantail.kafka.client_settings import DEFAULTS, settings_of_environment
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.watch.alerting.alarms import log_alarms
+from spark_jobs.round.kafka.log_source import BrokerLogs
 from spark_jobs.round.kafka.position_commit import Advance, append_and_advance
 from spark_jobs.round.kafka.reading import TopicRead
 from tests.jobs.kafka_site import LOGIN, PASSWORD, set_codec
@@ -41,7 +42,8 @@ def reading(workshop, spark, table_of):
         source = workshop.find(topic).source.kafka
         settings = settings_of_environment(source, {})
         workshop.ok("ingest", topic)
-        read = TopicRead(table_of(topic), workshop.platform(), Brokers(settings), settings, 5)
+        source = BrokerLogs(workshop.find(topic), Brokers(settings), settings)
+        read = TopicRead(table_of(topic), workshop.platform(), source, 5)
 
         def progress(step):
             for word, happens in list(meddle.items()):
@@ -286,7 +288,8 @@ def test_files_that_come_while_a_first_read_is_under_way_are_not_read_a_second_t
         if step == "committing" and not came:
             came.append(workshop.ok("ingest", topic, "--file", file))
 
-    portions = TopicRead(table_of(topic), workshop.platform(), Brokers(settings), settings, 5).run(progress)
+    source = BrokerLogs(workshop.find(topic), Brokers(settings), settings)
+    portions = TopicRead(table_of(topic), workshop.platform(), source, 5).run(progress)
     assert [portion.records for portion in portions] == [1]
     assert landed(topic) == kafka.consumed(topic)
 

@@ -1,14 +1,16 @@
-"""`cleantail ingest TOPIC` without files: what the topic has in Kafka and the table has not."""
+"""`cleantail ingest TOPIC` without files: what Kafka, or the segments of a broker's log, have and the table has not."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from cleantail.cli.command import Invocation
 from cleantail.cli.parameters import clock
 from cleantail.cli.spark import spark_session
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
+from cleantail.human import counted, size
 
 
 def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
@@ -35,4 +37,22 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
             with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
                 result = read_topic(spark, topic, call.platform, settings, now_ms, progress)
     call.output.show(ReadFromKafka(topic, result))
+    return 0
+
+
+def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
+    """Appends what the segments of the topic's logs in a directory have and the table has not."""
+    from cleantail.cli.reports.upkeep import ReadFromKafka
+    from cleantail.kafka.segments.log_folders import find_logs
+    from cleantail.lake.catalogs import require_usable
+    from spark_jobs.round.kafka.segment_logs import read_segments, segment_topic
+
+    logs = find_logs(directory, segment_topic(topic)).logs
+    require_usable(topic, call.platform, os.environ)
+    with call.output.progress() as progress:
+        segments = [segment for log in logs for segment in log.segments]
+        progress.about(f"{counted(len(segments), 'segment')}, {size(sum(each.size_bytes for each in segments))}")
+        with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
+            result = read_segments(spark, topic, call.platform, directory, clock(None), progress)
+    call.output.show(ReadFromKafka(topic, result, f"from segments of {result.kafka_topic}"))
     return 0

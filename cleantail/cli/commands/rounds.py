@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from cleantail.cli import parameters
-from cleantail.cli.command import Invocation, Several, command
-from cleantail.cli.commands.kafka_ingest import ingest_from_kafka
+from cleantail.cli.command import Invocation, Several, command, directories
+from cleantail.cli.commands.kafka_ingest import ingest_from_kafka, ingest_segments
 from cleantail.cli.commands.planning import evaluated
-from cleantail.cli.parameters import FILE, clock
+from cleantail.cli.parameters import DIRECTORY, FILE, clock
 from cleantail.cli.progress import Progress
 from cleantail.cli.spark import spark_session
 from cleantail.config.platform import Platform
@@ -44,6 +44,14 @@ R = TypeVar("R")
         metavar="F...",
         help="One or more .jsonl or .jsonl.gz; may be repeated. Without it source.kafka is read.",
     ),
+    click.option(
+        "--segments",
+        type=DIRECTORY,
+        metavar="DIR",
+        shell_complete=directories,
+        help="A broker's log directory, a copy of it or of tiered storage, or one TOPIC-N folder: its .log files are "
+        "read, without a broker.",
+    ),
     click.option("--encoding", type=click.Choice(["text", "base64"]), help="Of keys, payloads and header values."),
     click.option(
         "--any-topic",
@@ -55,18 +63,31 @@ R = TypeVar("R")
         "cleantail ingest orders",
         "cleantail ingest customer-cdc --file customers.jsonl",
         "cleantail ingest customer-cdc --file monday.jsonl.gz tuesday.jsonl.gz",
+        "cleantail ingest orders --segments /var/lib/kafka/data",
     ],
 )
-def ingest(call: Invocation, topic: str, files: tuple[Path, ...], encoding: str | None, any_topic: bool) -> int:
-    """Append what Kafka has, or files of kcat -J lines, exactly once.
+def ingest(
+    call: Invocation,
+    topic: str,
+    files: tuple[Path, ...],
+    segments: Path | None,
+    encoding: str | None,
+    any_topic: bool,
+) -> int:
+    """Append what Kafka has, its segments, or files of kcat -J lines, exactly once.
 
-    Without files: every partition from the table's position to its last stable offset in Kafka (source.kafka). Files
-    come in one commit: where one cannot be taken, nothing is appended.
+    Without files: every partition from the table's position to its last stable offset in Kafka (source.kafka), or in
+    the segments of --segments. Files come in one commit, and so do segments: where one cannot be taken, nothing is
+    appended.
     """
     if not files:
         if encoding or any_topic:
             raise CleantailError("--encoding and --any-topic are about files: name these with --file")
+        if segments is not None:
+            return ingest_segments(call, call.topic(topic), Path(os.path.abspath(segments)))
         return ingest_from_kafka(call, call.topic(topic))
+    if segments is not None:
+        raise CleantailError("--file and --segments are of two kinds of sources: ingest one after the other")
     from cleantail.cli.reports.upkeep import Ingested
     from cleantail.lake.catalogs import require_usable
     from cleantail.sources.source_files import require_readable

@@ -44,10 +44,12 @@ class Ingested:
 
 @dataclass(frozen=True)
 class ReadFromKafka:
-    """What was read of each partition in Kafka, and how many records were appended."""
+    """What was read of each partition in Kafka, and how many records were appended. `origin` says where they came from,
+    where that is no broker."""
 
     topic: Topic
     result: KafkaIngestResult
+    origin: str = ""
 
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, **KAFKA_INGEST_RESULT_JSON.plain(self.result)}
@@ -55,8 +57,8 @@ class ReadFromKafka:
     def tell(self, page: Page) -> None:
         for row in self.result.partitions:
             page.line(f"partition {row.partition}: read from offset {row.from_offset} to {row.to_offset}")
-        source = f"from {self.result.kafka_topic} in Kafka"
-        page.line(f"{self.topic.topic}: {counted(self.result.records, 'record')} appended {source}")
+        origin = self.origin or f"from {self.result.kafka_topic} in Kafka"
+        page.line(f"{self.topic.topic}: {counted(self.result.records, 'record')} appended {origin}")
         for text in self.result.warnings:
             page.warning(text)
 

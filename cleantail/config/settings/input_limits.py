@@ -12,6 +12,7 @@ LINE_BYTES = "line.max.bytes"
 FILE_BYTES = "file.max.bytes"
 FILE_RATIO = "file.max.ratio"
 HEADERS = "record.max.headers"
+BATCH_BYTES = "batch.max.bytes"
 YAML_BYTES = "yaml.max.bytes"
 CHECKS_MS = "checks.max.ms"
 FREE_BYTES = 64 << 20
@@ -26,12 +27,14 @@ class InputLimits:
     file_bytes  of a file's content, unpacked
     file_ratio  unpacked bytes to those of a .gz file, beyond FREE_BYTES
     headers     of a record
+    batch_bytes of a record batch in a segment of a broker's log, packed or unpacked
     """
 
     line_bytes: int = 64 << 20
     file_bytes: int = 64 << 30
     file_ratio: int = 250
     headers: int = 1000
+    batch_bytes: int = 256 << 20
 
     def unpacked_bytes(self, packed_bytes: int) -> int:
         """Returns how many unpacked bytes of a .gz file of that size are read."""

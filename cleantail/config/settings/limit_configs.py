@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cleantail.config.settings.config_model import CLEANTAIL, INT_MAX, LONG_MAX, Configs, config
 from cleantail.config.settings.input_limits import (
+    BATCH_BYTES,
     CHECKS_MS,
     DEFAULT_LIMITS,
     FILE_BYTES,
@@ -52,6 +53,14 @@ class LimitConfigs(Configs):
         low=0,
         high=INT_MAX,
     )
+    batch_max_bytes: int = config(
+        BATCH_BYTES,
+        DEFAULT_LIMITS.batch_bytes,
+        "Of a record batch in a segment of a broker's log, packed or unpacked (`ingest --segments`). A task holds one.",
+        CLEANTAIL,
+        low=1,
+        high=INT_MAX,
+    )
     yaml_max_bytes: int = config(
         YAML_BYTES,
         65_536,
@@ -73,4 +82,10 @@ class LimitConfigs(Configs):
     @property
     def of_input(self) -> InputLimits:
         """Returns the limits that tasks on workers need."""
-        return InputLimits(self.line_max_bytes, self.file_max_bytes, self.file_max_ratio, self.record_max_headers)
+        return InputLimits(
+            self.line_max_bytes,
+            self.file_max_bytes,
+            self.file_max_ratio,
+            self.record_max_headers,
+            self.batch_max_bytes,
+        )

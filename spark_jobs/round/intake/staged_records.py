@@ -54,10 +54,11 @@ def contradictions_with_table(table: TopicTable, branch: str) -> list[Contradict
 
 def require_below_position(table: TopicTable, branch: str) -> None:
     """Raises CleantailError where a table that is read from Kafka would get records of a file that are still to come
-    from there, and so twice. Below its position files may fill in what is missing."""
+    from there, and so twice. Below its position files may fill in what is missing, and where the source is files again
+    they go on beyond it."""
     iceberg = table.load()
     position = position_of(texts(iceberg.properties()), table.topic.table)
-    if position is None:
+    if position is None or table.topic.source.kafka is None:
         return
     for partition, (_, end) in sorted(_ranges(table, iceberg, added_data_files(iceberg, branch)).items()):
         if end > (next_offset := position.next_offsets.get(partition, 0)):

@@ -12,7 +12,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -22,7 +22,6 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, OutsideError, SourceError
 from cleantail.home.locks import exclusive
 from cleantail.kafka.broker_topic import Brokers
-from cleantail.kafka.group_progress import tell_group
 from cleantail.kafka.read_plan import PORTION_OFFSETS, BrokerTopic, Range, ReadPlan, next_budget, portion_ranges
 from cleantail.kafka.table_position import TablePosition, require_own_table, table_position
 from cleantail.log.late_arrivals import late_warnings
@@ -38,6 +37,7 @@ from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.staged_records import lowest_offsets
 from spark_jobs.round.kafka.evidence_of_gaps import record_gaps
+from spark_jobs.round.kafka.log_source import BrokerLogs, LogSource
 from spark_jobs.round.kafka.portions import Portion, offset_spans, read_result
 from spark_jobs.round.kafka.position_commit import Advance, append_and_advance
 from spark_jobs.round.kafka.staging import Staging
@@ -45,6 +45,8 @@ from spark_jobs.round.latest_view import ensure_latest_view
 
 logger = logging.getLogger("cleantail.kafka")
 Progress = Callable[[str], None]
+ALL_OFFSETS = 1 << 62
+"""The budget of a read that is one commit."""
 
 
 def read_topic(
@@ -54,15 +56,23 @@ def read_topic(
     this made is gone again."""
     require_own_table(topic)
     brokers = Brokers(settings, topic.stall_timeout_ms)
+    return read_source(spark, topic, platform, BrokerLogs(topic, brokers, settings), now_ms, progress)
+
+
+def read_source(
+    spark: SparkSession, topic: Topic, platform: Platform, source: LogSource, now_ms: int, progress: Progress
+) -> KafkaIngestResult:
+    """Reads a source to its end, as `read_topic` reads brokers."""
     with exclusive(platform.home, f"ingest-{topic.topic}"):
-        progress("asking the brokers")
+        progress(source.asking)
         # what is wrong is told before a table is made
-        table_position(topic, platform).plan(topic, brokers.describe(topic.kafka_topic), now_ms)
+        at = source.position(platform)
+        at.plan(topic, source.describe(at), now_ms)
         table = TopicTable.of(spark, topic, platform)
         is_new = not table.exists()
         table.ensure()
         try:
-            portions = TopicRead(table, platform, brokers, settings, now_ms).run(progress)
+            portions = TopicRead(table, platform, source, now_ms).run(progress)
         except CleantailError:
             if is_new and table_position(topic, platform).text is None:
                 table.drop()
@@ -73,12 +83,11 @@ def read_topic(
 
 @dataclass(frozen=True, slots=True)
 class TopicRead:
-    """Reads one topic once. `settings` are the client's, with its login: they are neither logged nor shown."""
+    """Reads one topic once."""
 
     table: TopicTable
     platform: Platform
-    brokers: Brokers
-    settings: Mapping[str, str] = field(repr=False)
+    source: LogSource
     now_ms: int
 
     @property
@@ -89,11 +98,11 @@ class TopicRead:
         """Appends all portions up to the ends that the brokers name now. Raises CleantailError; what was committed
         stays."""
         require_workers(self.table.spark.sparkContext, self.platform, self._cores)
-        at = table_position(self.topic, self.platform)
+        at = self.source.position(self.platform)
         record_gaps(self.table, self.platform, at.position.gaps if at.position else ())
-        ends = at.plan(self.topic, self.brokers.describe(self.topic.kafka_topic), self.now_ms).ends
+        ends = at.plan(self.topic, self.source.describe(at), self.now_ms).ends
         portions: list[Portion] = []
-        budget = PORTION_OFFSETS
+        budget = ALL_OFFSETS if self.source.is_one_commit else PORTION_OFFSETS
         while portion := self._portion(ends, budget, progress):
             portions.append(portion)
             budget = next_budget(portion.offsets, portion.written_bytes, budget)
@@ -109,8 +118,8 @@ class TopicRead:
 
     def _try_portion(self, ends: Mapping[int, int], budget: int, progress: Progress) -> Portion | None:
         # 1. what is to be read, from where the table is now
-        at = table_position(self.topic, self.platform)
-        broker = self.brokers.describe(self.topic.kafka_topic)
+        at = self.source.position(self.platform)
+        broker = self.source.describe(at)
         plan = _up_to(at.plan(self.topic, broker, self.now_ms), ends)
         if at.position is not None and not plan.offsets and not plan.gaps:
             return None
@@ -120,7 +129,7 @@ class TopicRead:
         records, written_bytes, warnings = self._append(at, position, broker, ranges, progress)
         # 3. who is told of it
         record_gaps(self.table, self.platform, position.gaps if plan.gaps else ())
-        tell_group(self.settings, self.topic, position.next_offsets)
+        self.source.tell(position.next_offsets)
         return Portion(ranges, records, written_bytes, plan.gaps, warnings)
 
     def _append(
@@ -138,7 +147,7 @@ class TopicRead:
             progress(f"reading {sum(r.offsets for r in ranges):,} offsets")
             files, records = self._staged(branch, ranges) if ranges else ([], 0)
             warnings = self._warnings(branch) if files else ()
-            self._require_unchanged(broker)
+            self._require_unchanged(at, broker)
             progress("committing")
             summary = {OPERATION: INGEST, SOURCES: self._sources(at, ranges).packed()}
             append_and_advance(self.table, files, Advance(at.text, position.as_json(), summary, at.snapshot_id))
@@ -170,7 +179,7 @@ class TopicRead:
         """Stages the ranges. Raises the error that says most: a read often came to grief because of what the brokers
         say of the topic by now."""
         try:
-            return Staging(self.table, self.settings, self._cores).append(branch, ranges)
+            return Staging(self.table, self.source.open_reader(), self._cores).append(branch, ranges)
         except (SourceError, OutsideError):
             self._plan_again()
             raise
@@ -178,16 +187,16 @@ class TopicRead:
     def _plan_again(self) -> None:
         """Raises SourceError where a read would not even begin by now; whatever else is wrong is known already."""
         try:
-            broker = self.brokers.describe(self.topic.kafka_topic)
-            table_position(self.topic, self.platform).plan(self.topic, broker, self.now_ms)
+            at = self.source.position(self.platform)
+            at.plan(self.topic, self.source.describe(at), self.now_ms)
         except SourceError:
             raise
         except CleantailError as e:
             logger.info("asked again: %s", e)
 
-    def _require_unchanged(self, before: BrokerTopic) -> None:
+    def _require_unchanged(self, at: TablePosition, before: BrokerTopic) -> None:
         """Raises SourceError where the topic was made anew while it was read: records of two topics may be staged."""
-        now = self.brokers.describe(before.topic)
+        now = self.source.describe(at)
         if now.topic_id != before.topic_id:
             raise SourceError(
                 f"topic {before.topic} was made anew while it was read: its id was {before.topic_id} and is "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.topic_table import COLUMNS
-from cleantail.errors import CleantailError, OutsideError, SourceError, SourceUnreachableError
+from cleantail.errors import CleantailError, OutsideError, SegmentError, SourceError, SourceUnreachableError
 from cleantail.kafka.range_reader import RangeReader
 from cleantail.kafka.read_plan import Range
 from cleantail.sources.kcat import TIMESTAMP_MAX_MS
@@ -28,8 +28,31 @@ TYPES = {1: 0, 2: 1}
 KEY_VALUE = ARROW_SCHEMA.field("headers").type.value_type
 
 
+class ArrowReader(Protocol):
+    """Reads ranges of offsets in a task."""
+
+    def batches(self, span: Range) -> Iterator[pa.RecordBatch]:
+        """Yields the records of a range in the table's columns, in the order of their offsets."""
+
+    def close(self) -> None:
+        """Lets go of what it holds."""
+
+
+class MessageReader:
+    """Reads from brokers."""
+
+    def __init__(self, reader: RangeReader) -> None:
+        self._reader = reader
+
+    def batches(self, span: Range) -> Iterator[pa.RecordBatch]:
+        return (arrow_batch(span.partition, messages) for messages in self._reader.batches(span))
+
+    def close(self) -> None:
+        self._reader.close()
+
+
 def read_frame(
-    spark: SparkSession, tasks: Sequence[Sequence[Range]], open_reader: Callable[[], RangeReader]
+    spark: SparkSession, tasks: Sequence[Sequence[Range]], open_reader: Callable[[], ArrowReader]
 ) -> DataFrame:
     """Returns the records of all tasks, each in the order of its ranges. `open_reader` is called in the task."""
     schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
@@ -42,15 +65,14 @@ def read_frame(
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, schema)
 
 
-def read_ranges(ranges: Iterable[Range], open_reader: Callable[[], RangeReader]) -> Iterator[pa.RecordBatch]:
+def read_ranges(ranges: Iterable[Range], open_reader: Callable[[], ArrowReader]) -> Iterator[pa.RecordBatch]:
     """Yields the records of the ranges. Raises RuntimeError, which Spark carries to the driver, with what `raised`
     makes an error of again."""
     try:
         reader = open_reader()
         try:
             for each in ranges:
-                for messages in reader.batches(each):
-                    yield arrow_batch(each.partition, messages)
+                yield from reader.batches(each)
         finally:
             reader.close()
     except CleantailError as e:
@@ -63,7 +85,7 @@ def raised(error: PythonException) -> CleantailError | None:
     parts = str(error).split(MARK)
     if len(parts) < 3:
         return None
-    kinds = {kind.__name__: kind for kind in (SourceError, SourceUnreachableError, OutsideError)}
+    kinds = {kind.__name__: kind for kind in (SegmentError, SourceError, SourceUnreachableError, OutsideError)}
     name, text = json.loads(parts[1])
     return kinds.get(name, CleantailError)(text)
 
@@ -79,7 +101,7 @@ def arrow_batch(partition: int, messages: Sequence[Message]) -> pa.RecordBatch:
         pa.array([kind for _, kind in times], pa.int32()),
         pa.array([m.key() for m in messages], pa.binary()),
         pa.array([m.value() for m in messages], pa.binary()),
-        _headers(messages),
+        header_lists(_headers_of(message) for message in messages),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
@@ -93,11 +115,11 @@ def _time(message: Message) -> tuple[int | None, int]:
     return (ms if ms >= 0 else None), TYPES[kind]
 
 
-def _headers(messages: Sequence[Message]) -> pa.Array:
+def header_lists(records: Iterable[Sequence[tuple[str, Any]]]) -> pa.Array:
     """Returns lists of (key, value), in the order of the record: repeated keys, null and empty values as they are."""
     ends, keys, values = [0], [], []
-    for message in messages:
-        for key, value in _headers_of(message):
+    for headers in records:
+        for key, value in headers:
             keys.append(key)
             values.append(value)
         ends.append(len(keys))

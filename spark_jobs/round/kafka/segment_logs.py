@@ -1,0 +1,180 @@
+"""Append what the segments of a broker's log have and the table has not, all of it in one commit.
+
+1. The segments are found (cleantail.kafka.segments). Those that lie wholly below the table's position are left out.
+2. Spark tasks go through the others from end to end: what is cut off, damaged or missing is told with file and position
+   before a record is staged.
+3. The log ends that follow take the place of what brokers would say, and everything else is as it is for these
+   (`reading`): the same plan, staging, comparison with the table, and commit with the position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import SegmentError
+from cleantail.kafka.read_plan import COMMITTED, BrokerTopic, LogOffsets, Range
+from cleantail.kafka.segments.log_folders import LogFolder, TopicFolders, find_logs
+from cleantail.kafka.segments.log_reader import LogReader
+from cleantail.kafka.segments.scanned_log import ScannedLog, scan_requests, scanned_log, settled
+from cleantail.kafka.segments.segment_scan import ScanRequest, SegmentScan, scan_segment
+from cleantail.kafka.table_position import TablePosition, position_after_files, require_own_table
+from cleantail.log.policy.shares import parallelism
+from cleantail.rounds.ingest_results import KafkaIngestResult
+from cleantail.sources.kcat import TIMESTAMP_MAX_MS
+from spark_jobs.engine.tasks import run_tasks
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.ingest import ARROW_SCHEMA
+from spark_jobs.round.kafka.reading import Progress, read_source
+from spark_jobs.round.kafka.records import ArrowReader, header_lists
+
+if TYPE_CHECKING:
+    from aiokafka.record._protocols import DefaultRecordProtocol
+
+TASKS_PER_CORE = 4
+"""Segments are not of one size, and neither are the tasks that go through them."""
+
+
+def read_segments(
+    spark: SparkSession, topic: Topic, platform: Platform, directory: Path, now_ms: int, progress: Progress
+) -> KafkaIngestResult:
+    """Reads the topic's logs in the directory to their last stable offsets. Raises CleantailError: then nothing was
+    appended, and a table that this made is gone again."""
+    require_own_table(topic)
+    folders = find_logs(directory, segment_topic(topic))
+    at = position_after_files(topic, platform)
+    # below what was read no transaction is open, unless open ones were read as well
+    known = at.next_offsets if topic.source.isolation == COMMITTED else {}
+    logs = [log.from_offset(known.get(log.partition, 0)) for log in folders.logs]
+    progress("looking through the segments")
+    limit_bytes = platform.limits.batch_max_bytes
+    scanned = tuple(_scanned(TopicTable.of(spark, topic, platform), platform, logs, limit_bytes))
+    source = SegmentLogs(topic, folders, scanned, limit_bytes)
+    result = read_source(spark, topic, platform, source, now_ms, progress)
+    warnings = (*(text for log in scanned for text in log.warnings), *result.warnings)
+    return replace(result, kafka_topic=folders.topic, warnings=warnings)
+
+
+def segment_topic(topic: Topic) -> str:
+    """Returns what the topic is called in the names of a broker's folders."""
+    return topic.kafka_topic if topic.source.kafka is not None else topic.line_topic or topic.topic
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLogs:
+    """Is a topic as segments have it, which were scanned."""
+
+    topic: Topic
+    folders: TopicFolders
+    logs: tuple[ScannedLog, ...]
+    limit_bytes: int
+    asking: str = "looking what is new in the segments"
+    is_one_commit: bool = True
+
+    def position(self, platform: Platform) -> TablePosition:
+        """Returns how far the table has come, with what files have brought. A log that it has nothing of begins where
+        its segments begin: a topic's folders may come one after the other."""
+        at = position_after_files(self.topic, platform)
+        if at.position is None:
+            return at
+        starts = {log.partition: log.offsets.start for log in self.logs}
+        return replace(at, position=replace(at.position, next_offsets={**starts, **at.next_offsets}))
+
+    def describe(self, at: TablePosition) -> BrokerTopic:
+        """Returns the logs as brokers would describe them. A log that the segments do not have, or have only below the
+        position, has nothing to read; a topic that they do not name is the table's."""
+        known = at.next_offsets
+        logs = {p: LogOffsets(offset, offset, offset) for p, offset in known.items()}
+        logs |= {log.partition: log.offsets for log in self.logs if log.offsets.end >= known.get(log.partition, 0)}
+        cluster_id, topic_id = self.folders.cluster_id, self.folders.topic_id
+        if at.position is not None:
+            cluster_id, topic_id = cluster_id or at.position.cluster_id, topic_id or at.position.topic_id
+        return BrokerTopic(cluster_id, self.folders.topic, topic_id, logs)
+
+    def open_reader(self) -> Callable[[], ArrowReader]:
+        """Returns what a task calls."""
+        return partial(SegmentReader, self.logs, self.topic.source.isolation, self.limit_bytes)
+
+    def tell(self, next_offsets: Mapping[int, int]) -> None:
+        """Tells nobody: a consumer group is of brokers."""
+
+
+class SegmentReader:
+    """Reads ranges of the logs in a task."""
+
+    def __init__(self, logs: Sequence[ScannedLog], isolation: str, limit_bytes: int) -> None:
+        self._readers = {log.partition: LogReader(log, isolation, limit_bytes) for log in logs}
+
+    def batches(self, span: Range) -> Iterator[pa.RecordBatch]:
+        """Yields the records of a range in the table's columns."""
+        return (arrow_batch(span.partition, records) for records in self._readers[span.partition].chunks(span))
+
+    def close(self) -> None:
+        """Does nothing: a file is closed where its last batch was read."""
+
+
+def arrow_batch(partition: int, records: Sequence[DefaultRecordProtocol]) -> pa.RecordBatch:
+    """Returns records of one partition as an Arrow batch in the table's columns. Raises SegmentError for what no table
+    can hold."""
+    arrays = [
+        pa.array([partition] * len(records), pa.int32()),
+        pa.array([r.offset for r in records], pa.int64()),
+        pa.array([_microseconds(partition, r) for r in records], ARROW_SCHEMA.field("timestamp").type),
+        pa.array([r.timestamp_type for r in records], pa.int32()),
+        pa.array([r.key for r in records], pa.binary()),
+        pa.array([r.value for r in records], pa.binary()),
+        header_lists(r.headers for r in records),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+
+def _microseconds(partition: int, record: DefaultRecordProtocol) -> int | None:
+    """Returns the record's time, None where its producer gave none."""
+    if record.timestamp is None or record.timestamp < 0:
+        return None
+    if record.timestamp > TIMESTAMP_MAX_MS:
+        raise SegmentError(
+            f"partition {partition}, offset {record.offset}: timestamp {record.timestamp} is beyond what the table can "
+            f"hold, {TIMESTAMP_MAX_MS}; nothing was appended"
+        )
+    return record.timestamp * 1000
+
+
+def _scanned(
+    table: TopicTable, platform: Platform, logs: Sequence[LogFolder], limit_bytes: int
+) -> Iterator[ScannedLog]:
+    """Yields the logs, each put together from the scans of its segments."""
+    scan = partial(_scan, table, platform, limit_bytes)
+    requests = [scan_requests(log) for log in logs]
+    scans = scan([request for of_log in requests for request in of_log])
+    for log, of_log in zip(logs, requests, strict=True):
+        yield scanned_log(log, settled([next(scans) for _ in of_log], scan))
+
+
+def _scan(
+    table: TopicTable, platform: Platform, limit_bytes: int, requests: Sequence[ScanRequest]
+) -> Iterator[SegmentScan]:
+    """Yields the scans in the order of the requests. A task takes several small segments."""
+    size = max(sum(r.file.size_bytes for r in requests) // (parallelism(platform.spark) * TASKS_PER_CORE), 1)
+    tasks: list[list[ScanRequest]] = []
+    filled = 0
+    for request in requests:
+        if not tasks or filled + request.file.size_bytes > size:
+            tasks.append([])
+            filled = 0
+        tasks[-1].append(request)
+        filled += request.file.size_bytes
+    work = partial(_scan_task, limit_bytes)
+    return (scan for of_task in run_tasks(table, platform, work, tasks, "look through segments") for scan in of_task)
+
+
+def _scan_task(limit_bytes: int, _: Mapping[str, str], requests: Sequence[ScanRequest]) -> list[SegmentScan]:
+    return [scan_segment(request, limit_bytes) for request in requests]

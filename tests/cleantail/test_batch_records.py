@@ -1,0 +1,92 @@
+import random
+
+import pytest
+
+from cleantail.kafka.segments.batch_header import GZIP, HEADER_BYTES, LZ4, NO_CODEC, SNAPPY, ZSTD, parse_header
+from cleantail.kafka.segments.batch_records import BatchProblem, is_abort, records_of
+from tests.segment_builders import ABORT, COMMIT, append_time, batch, emptied, marker, packed, sealed
+
+RECORDS = [
+    (b"a", b"x" * 3000, [("h", b"1"), ("h", None), ("h", b""), ("\u00e9", b"\xff")], 1_600_000_000_000),
+    (None, None, [], 5),
+    (b"", b"", [], 4),
+    (b"\xff\0", random.Random(17).randbytes(5000), [], 1_600_000_000_001),
+]
+LIMIT = 1 << 20
+
+
+def read(data, limit=LIMIT):
+    return list(records_of(parse_header(data[:HEADER_BYTES]), data, limit))
+
+
+@pytest.mark.parametrize("framed", [True, False])
+@pytest.mark.parametrize("codec", [NO_CODEC, GZIP, SNAPPY, LZ4, ZSTD])
+def test_records_come_byte_for_byte_from_every_codec(codec, framed):
+    found = read(batch(70, RECORDS, codec=codec, framed=framed))
+    assert [(r.key, r.value, list(r.headers), r.timestamp) for r in found] == RECORDS
+    assert [r.offset for r in found] == [70, 71, 72, 73]
+
+
+def test_with_append_time_all_records_of_a_batch_have_its_largest_timestamp():
+    assert [
+        r.timestamp for r in read(append_time(0, [(b"a", b"", [], 3), (b"b", b"", [], 9), (b"c", b"", [], 5)]))
+    ] == [9] * 3
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_a_batch_that_unpacks_to_more_than_the_limit_is_told_and_not_unpacked(codec):
+    data = batch(0, [(b"k", bytes(3 << 20))], codec=codec)
+    assert len(data) < LIMIT
+    with pytest.raises(BatchProblem, match=r"unpacks to .*; the limit is batch\.max\.bytes"):
+        read(data)
+
+
+@pytest.mark.parametrize("at", range(21, len(batch(0, RECORDS)), 517))
+def test_any_bit_behind_the_checksum_that_is_another_one_is_told(at):
+    data = bytearray(batch(0, RECORDS))
+    header = parse_header(bytes(data[:HEADER_BYTES]))
+    data[at] ^= 1 << at % 8
+    with pytest.raises(BatchProblem, match="not those of its checksum"):
+        list(records_of(header, bytes(data), LIMIT))
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_what_is_not_packed_as_the_header_says_is_told_though_its_checksum_is_right(codec):
+    data = sealed(bytearray(batch(0, RECORDS)), codec)
+    with pytest.raises(BatchProblem, match="cannot be unpacked"):
+        read(data)
+
+
+def test_records_that_are_none_are_told_though_their_checksum_is_right():
+    plain = bytearray(batch(0, [(b"k", b"v")]))
+    with pytest.raises(BatchProblem, match="cannot be taken apart"):
+        read(sealed(plain[:-1], 0))
+
+
+@pytest.mark.parametrize("length", [1 << 40, (1 << 62) - 1, (1 << 63) - 1, (1 << 63) - 100], ids=hex)
+def test_lengths_beyond_all_bounds_are_told(length):
+    data, number = bytearray(batch(0, [(b"k" * 50, b"v")])), length << 1
+    varint = bytearray()
+    while number > 127:
+        varint.append(number & 127 | 128)
+        number >>= 7
+    at = data.index(b"k" * 50)
+    data[at - 1 : at] = bytes([*varint, number])
+    with pytest.raises(BatchProblem, match="cannot be taken apart"):
+        read(sealed(data, 0))
+
+
+def test_a_name_of_a_header_that_is_not_utf_8_is_told():
+    data = bytearray(batch(0, [(b"k", b"v", [("name", b"")], 5)]))
+    data[data.index(b"name")] = 0xFF
+    with pytest.raises(BatchProblem, match="the name of a header is not UTF-8"):
+        read(sealed(data, 0))
+
+
+def test_a_marker_says_how_its_transaction_ended_and_one_that_the_cleaner_emptied_does_not():
+    ends = [marker(3, 7, ABORT), marker(3, 7, COMMIT), emptied(marker(3, 7, ABORT))]
+    assert [is_abort(parse_header(data[:HEADER_BYTES]), data) for data in ends] == [True, False, None]
+
+
+def test_the_frame_of_snappy_is_the_one_of_java():
+    assert packed(b"abc", SNAPPY, True)[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
