@@ -70,7 +70,7 @@ def is_abort(header: BatchHeader, data: bytes) -> bool | None:
     for record in records_of(header, data, PIECE_BYTES):
         if record.key is None or len(record.key) < 4:
             raise BatchProblem("a control batch whose record has no type")
-        return ControlRecord.parse(record.key).type_ == ABORT
+        return bool(ControlRecord.parse(record.key).type_ == ABORT)
     return None
 
 

@@ -145,7 +145,7 @@ def _microseconds(partition: int, record: DefaultRecordProtocol) -> int | None:
             f"partition {partition}, offset {record.offset}: timestamp {record.timestamp} is beyond what the table can "
             f"hold, {TIMESTAMP_MAX_MS}; nothing was appended"
         )
-    return record.timestamp * 1000
+    return int(record.timestamp) * 1000
 
 
 def _scanned(
