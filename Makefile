@@ -58,7 +58,6 @@ differential: setup ## the engine against the cleaner of a real Kafka broker, of
 	$(BIN)/python -m differential
 
 bench: setup ## what a round costs beside other ways to do its work; CLEANTAIL_BENCH_RECORDS is the size
-	$(INSTALL) --extra bench
 	$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 mutation: setup ## the tests against small changes of the kernel's rules: all are to be noticed

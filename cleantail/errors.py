@@ -180,3 +180,13 @@ class RestoreMismatchError(CleantailError):
     failed."""
 
     exit_code = 1
+
+
+class SourceError(CleantailError):
+    """Is raised where a topic's source in Kafka is not what its table was read from, or may not be read; nothing was
+    appended. Trying again does not help: a person has to decide."""
+
+
+class SourceUnreachableError(OutsideError):
+    """Is raised where brokers do not answer, or a read stands still; nothing was appended. It may work at another
+    time."""

@@ -50,11 +50,12 @@ class Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Describes a running broker: its address, and what its directory says of its logs."""
+    """Describes a running broker: its address, its process, and what its directory says of its logs."""
 
     address: str
     logs: Path
     output: Path
+    pid: int = 0
 
     def checkpoints(self, topic: str) -> dict[int, int]:
         """Returns partition -> first dirty offset, from `cleaner-offset-checkpoint`; a log that was never cleaned is
@@ -104,7 +105,7 @@ def running_broker(
         )
     try:
         _wait_until_started(process, output)
-        yield Broker(f"{LOOPBACK}:{port}", directory / "logs", output)
+        yield Broker(f"{LOOPBACK}:{port}", directory / "logs", output, process.pid)
     finally:
         _stop(process)
 

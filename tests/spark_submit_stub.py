@@ -24,13 +24,21 @@ def main() -> int:
             "submit": sys.argv[1:script],
             "path": os.environ["PATH"],
         }
-        calls.write(json.dumps(call) + "\n")
+        calls.write(json.dumps(call | private_file(arguments)) + "\n")
     answer_file = PLACE / f"{job}.json"
     answer = json.loads(answer_file.read_text()) if answer_file.exists() else {"result": {"ok": True}}
     print(answer.get("output", ""))
     if "result" in answer:
         Path(arguments[arguments.index("--result") + 1]).write_text(json.dumps(answer["result"]))
     return answer.get("exit", 0)
+
+
+def private_file(arguments: list[str]) -> dict[str, object]:
+    """What stands in the file that a job's secrets come in, and who may read it, while the job can see it."""
+    if "--client-settings" not in arguments:
+        return {}
+    file = Path(arguments[arguments.index("--client-settings") + 1])
+    return {"client": json.loads(file.read_text()), "mode": oct(file.stat().st_mode & 0o777)}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 1. A config has no effect, since a policy or strategy that it belongs to is not in force.
 2. An asset is waited for that no topic updates.
-3. The files hold what a consumer with `read_uncommitted` saw, aborted data included (semantics.md 3.10).
+3. Records are read, or were read by the consumer that wrote the files, with `read_uncommitted`: aborted data
+   included (semantics.md 3.10).
 
 Only what the topic's file says counts: a config in defaults.yaml is for topics of all kinds, so it may well have no
 effect for some.
@@ -20,8 +21,7 @@ _CONFIGS_OF_DELETE = ("retention.ms", "retention.bytes")
 _CONFIGS_OF_HEADER = ("compaction.strategy.header", "cleantail.header.occurrence")
 _CONFIG_OF_CREATE_TIME = "message.timestamp.after.max.ms"
 _UNCOMMITTED_TEXT = (
-    "source.isolation: read_uncommitted: records of aborted transactions are ingested too, and may win their keys; let "
-    "the consumer that writes the files read committed"
+    "source.isolation: read_uncommitted: records of aborted transactions are ingested too, and may win their keys"
 )
 
 
@@ -54,7 +54,8 @@ def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str
         for name in names
         if name not in topics
     ]
-    # 3. aborted data in the files
+    # 3. aborted data
     if (written.get("source") or {}).get("isolation") == "read_uncommitted":
-        texts.append(_UNCOMMITTED_TEXT)
+        advice = "" if topic.source.kafka else "; let the consumer that writes the files read committed"
+        texts.append(f"{_UNCOMMITTED_TEXT}{advice}")
     return texts

@@ -15,6 +15,7 @@ class Event(StrEnum):
     HOLD_CAP = "hold_cap_reached"
     ERASURE = "erasure_overdue"
     APPROVAL = "approval_waits"
+    GAP = "source_gap"
 
 
 MEANING = {
@@ -27,6 +28,7 @@ MEANING = {
     Event.QUARANTINED: "a partition is in quarantine",
     Event.HOLD_CAP: "tombstones went that a registered reader had not read",
     Event.APPROVAL: "a round waits for somebody's approval",
+    Event.GAP: "records had gone from Kafka before they were read, and ingestion went on behind them; over after a day",
     Event.ERASURE: "a tombstone is still there cleantail.erasure.grace.ms after it was due",
 }
 """Event -> when it occurs."""

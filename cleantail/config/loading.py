@@ -64,6 +64,8 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
         dag_prefix=settings.dag_prefix,
         sources=settings.sources,
         alert_connections=settings.alert_connections,
+        kafka_connections=settings.kafka_connections,
+        kafka_servers=settings.kafka_servers,
         home=home,
         config_dir=Path(os.path.abspath(config_dir)),
     )

@@ -75,6 +75,10 @@ def _of_mapping(key: str, inner: Model, layers: Layers, prefix: str) -> list[Set
 
 def _setting(prefix: str, name: str, value: Any, meaning: str, layers: Layers) -> Setting:
     text = ",".join(sorted(value)) if isinstance(value, frozenset) else "" if value is None else str(value)
+    if isinstance(value, Model):  # source.kafka
+        text = ", ".join(
+            f"{key}: {each}" for key, each in value.model_dump(by_alias=True, exclude_defaults=True).items()
+        )
     return Setting(prefix + name, text, _readable(name, value), _origin(name, layers), meaning)
 
 

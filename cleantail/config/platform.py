@@ -10,8 +10,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cleantail.config.claims.dag_ids import PREFIX_CHARS
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
-from cleantail.config.settings.config_model import Model, cross_field_error
+from cleantail.config.settings.config_model import Model, cross_field_error, matching
 from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.config.sources.kafka_source import ADDRESS_PATTERN
 from cleantail.config.spark_network import MASTER, network_problem
 from cleantail.config.topic import TopicDefaults
 
@@ -50,12 +51,15 @@ def _root(text: str) -> str:
 
 
 Root = Annotated[str, AfterValidator(_root), Field(json_schema_extra={"x-allowed": ROOT_ALLOWED})]
-AlertConnection = Annotated[
+ConnectionName = Annotated[
     str,
     Field(
         pattern=r"^[A-Za-z0-9_.-]{1,250}\*?$",
         json_schema_extra={"x-allowed": "the id of an Airflow connection, or its beginning with * at the end"},
     ),
+]
+KafkaServer = Annotated[
+    str, matching(rf"\*|{ADDRESS_PATTERN}", "host:port of a broker that topics may name, or * for any")
 ]
 DagPrefix = Annotated[
     str,
@@ -141,9 +145,18 @@ class PlatformSettings(Model):
         description="What the ids of the topics' DAGs begin with, so that no topic has the id, and the rights, of "
         "another team's DAG.",
     )
-    alert_connections: Annotated[tuple[AlertConnection, ...], Field(strict=False)] = Field(
+    alert_connections: Annotated[tuple[ConnectionName, ...], Field(strict=False)] = Field(
         default=("smtp_default", "apprise_default", "cleantail_*"),
         description="Airflow connections that alerts of topics may use: ids, or beginnings of ids with * at the end.",
+    )
+    kafka_connections: Annotated[tuple[ConnectionName, ...], Field(strict=False)] = Field(
+        default=("kafka_*", "cleantail_*"),
+        description="Airflow connections that topics' source.kafka may use: ids, or beginnings of ids with * at the "
+        "end.",
+    )
+    kafka_servers: Annotated[tuple[KafkaServer, ...], Field(strict=False)] = Field(
+        default=("*",),
+        description="Brokers that topics' source.kafka may name without a connection, as host:port; * is any.",
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
@@ -21,12 +20,13 @@ from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
 from cleantail.config.settings.config_model import (
     Model,
     PrintableText,
-    allowing,
     cross_field_error,
     matching,
     problems_error,
 )
 from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.sources.kafka_source import KafkaSource
+from cleantail.config.sources.topic_source import ANY_TOPIC, Source
 
 DEFAULT_SCHEDULE = "*/15 * * * *"
 
@@ -35,12 +35,6 @@ def _topic_name(name: str) -> str:
     if name in (".", ".."):
         raise ValueError("not a topic name")
     return name
-
-
-def _source_path(text: str) -> str:
-    if not text or ".." in PurePosixPath(text).parts or not text.isprintable() or "://" in text:
-        raise ValueError("not a path of files")
-    return text
 
 
 # Types of single values: the second text of each says what is allowed, in an error.
@@ -53,42 +47,6 @@ TableName = Annotated[
     str, matching(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", "namespace.name, each of the characters a-z A-Z 0-9 _ -")
 ]
 UserId = Annotated[str, matching(r"[^\s,;<>{}]{1,250}", "the id of an Airflow user, without spaces")]
-SourcePath = Annotated[
-    str,
-    AfterValidator(_source_path),
-    allowing("a path or pattern of files, absolute or inside CLEANTAIL_HOME, without .."),
-]
-
-
-LineTopic = Annotated[
-    str,
-    matching(r"\*|[a-zA-Z0-9._-]{1,249}", "a topic name, 1 to 249 of the characters a-z A-Z 0-9 . _ -, or * for any"),
-]
-ANY_TOPIC = "*"
-
-
-class Source(Model):
-    """Where records come from: files of kcat -J lines."""
-
-    type: Literal["files"] = Field(default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz.")
-    path: SourcePath | None = Field(
-        default=None,
-        description="Files that each DAG run ingests first, in a folder of platform.sources (landing); relative to "
-        "CLEANTAIL_HOME.",
-    )
-    topic: LineTopic | None = Field(
-        default=None,
-        description="What lines that name their topic have to name; null is the topic's own name. For a topic that was "
-        "renamed, landed without its prefix, or mirrored as dc1.orders; * lets them name any. Others are refused.",
-    )
-    encoding: Literal["text", "base64"] = Field(
-        default="text", description="How key, payload and header values are written in the files."
-    )
-    isolation: Literal["read_committed", "read_uncommitted"] = Field(
-        default="read_committed",
-        description="What the consumer that wrote the files was allowed to see. read_uncommitted: with records of "
-        "aborted transactions, of which check-config warns.",
-    )
 
 
 class TopicDefaults(Model):
@@ -173,6 +131,16 @@ class Topic(TopicDefaults):
     def line_topic(self) -> str | None:
         """Returns which topic a line of a file has to name, if it names one; None lets it name any."""
         return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
+
+    @property
+    def kafka_topic(self) -> str:
+        """Returns what the topic is called in Kafka."""
+        return (self.source.kafka.topic if self.source.kafka else None) or self.topic
+
+    @property
+    def stall_timeout_ms(self) -> int:
+        """Returns how long a read from Kafka may stand still."""
+        return (self.source.kafka or KafkaSource()).stall_timeout_ms
 
     @property
     def compacts(self) -> bool:

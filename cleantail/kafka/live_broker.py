@@ -25,7 +25,7 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
         from confluent_kafka.admin import AdminClient
     except ImportError:
         raise CleantailError(
-            "reading a live broker needs confluent-kafka: pip install 'cleantail[kafka]', or give the output of "
+            "reading a live broker needs confluent-kafka: pip install confluent-kafka, or give the output of "
             "kafka-configs --describe --entity-type topics --all as a file"
         ) from None
     try:

@@ -20,6 +20,7 @@ from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, sta
 from cleantail.log.reader_positions import Reader
 from cleantail.log.releases import NO_RELEASES, Releases, lifted
 from cleantail.log.segments import DataFile, once
+from cleantail.log.source_position import SourcePosition, position_of, with_source_ends
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class TableFacts:
     """One moment of a topic table: its snapshot, live data files, what arrived since each log's last round, state.
 
     `snapshot_id` is None for a table without data; `snapshots` (id, Unix ms) are those that no other branch is at.
+    `source` is how far the topic was read in Kafka, None where it never was.
     """
 
     table: str
@@ -50,6 +52,7 @@ class TableFacts:
     last_compaction: LastCompaction | None = None
     may_delete_files: bool = True
     table_uuid: str = ""
+    source: SourcePosition | None = None
 
     def with_namespace(self, readers: tuple[Reader, ...], releases: Releases) -> TableFacts:
         """Returns the facts with what the table's namespace says now."""
@@ -88,7 +91,9 @@ def table_facts(
 
     snapshot = _snapshot(table, snapshot_id)
     table_uuid = str(table.metadata.table_uuid)
-    states = lifted(states_of_properties(table.properties, ".".join(table.name())), releases, table_uuid)
+    source = position_of(table.properties, ".".join(table.name()))
+    states = with_source_ends(states_of_properties(table.properties, ".".join(table.name())), source)
+    states = lifted(states, releases, table_uuid)
     files = _live_files(table, snapshot) if snapshot else ()
     held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
     return TableFacts(
@@ -107,6 +112,7 @@ def table_facts(
         last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
         may_delete_files=may_delete_files(table.properties),
         table_uuid=table_uuid,
+        source=source,
     )
 
 
@@ -241,10 +247,3 @@ def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     if snapshot is None and snapshot_id is not None:
         raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
     return snapshot
-
-
-def arrivals(table: Table, snapshot_id: int | None = None) -> dict[str, int]:
-    """Returns data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md
-    3.5)."""
-    snapshot = _snapshot(table, snapshot_id)
-    return {f.path: f.data_sequence_number for f in _live_files(table, snapshot)} if snapshot else {}

@@ -10,8 +10,9 @@ from a LogState. It is computed from metadata only, and `now_ms` is an argument.
 3. First dirty is the checkpoint (semantics.md 1.2). Outside the log it is reset to the log start, with a warning. Late
    records move it back to the lowest of them (semantics.md 3.5).
 4. The newest segment is active while it is younger than the effective segment.ms; no round touches it. First
-   uncleanable is the lowest of the log end, the base of the active segment, and the base of the first dirty segment
-   with a record younger than min.compaction.lag.ms; it is never below first dirty (semantics.md 1.2).
+   uncleanable is the lowest of the log end, the last stable offset where records beyond it were read (semantics.md
+   3.10), the base of the active segment, and the base of the first dirty segment with a record younger than
+   min.compaction.lag.ms; it is never below first dirty (semantics.md 1.2).
 5. Records without a key are counted in the two dirty sections, since cleantail.keyless.policy may hold the log back.
 6. Clean bytes are those of the inactive segments that begin below first dirty, cleanable bytes those of whole segments
    between the two bounds, and uncleanable bytes the rest, with the active segment.
@@ -25,7 +26,8 @@ from dataclasses import dataclass
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.keyless import KeylessRecords, keyless_between, keyless_note
 from cleantail.log.partition_state import Horizon, PartitionState
-from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, Segment, is_active, registered_twice_note, roll_segments
+from cleantail.log.segments import DataFile, Segment, is_active, registered_twice_note, roll_segments
+from cleantail.log.source_position import GAPS_SHOWN, Gap, SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class LogState:
     state                        what the table remembers of the log, from which this was computed
     ..._keyless                  records without a key in the two dirty sections
     registered_twice             which files a sink has registered more than once, in words; empty without any
+    gaps                         offsets that had gone from Kafka before they were read, oldest first
     """
 
     partition: int
@@ -71,6 +74,7 @@ class LogState:
     cleanable_keyless: KeylessRecords = KeylessRecords()
     uncleanable_keyless: KeylessRecords = KeylessRecords()
     registered_twice: str = ""
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def dirty_ratio(self) -> float:
@@ -114,13 +118,14 @@ def resolve_log_state(
     arrived: Sequence[DataFile],
     configs: KafkaConfigs,
     now_ms: int,
+    source: SourcePosition | None = None,
 ) -> LogState:
     """Returns the numbers of LogCleanerManager.grabFilthiestCompactedLog for one log, by the steps of the module
     docstring.
 
     `files` are the log's data files, `arrived` those with records that the last round had not seen. A file whose
     records are all deleted is part of no segment, as Kafka drops a segment that is cleaned empty; it still counts for
-    the log end.
+    the log end. `source` is how far the topic was read in Kafka, where it is read from there.
     """
     # 1. the virtual segments of what is live, and what arrived late
     late_offset = _late_offset(arrived, state)
@@ -136,11 +141,14 @@ def resolve_log_state(
     active = segments[-1] if segments and is_active(segments[-1], now_ms, segment_ms) else None
     inactive = segments[:-1] if active else segments
     dirty = [s for s in inactive if s.end_offset_exclusive > first_dirty]
-    bound = _first_uncleanable(dirty, active, first_dirty, log_end, configs.min_compaction_lag_ms, now_ms)
+    stable_end = min(log_end, source.open_from.get(partition, log_end)) if source else log_end
+    bound = _first_uncleanable(dirty, active, first_dirty, stable_end, configs.min_compaction_lag_ms, now_ms)
     # 5. the records without a key, for which `fail` would hold the log back
     keyless = (keyless_between(live, first_dirty, bound), keyless_between(live, max(first_dirty, bound), log_end))
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
         warnings = (*warnings, note)
+    gaps = source.gaps_of(partition) if source else ()
+    warnings = (*warnings, *(gap.text for gap in gaps[-GAPS_SHOWN:]))
     if twice := registered_twice_note(files):
         warnings = (*warnings, f"{twice}: readers see their records as often, and a round keeps each once")
     # 6. the numbers
@@ -168,6 +176,7 @@ def resolve_log_state(
         cleanable_keyless=keyless[0],
         uncleanable_keyless=keyless[1],
         registered_twice=twice,
+        gaps=gaps,
     )
 
 
@@ -217,19 +226,19 @@ def _first_dirty(
 
 
 def _first_uncleanable(
-    dirty: Sequence[Segment], active: Segment | None, first_dirty: int, log_end: int, min_lag_ms: int, now_ms: int
+    dirty: Sequence[Segment], active: Segment | None, first_dirty: int, stable_end: int, min_lag_ms: int, now_ms: int
 ) -> int:
-    """Returns first uncleanable: max(first dirty, min of log end, active base, first dirty segment within the lag).
+    """Returns first uncleanable: max(first dirty, min of stable end, active base, first dirty segment within the lag).
 
-    Kafka has the last stable offset in the place of the log end. In an archive both are one: what was ingested had been
-    committed (semantics.md 1.2, 3.10).
+    `stable_end` is the last stable offset. In an archive that is the log end, since what was ingested had been
+    committed, unless it was read with read_uncommitted (semantics.md 1.2, 3.10).
     """
-    bounds = [log_end]
+    bounds = [stable_end]
     if active is not None:
         bounds.append(active.base_offset)
     if min_lag_ms > 0:
         young = (s.base_offset for s in dirty if s.largest_timestamp_ms > now_ms - min_lag_ms)
-        bounds.append(next(young, log_end))
+        bounds.append(next(young, stable_end))
     return max(first_dirty, min(bounds))
 
 
@@ -239,11 +248,3 @@ def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | No
     if lowest is None or state.checkpoint is None or lowest >= state.checkpoint:
         return None
     return lowest
-
-
-def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms: int) -> int:
-    """Returns LogCleanerManager.maxCompactionDelay: by how many ms the oldest dirty record has passed
-    max.compaction.lag.ms (semantics.md 1.3b); 0 where it has not, and where no record has a timestamp."""
-    if earliest_dirty_timestamp_ms is None or earliest_dirty_timestamp_ms == NO_TIMESTAMP_MS:
-        return 0
-    return max((now_ms - max_lag_ms) - earliest_dirty_timestamp_ms, 0)

@@ -3,7 +3,8 @@
 1. A check writes one row for each log of its round, with the outcome `checked` or `held_back`.
 2. What became of a log that passed is a later row of its own, with another outcome. Rows are never changed.
 3. A rollback writes one row for each log, and a reclaim one row for the topic, whose `partition` is null.
-4. A version that did not know a column has written no such column, so a reader asks for it with `row.get`.
+4. An ingestion writes one row for each gap: offsets that had gone from Kafka before they were read.
+5. A version that did not know a column has written no such column, so a reader asks for it with `row.get`.
 
 PyArrow gives and takes such rows as dictionaries. Modules `cleantail.lake.evidence_table` and
 `cleantail.lake.recorded_rounds` read them, and `spark_jobs/round/evidence.py` writes them.

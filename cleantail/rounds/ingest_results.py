@@ -26,4 +26,31 @@ class IngestResult:
     ok: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets [from_offset, to_offset) of a partition."""
+
+    partition: int
+    from_offset: int
+    to_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaIngestResult:
+    """What was read of a topic in Kafka, and how many records were appended in how many commits.
+
+    `partitions` are the offsets that were passed, one range for each partition that had some; `gaps` those that had
+    gone from the brokers before they were read.
+    """
+
+    kafka_topic: str
+    records: int = 0
+    commits: int = 0
+    partitions: tuple[OffsetRange, ...] = ()
+    gaps: tuple[OffsetRange, ...] = ()
+    warnings: tuple[str, ...] = ()
+    ok: bool = True
+
+
 INGEST_RESULT_JSON: Codec[IngestResult] = Codec(IngestResult)
+KAFKA_INGEST_RESULT_JSON: Codec[KafkaIngestResult] = Codec(KafkaIngestResult)

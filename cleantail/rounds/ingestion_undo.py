@@ -3,7 +3,7 @@
 1. What is taken back is a commit: its data files hold the records of all its source files together.
 2. `main` becomes the snapshot before it, followed by every append since, each as it was. Rewrites since are undone with
    it; they changed no record.
-3. The marks of its source files go, so that they can be ingested again.
+3. The marks of its source files go, so that they can be ingested again; of a read of Kafka the position goes back.
 4. It refuses where something may have been built on its records: after a round, which can be undone first, and after a
    change that is nobody's of ours.
 5. A quarantine that began after it is lifted, since what it holds back were its records.
@@ -142,12 +142,23 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
             f"snapshot {foreign.snapshot_id} of {instant(foreign.at_ms)} UTC ({foreign.operation}) came after it and "
             "is not Cleantail's: what it changed would be undone as well"
         )
-    # 3. the snapshot to go back to must be kept, and the commit must say whose marks go
+    # 3. a read of Kafka begins where the one before it ends
+    later = next((c for c in since if _read_from_kafka(c, topic)), None)
+    if later is not None and _read_from_kafka(commit, topic):
+        return (
+            f"the topic was read on from Kafka after it, as snapshot {later.snapshot_id}: its offsets would be read a "
+            "second time with those of this one; take that one back first"
+        )
+    # 4. the snapshot to go back to must be kept, and the commit must say whose marks go
     if commit.parent_id is not None and all(c.snapshot_id != commit.parent_id for c in history):
         return "the snapshot before it has expired (cleantail.snapshot.retention.ms)"
     if SOURCES not in commit.summary:
         return "it was made by an earlier version, which did not note whose marks are to go with it"
     return ""
+
+
+def _read_from_kafka(commit: Commit, topic: str) -> bool:
+    return commit.summary.get(OPERATION) == INGEST and ingestion_of(commit, topic).kafka is not None
 
 
 def lowered(state: PartitionState, log_end: int | None) -> PartitionState:

@@ -12,7 +12,8 @@ from cleantail.rounds.rollback import Commit
 INGEST = "ingest"
 """Our operation (cleantail.rounds.size_history.OPERATION) of an ingestion's commit."""
 SOURCES = "cleantail.sources"
-"""Summary entry of an ingestion, and of what took it back: its source files, and the log ends before it."""
+"""Summary entry of an ingestion, and of what took it back: its source files or its offsets in Kafka,
+and the log ends before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +25,43 @@ class SourceFile:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaRead:
+    """What was read of a topic in Kafka: [from, to) of offsets by partition, and the text of the table's position
+    before it (cleantail.log.source_position), None where there was none."""
+
+    offsets: Mapping[int, tuple[int, int]]
+    position_before: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Sources:
     """What an ingestion notes of itself. `log_ends`: the log end that the state of each of its logs knew before it,
-    None where it knew none."""
+    None where it knew none. An ingestion from Kafka has `kafka` in the place of files."""
 
     files: tuple[SourceFile, ...]
     log_ends: Mapping[int, int | None]
+    kafka: KafkaRead | None = None
 
     def packed(self) -> str:
         """Returns it as one short text: a summary stays in the table's metadata for as long as its snapshot."""
-        return _SOURCES_JSON.packed((tuple((f.sha256, f.name) for f in self.files), self.log_ends))
+        files = tuple((f.sha256, f.name) for f in self.files)
+        if self.kafka is None:
+            return _SOURCES_JSON.packed((files, self.log_ends))
+        return _SOURCES_JSON.packed((files, self.log_ends, self.kafka.offsets, self.kafka.position_before))
 
 
-_PackedSources = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
+_PackedFiles = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
 """Files by content and name, and the log ends: the names of the fields would be most of the text."""
-_SOURCES_JSON: Codec[_PackedSources] = Codec(_PackedSources)
+_PackedRead = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None]
+"""The same, and what was read of Kafka."""
+_SOURCES_JSON: Codec[_PackedFiles | _PackedRead] = Codec(_PackedFiles | _PackedRead)
 
 
 def unpacked_sources(text: str, where: str) -> Sources:
     """Returns what Sources.packed wrote. Raises TableError, naming `where`, when the text is none of it."""
-    files, log_ends = _SOURCES_JSON.unpacked(text, where)
-    return Sources(tuple(SourceFile(*file) for file in files), log_ends)
+    packed = _SOURCES_JSON.unpacked(text, where)
+    files = tuple(SourceFile(*file) for file in packed[0])
+    return Sources(files, packed[1], KafkaRead(packed[2], packed[3]) if len(packed) == 4 else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +81,16 @@ class Ingestion:
         return self.sources.files if self.sources else ()
 
     @property
+    def kafka(self) -> KafkaRead | None:
+        """Returns what was read of Kafka; None where files were ingested."""
+        return self.sources.kafka if self.sources else None
+
+    @property
     def names(self) -> str:
-        """Returns the names of its files for a sentence."""
+        """Returns the names of its files, or its offsets in Kafka, for a sentence."""
+        if self.kafka is not None:
+            spans = (f"{p}: {low} to {end - 1}" for p, (low, end) in sorted(self.kafka.offsets.items()))
+            return f"offsets from Kafka, by partition {', '.join(spans) or 'none'}"
         return ", ".join(f.name for f in self.files) or "files that it does not name"
 
     def as_json(self) -> dict[str, Any]:

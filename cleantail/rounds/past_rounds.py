@@ -35,6 +35,8 @@ OUTCOMES = (HELD_BACK, CHECKED, UNDONE, PUBLISHED, REJECTED, WITHDRAWN)
 """The most pressing first: that of a log counts for its round."""
 CHECKS = (CHECKED, HELD_BACK)
 """Outcomes that a check writes; the others are of a log that was checked before."""
+GAP = "gap"
+"""The kind of the row of offsets that had gone from Kafka before they were read. It is of no round."""
 RECLAIM = "reclaim"
 """Kind of the row that a reclaim writes, which is of no log."""
 UNDID = "undid "
@@ -187,7 +189,7 @@ def rounds_of(evidence: Iterable[EvidenceRow]) -> list[Round]:
     for row in sorted(evidence, key=lambda r: (r["checked_at_ms"], outcome_of(r) not in CHECKS)):
         name, kind, partition = row["round"], row["kind"], row["partition"]
         times = checks_before[name, kind, partition]
-        if kind == RECLAIM:
+        if kind in (RECLAIM, GAP):
             continue
         # 2. what became of a log belongs to its last check
         if row.get("outcome") not in (None, *CHECKS) and times:

@@ -8,8 +8,8 @@ from typing import Any
 
 from cleantail.codec import Codec
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.log_state import LogState, overdue_ms
-from cleantail.log.policy.triggers import quarantine_pause
+from cleantail.log.log_state import LogState
+from cleantail.log.policy.triggers import overdue_ms, quarantine_pause
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.log.tombstones import due_tombstones
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
@@ -18,7 +18,7 @@ from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResul
 from cleantail.rounds.checked.staged_units import StagedUnit
 from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
 from cleantail.rounds.last_compaction import LastCompaction
-from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
+from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
 from cleantail.rounds.rollback import ROLLBACK
 from cleantail.rounds.size_history import Saved
 from cleantail.watch import metrics as m
@@ -102,6 +102,8 @@ def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
         topic, partition, outcome = row["topic"], row["partition"], outcome_of(row)
         if row["kind"] == RECLAIM:
             totals += Counter({(m.RECLAIMED, (topic,)): row["freed_bytes"]})
+            continue
+        if row["kind"] == GAP:
             continue
         totals += _saved(topic, row, outcome)
         totals += _failed(topic, partition, checks_of(row))

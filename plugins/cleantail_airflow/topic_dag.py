@@ -1,8 +1,9 @@
 """Kafka's log compaction of one changelog topic that is kept in an Iceberg table.
 
 ## What a run does, task by task
-- `ingest` (only where the topic has a `source.path`): appends the files that the table does not have yet, each
-  exactly once. Skipped when there is no new one.
+- `ingest` (only where the topic has a `source.path` or `source.kafka`): appends the files that the table does not have
+  yet, or reads every partition in Kafka on to its last stable offset; each record exactly once. Skipped where nothing
+  is new.
 - `evaluate`: reads the table's metadata, without Spark: which partitions are due, and why. Its log shows the decision
   for each of them.
 - `compact`, one Spark application per work unit: finds the superseded offsets and deletes them on a branch, of which
@@ -31,7 +32,9 @@ task.
 
 ## When a task is red
 - `ingest`: a line of a file is not a record, or names another topic (`source.topic`), and nothing of the run was
-  appended. The log names file and line: correct or remove the file, then clear the task.
+  appended. The log names file and line: correct or remove the file, then clear the task. From Kafka: the message says
+  what is wrong with the topic (not there, no right, made anew, records gone before they were read, a partition that
+  stands still), and nothing of the portion at hand was appended. Brokers that do not answer are asked again.
 - `evaluate`: catalog or table cannot be used; nothing was changed. The log says which; clear the task when it can be
   reached again.
 - `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else

@@ -25,6 +25,7 @@ from cleantail_airflow.task_ids import (
 from cleantail_airflow.tasks.alert_task import AlertOperator
 from cleantail_airflow.tasks.approve_task import ApproveOperator
 from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
+from cleantail_airflow.tasks.kafka_ingest import KafkaIngestOperator
 from cleantail_airflow.tasks.pool import POOL
 from cleantail_airflow.tasks.spark_operator import OutcomeOperator
 from cleantail_airflow.tasks.spark_tasks import (
@@ -59,11 +60,12 @@ def add_tasks(topic: Topic, config_dir: str) -> None:
 
 
 def _source_tasks(topic: Topic, config_dir: str) -> list[Any]:
-    """Makes `ingest`, where the topic has files to ingest, and `evaluate`."""
+    """Makes `ingest`, where the topic has a source that runs read, and `evaluate`."""
     evaluate = EvaluateOperator(task_id=EVALUATE, trigger_rule="none_failed", **_of_topic(topic, config_dir))
-    if not topic.source.path:
+    if not (topic.source.path or topic.source.kafka):
         return [evaluate]
-    return [IngestOperator(task_id="ingest", **_on_spark(topic, config_dir)), evaluate]
+    ingest = KafkaIngestOperator if topic.source.kafka else IngestOperator
+    return [ingest(task_id="ingest", **_on_spark(topic, config_dir)), evaluate]
 
 
 def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> list[Any]:

@@ -27,6 +27,14 @@ def lost(error: Py4JJavaError) -> bool:
     return "CommitFailedException" in kinds and UNKNOWN_STATE not in kinds
 
 
+def unknown_or_conflict(error: Py4JJavaError) -> Exception:
+    """Returns what Iceberg's refusal means, as conflict does, for a commit that sees by itself whether it was done
+    before: where the answer to it was lost it may be tried again."""
+    if UNKNOWN_STATE in _kinds(error):
+        return OvertakenError(f"nobody knows whether the commit was taken: {java_message(error)}")
+    return conflict(error)
+
+
 def conflict(error: Py4JJavaError) -> Exception:
     """Returns what Iceberg's refusal means where it is because of what others committed, else the error itself.
 

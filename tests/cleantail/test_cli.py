@@ -75,7 +75,6 @@ def usage(capsys):
         pytest.param(
             ["rollback", "orders", "--to", "x"], "error: --to: 'x' is neither last nor", id="snapshot in words"
         ),
-        pytest.param(["ingest", "orders"], "error: --file is missing", id="nothing to ingest"),
         pytest.param(
             ["ingest", "orders", "--file", "f", "--encoding", "hex"],
             "error: --encoding: 'hex' is not one of 'text', 'base64'.",

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_builders import HOUR_MS, configs, data_file, log_state, resolved, segment
 
-from cleantail.log.log_state import overdue_ms
 from cleantail.log.partition_state import Horizon, PartitionState
-from cleantail.log.policy.triggers import decide
+from cleantail.log.policy.triggers import decide, overdue_ms
 from cleantail.log.segments import NO_TIMESTAMP_MS
 
 

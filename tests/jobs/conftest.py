@@ -21,8 +21,11 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
+from cleantail.log.source_position import position_of
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
+from tests.jobs.kafka_site import KafkaSite, kafka_site, landed_record
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEADERS = "array<struct<key: string, value: binary>>"
@@ -152,6 +155,25 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     session = start_session(load_platform(config, os.environ), "cleantail tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSite]:
+    """One real broker for all tests of a Kafka source. Who logs in as `reader` has the rights that a test gives."""
+    with kafka_site(tmp_path_factory.mktemp("broker")) as site:
+        yield site
+
+
+@pytest.fixture
+def landed(table_of):  # type: ignore[no-untyped-def]
+    """A table's records, in the order of the log."""
+    return lambda topic: [landed_record(r) for r in table_of(topic).current().orderBy("partition", "offset").collect()]
+
+
+@pytest.fixture
+def position(table_of):  # type: ignore[no-untyped-def]
+    """How far a table was read in Kafka."""
+    return lambda topic: position_of(texts(table_of(topic).load().properties()), topic)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import click
 
 from cleantail.cli import parameters
 from cleantail.cli.command import Invocation, Several, command
+from cleantail.cli.commands.kafka_ingest import ingest_from_kafka
 from cleantail.cli.commands.planning import evaluated
 from cleantail.cli.parameters import FILE, clock
 from cleantail.cli.progress import Progress
@@ -40,9 +41,8 @@ R = TypeVar("R")
         "files",
         cls=Several,
         type=FILE,
-        required=True,
         metavar="F...",
-        help="One or more .jsonl or .jsonl.gz; may be repeated.",
+        help="One or more .jsonl or .jsonl.gz; may be repeated. Without it source.kafka is read.",
     ),
     click.option("--encoding", type=click.Choice(["text", "base64"]), help="Of keys, payloads and header values."),
     click.option(
@@ -52,15 +52,21 @@ R = TypeVar("R")
         "source.topic in the YAML) is refused, and nothing is appended.",
     ),
     examples=[
+        "cleantail ingest orders",
         "cleantail ingest customer-cdc --file customers.jsonl",
         "cleantail ingest customer-cdc --file monday.jsonl.gz tuesday.jsonl.gz",
     ],
 )
 def ingest(call: Invocation, topic: str, files: tuple[Path, ...], encoding: str | None, any_topic: bool) -> int:
-    """Append files of kcat -J lines, each exactly once.
+    """Append what Kafka has, or files of kcat -J lines, exactly once.
 
-    All of them in one commit: where one cannot be taken, nothing is appended.
+    Without files: every partition from the table's position to its last stable offset in Kafka (source.kafka). Files
+    come in one commit: where one cannot be taken, nothing is appended.
     """
+    if not files:
+        if encoding or any_topic:
+            raise CleantailError("--encoding and --any-topic are about files: name these with --file")
+        return ingest_from_kafka(call, call.topic(topic))
     from cleantail.cli.reports.upkeep import Ingested
     from cleantail.lake.catalogs import require_usable
     from cleantail.sources.source_files import require_readable

@@ -45,13 +45,13 @@ class TakenBack:
                 f"  partition {log.partition}: records {log.records} -> {log.records_after}, "
                 f"log end {log.log_end} -> {log.log_end_after}{', leaves quarantine' if log.lifts_quarantine else ''}"
             )
-        for line in warnings(self.topic, self.logs, self.come_again):
+        for line in warnings(self.topic, planned, self.logs, self.come_again):
             page.line(f"  warning: {line}")
         page.line("\n".join(_listed(planned)) if self.snapshot_id is None else _done(self.snapshot_id))
 
 
-def warnings(topic: Topic, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
-    """Returns what a person still has to do: readers that have read what goes, files that would come again."""
+def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
+    """Returns what a person still has to do: readers that have read what goes, what would come again."""
     of_readers = [
         f"reader {r.name} is at offset {r.offset} of partition {log.partition} and may have read what is taken back; "
         f"the log ends at {log.log_end_after}: have it load the state anew (`cleantail latest {topic.topic}`), then "
@@ -59,6 +59,8 @@ def warnings(topic: Topic, logs: Sequence[LogWithout], come_again: Sequence[str]
         for log in logs
         for r in log.readers
     ]
+    if planned.sources.kafka is not None and topic.source.kafka is not None:
+        of_readers.append("the source is Kafka: the DAG's next run reads these offsets again, unless it is paused")
     return of_readers + [
         f"{file} is still where source.path looks: the DAG's next run ingests it again; take it out of there"
         for file in come_again
@@ -66,7 +68,7 @@ def warnings(topic: Topic, logs: Sequence[LogWithout], come_again: Sequence[str]
 
 
 def _done(snapshot_id: int) -> str:
-    return f"done, as snapshot {snapshot_id}; the files can be ingested again"
+    return f"done, as snapshot {snapshot_id}; what was taken back can be ingested again"
 
 
 def _listed(planned: IngestionUndo) -> list[str]:

@@ -14,7 +14,12 @@ from cleantail.lake.runs.damaged_vectors import DamagedVectors
 from cleantail.lake.runs.rollback_preview import LogUndo
 from cleantail.log.partition_state import Quarantine
 from cleantail.rounds.checked.proof import Proof
-from cleantail.rounds.ingest_results import INGEST_RESULT_JSON, IngestResult
+from cleantail.rounds.ingest_results import (
+    INGEST_RESULT_JSON,
+    KAFKA_INGEST_RESULT_JSON,
+    IngestResult,
+    KafkaIngestResult,
+)
 from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON, ReclaimResult
 from cleantail.rounds.rollback import RollbackPlan
 
@@ -33,6 +38,25 @@ class Ingested:
         for row in self.result.files:
             page.line(f"{row.file}: {'already in the table, nothing added' if row.skipped else 'appended'}")
         page.line(f"{self.topic.topic}: {counted(self.result.records, 'record')} appended")
+        for text in self.result.warnings:
+            page.warning(text)
+
+
+@dataclass(frozen=True)
+class ReadFromKafka:
+    """What was read of each partition in Kafka, and how many records were appended."""
+
+    topic: Topic
+    result: KafkaIngestResult
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **KAFKA_INGEST_RESULT_JSON.plain(self.result)}
+
+    def tell(self, page: Page) -> None:
+        for row in self.result.partitions:
+            page.line(f"partition {row.partition}: read from offset {row.from_offset} to {row.to_offset}")
+        source = f"from {self.result.kafka_topic} in Kafka"
+        page.line(f"{self.topic.topic}: {counted(self.result.records, 'record')} appended {source}")
         for text in self.result.warnings:
             page.warning(text)
 

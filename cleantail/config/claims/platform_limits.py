@@ -1,13 +1,15 @@
-"""What the platform lets a topic's YAML name outside its own topic: folders of sources, Airflow's connections."""
+"""What the platform lets a topic's YAML name outside its own topic: folders of sources, Airflow's connections,
+brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.claims.source_paths import path_problem, written_problem
 from cleantail.config.platform import Platform, PlatformSettings
+from cleantail.config.sources.kafka_source import ADDRESS
 from cleantail.config.topic import Topic
 from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of
 from cleantail.errors import ConfigError, Problem, not_allowed
@@ -30,6 +32,7 @@ def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> I
     path = topic.source.path
     if path and (allowed := written_problem(path, home, platform.sources)):
         yield ("source", "path"), Problem("source.path", not_allowed(path), allowed, path)
+    yield from _kafka_problems(topic, platform)
     for number, alert in enumerate(topic.alerts):
         if allowed := connection_problem(alert, platform):
             key_path, conn_id = ("alerts", number, "conn_id"), getattr(alert, "conn_id", None)
@@ -42,8 +45,30 @@ def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
     With the credentials of any other connection a topic's YAML could send what it likes to wherever they give access.
     """
     conn_id = None if isinstance(alert, FileAlert) else alert.conn_id
-    names = platform.alert_connections
-    if conn_id is None or any(conn_id == n or (n.endswith("*") and conn_id.startswith(n[:-1])) for n in names):
+    return None if conn_id is None else _unlisted(conn_id, "alert_connections", platform.alert_connections)
+
+
+def _unlisted(conn_id: str, key: str, names: Sequence[str]) -> str | None:
+    """Returns what is allowed where a connection is not in a list of the platform, else None."""
+    if any(conn_id == n or (n.endswith("*") and conn_id.startswith(n[:-1])) for n in names):
         return None
     listed = ", ".join(names) or "none"
-    return f"a connection that platform.alert_connections in defaults.yaml lists: {listed}; list it there"
+    return f"a connection that platform.{key} in defaults.yaml lists: {listed}; list it there"
+
+
+def _kafka_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
+    """Yields what source.kafka names that the platform does not allow. By any other connection a topic's YAML could
+    read, and show, what that login may read; by any other address make Cleantail talk to a host."""
+    kafka = topic.source.kafka
+    if kafka is None:
+        return
+    conn_id = kafka.connection
+    if conn_id and (allowed := _unlisted(conn_id, "kafka_connections", platform.kafka_connections)):
+        key_path = ("source", "kafka", "connection")
+        yield key_path, Problem(key_text(key_path), not_allowed(conn_id), allowed, conn_id)
+    servers, names = kafka.bootstrap_servers or "", platform.kafka_servers
+    if servers and "*" not in names and not set(servers.split(",")) <= set(names):
+        listed = ", ".join(names) or "none"
+        allowed = f"brokers that platform.kafka_servers in defaults.yaml lists: {listed}; list them there"
+        key_path = ("source", "kafka", ADDRESS)
+        yield key_path, Problem(key_text(key_path), not_allowed(servers), allowed, servers)

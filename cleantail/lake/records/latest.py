@@ -20,7 +20,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.log_bounds import log_ends, log_starts
 from cleantail.lake.records.log_records import log_records
-from cleantail.lake.table_metadata import arrivals
+from cleantail.lake.table_metadata import live_files
 from cleantail.log.ranks.strategies import strategy_text
 from cleantail.log.ranks.versions import Versions, versions_of
 from cleantail.log.ranks.winners import Ranks, beaten, best_ranks
@@ -83,8 +83,14 @@ def load_latest(topic: Topic, platform: Platform, now_ms: int, snapshot_id: int 
     positions = log_ends(table, snapshot_id)
     current = table.current_snapshot()
     at = snapshot_id if snapshot_id is not None else current.snapshot_id if current else None
-    starts, order = log_starts(table, topic.config, snapshot_id), arrivals(table, snapshot_id)
+    starts, order = log_starts(table, topic.config, snapshot_id), _arrivals(table, snapshot_id)
     return Latest(table, topic, at, positions, _remembered(catalog, topic, now_ms), now_ms, starts, order)
+
+
+def _arrivals(table: Table, snapshot_id: int | None) -> dict[str, int]:
+    """Returns data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md
+    3.5)."""
+    return {file.path: file.data_sequence_number for file in live_files(table, snapshot_id)}
 
 
 def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, bytes], Rank]:

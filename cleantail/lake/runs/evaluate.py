@@ -147,7 +147,13 @@ def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[Log
         return ()
     return tuple(
         resolve_log_state(
-            p, facts.files_of(p), facts.states.get(p, PartitionState()), facts.arrived_of(p), topic.config, now_ms
+            p,
+            facts.files_of(p),
+            facts.states.get(p, PartitionState()),
+            facts.arrived_of(p),
+            topic.config,
+            now_ms,
+            facts.source,
         )
         for p in facts.partitions
     )

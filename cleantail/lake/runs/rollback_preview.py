@@ -19,6 +19,7 @@ from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.reader_positions import Reader, namespace_of
 from cleantail.log.releases import lifted
 from cleantail.log.segments import DataFile
+from cleantail.log.source_position import parse_position, position_of
 from cleantail.rounds.ingestion_undo import (
     IngestionChoice,
     IngestionUndo,
@@ -100,6 +101,7 @@ def _logs_without(
     lowest = _bounds(added_files(table, plan.ingestion.snapshot_id), min, lambda f: f.lower_offset)
     ends, ends_after = (_bounds(files, max, lambda f: f.upper_offset + 1) for files in (now, after))
     records, records_after = _records(now), _records(after)
+    read, read_before = _read_ends(table, plan)
     for p in sorted(lowest):
         state = states.get(p, PartitionState())
         without = without_ingestion(state, plan.sources.log_ends.get(p), plan.ingestion.at_ms)
@@ -107,11 +109,20 @@ def _logs_without(
             partition=p,
             records=records.get(p, 0),
             records_after=records_after.get(p, 0),
-            log_end=max(ends.get(p, 0), state.log_end_offset or 0),
-            log_end_after=max(ends_after.get(p, 0), without.log_end_offset or 0),
+            log_end=max(ends.get(p, 0), state.log_end_offset or 0, read.get(p, 0)),
+            log_end_after=max(ends_after.get(p, 0), without.log_end_offset or 0, read_before.get(p, 0)),
             readers=tuple(r for r in readers if r.partition == p and r.offset > lowest[p]),
             lifts_quarantine=state.quarantine is not None and without.quarantine is None,
         )
+
+
+def _read_ends(table: Table, plan: IngestionUndo) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """Returns up to where the topic was read in Kafka, now and without the ingestion; nothing for one that never
+    was."""
+    name, kafka = ".".join(table.name()), plan.sources.kafka
+    now = position_of(table.properties, name)
+    before = now if kafka is None else parse_position(kafka.position_before, name) if kafka.position_before else None
+    return now.next_offsets if now else {}, before.next_offsets if before else {}
 
 
 def _bounds(

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import duration, instant, interval, setting
-from cleantail.log.log_state import LogState, overdue_ms
+from cleantail.log.log_state import LogState
 from cleantail.log.policy.waiting_reasons import nothing_cleanable, pause
+from cleantail.log.segments import NO_TIMESTAMP_MS
 
 RATIO = "min.cleanable.dirty.ratio"
 """The name of the config, for reasons."""
@@ -138,3 +139,11 @@ def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
         return (not overdue, float(d.deadline_ms or 0) if overdue else 0.0, -d.dirty_ratio, d.partition)
 
     return sorted((d for d in decisions if d.compact), key=urgency)
+
+
+def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms: int) -> int:
+    """Returns LogCleanerManager.maxCompactionDelay: by how many ms the oldest dirty record has passed
+    max.compaction.lag.ms (semantics.md 1.3b); 0 where it has not, and where no record has a timestamp."""
+    if earliest_dirty_timestamp_ms is None or earliest_dirty_timestamp_ms == NO_TIMESTAMP_MS:
+        return 0
+    return max((now_ms - max_lag_ms) - earliest_dirty_timestamp_ms, 0)

@@ -5,7 +5,8 @@
    them did not.
 3. ERASURE: a tombstone is there longer than cleantail.erasure.grace.ms after it was due.
 4. HOLD_CAP: tombstones went that a registered reader had not read (semantics.md 3.9).
-5. APPROVAL: a round waits for somebody.
+5. GAP: records had gone from Kafka before they were read; for a day, since nothing brings them back.
+6. APPROVAL: a round waits for somebody.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from cleantail.log.reader_positions import Reader, hold_offset
 from cleantail.rounds.failed_branches import kept_until_ms
 from cleantail.watch.alerting.incidents import Condition
 
+GAP_TOLD_MS = 86_400_000
+"""How long a gap counts as something that is wrong now."""
+
 
 def log_alarms(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
@@ -33,7 +37,7 @@ def log_alarms(
     for log in logs:
         hold = hold_offset(readers, log.partition)
         conditions += [_red(log, configs), _quarantined(log, configs)]
-        conditions += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms)]
+        conditions += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms), _gap(log, now_ms)]
     return [condition for condition in conditions if condition is not None]
 
 
@@ -142,6 +146,16 @@ def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int
     still = f"up to {counted(count, 'tombstone')} {be(count)} still there"
     text = f"partition {log.partition}: {still}, due since {instant(first_ms)} UTC"
     return Condition(Event.ERASURE, partition_subject(log.partition), text, partition=log.partition)
+
+
+def _gap(log: LogState, now_ms: int) -> Condition | None:
+    """Returns the newest gap of the log, for a day: nothing brings the records back, so nothing else would end it."""
+    if not log.gaps or now_ms - log.gaps[-1].at_ms >= GAP_TOLD_MS:
+        return None
+    gap = log.gaps[-1]
+    text = f"{gap.text}; ingestion went on behind them (source.kafka.on_gap: continue)"
+    subject, occurrence = partition_subject(log.partition), f"to {gap.to_offset}"
+    return Condition(Event.GAP, subject, text, partition=log.partition, occurrence=occurrence)
 
 
 def _due_ms(horizon: Horizon, hold: int | None, configs: KafkaConfigs) -> int:

@@ -33,6 +33,7 @@ def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -
         Event.QUARANTINED: f"{names} {held_back}",
         Event.HOLD_CAP: f"tombstones went before {names} had read them",
         Event.ERASURE: f"erasure overdue, {names}",
+        Event.GAP: f"records had gone from Kafka before they were read, {names}",
         Event.APPROVAL: f"a round {waits} for approval (Airflow: Browse, Required Actions)",
     }[event]
 
@@ -74,5 +75,6 @@ def _end(incident: Incident) -> str:
         Event.QUARANTINED: f"partition {condition.partition} is not held back any more",
         Event.HOLD_CAP: f"{condition.subject} is not behind any more, or not registered",
         Event.ERASURE: f"partition {condition.partition} has no overdue tombstone any more",
+        Event.GAP: f"partition {condition.partition} was read on without another gap for a day",
         Event.APPROVAL: "the round does not wait any more",
     }[condition.event]

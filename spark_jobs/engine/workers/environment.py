@@ -16,7 +16,7 @@ from pyspark.errors import PythonException
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 
-PACKAGES = ("pyarrow", "duckdb", "pyroaring", "pyiceberg", "numpy", "cleantail")
+PACKAGES = ("pyarrow", "duckdb", "pyroaring", "pyiceberg", "numpy", "confluent-kafka", "cleantail")
 """What a task imports."""
 WAY_OUT = (
     "Install Cleantail with its packages for the workers' Python, or let Spark ship them: `make worker-environment` "

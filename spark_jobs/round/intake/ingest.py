@@ -36,7 +36,7 @@ from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import append_files
 from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of, texts
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.staged_records import lowest_offsets, require_one_record_an_offset
+from spark_jobs.round.intake.staged_records import lowest_offsets, require_below_position, require_one_record_an_offset
 from spark_jobs.round.latest_view import ensure_latest_view
 
 BATCH_RECORDS = 20_000
@@ -104,6 +104,7 @@ def _append(
         _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding, line_topic, limits))
         progress("comparing with what is there")
         require_one_record_an_offset(table, branch, list(fresh.values()), encoding, limits)
+        require_below_position(table, branch)
         progress("committing")
         records, warnings = table.added_records(branch), _warnings(table, branch)
         marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}

@@ -17,12 +17,13 @@ from pyspark.sql import functions as F
 
 from cleantail.config.settings.input_limits import InputLimits
 from cleantail.config.topic_table import OFFSET, PARTITION
-from cleantail.errors import ContradictionError
-from cleantail.log.contradictions import refusal
+from cleantail.errors import CleantailError, ContradictionError
+from cleantail.log.contradictions import Contradiction, refusal
+from cleantail.log.source_position import position_of
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.engine.transforms.spans import span_condition
-from spark_jobs.iceberg.iceberg_reads import added_data_files, each, partition_of
+from spark_jobs.iceberg.iceberg_reads import added_data_files, each, partition_of, texts
 from spark_jobs.iceberg.snapshot_files import offset_bounds
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -40,6 +41,30 @@ def require_one_record_an_offset(
         first = contradictions[0]
         holders = files_with(table, files, encoding, limits, first.partition, first.first_offset)
         raise ContradictionError(refusal(contradictions, holders), contradictions)
+
+
+def contradictions_with_table(table: TopicTable, branch: str) -> list[Contradiction]:
+    """Returns by log where a record staged on the branch differs from another one of its offset in the table. It is for
+    what has each of its offsets once by itself: nothing is read where the table has no file with such offsets."""
+    iceberg = table.load()
+    if not _overlaps(table, iceberg, _ranges(table, iceberg, added_data_files(iceberg, branch))):
+        return []
+    return contradictions_in(_compared(table, branch))
+
+
+def require_below_position(table: TopicTable, branch: str) -> None:
+    """Raises CleantailError where a table that is read from Kafka would get records of a file that are still to come
+    from there, and so twice. Below its position files may fill in what is missing."""
+    iceberg = table.load()
+    position = position_of(texts(iceberg.properties()), table.topic.table)
+    if position is None:
+        return
+    for partition, (_, end) in sorted(_ranges(table, iceberg, added_data_files(iceberg, branch)).items()):
+        if end > (next_offset := position.next_offsets.get(partition, 0)):
+            raise CleantailError(
+                f"topic {table.topic.topic} is read from Kafka, up to offset {next_offset} of partition {partition}: "
+                f"the files have records up to {end - 1}, which would come a second time; nothing was appended"
+            )
 
 
 def _compared(table: TopicTable, branch: str) -> DataFrame:

@@ -1,0 +1,38 @@
+"""`cleantail ingest TOPIC` without files: what the topic has in Kafka and the table has not."""
+
+from __future__ import annotations
+
+import os
+
+from cleantail.cli.command import Invocation
+from cleantail.cli.parameters import clock
+from cleantail.cli.spark import spark_session
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+
+
+def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
+    """Reads the topic on. Spark is started only where there is something to read, or the table has no position yet."""
+    from cleantail.cli.reports.upkeep import ReadFromKafka
+    from cleantail.kafka.client_settings import settings_of_environment
+    from cleantail.kafka.table_position import is_read
+    from cleantail.lake.catalogs import require_usable
+    from cleantail.rounds.ingest_results import KafkaIngestResult
+
+    if topic.source.kafka is None:
+        raise CleantailError(
+            f"topic {topic.topic} has no source.kafka in its YAML: give files with --file, or name its brokers there"
+        )
+    settings, now_ms = settings_of_environment(topic.source.kafka, os.environ), clock(None)
+    require_usable(topic, call.platform, os.environ)
+    with call.output.progress() as progress:
+        progress("asking the brokers")
+        if is_read(topic, call.platform, settings, now_ms):
+            result = KafkaIngestResult(topic.kafka_topic)
+        else:
+            from spark_jobs.round.kafka.reading import read_topic
+
+            with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
+                result = read_topic(spark, topic, call.platform, settings, now_ms, progress)
+    call.output.show(ReadFromKafka(topic, result))
+    return 0

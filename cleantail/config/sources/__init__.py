@@ -1,0 +1,1 @@
+"""What a topic's `source:` may say: files of records, or the topic in Kafka itself."""

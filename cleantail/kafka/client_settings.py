@@ -1,0 +1,126 @@
+"""What a client of Kafka is given: librdkafka's settings, from a connection or from the environment. Pure.
+
+A login goes only to the brokers that it was given with. A connection has both. In the environment they stand side by
+side as CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS, CLEANTAIL_KAFKA_SASL_PASSWORD and so on (`.` becomes `_`): brokers that a
+topic's YAML names are given nothing of it, unless the environment names the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cleantail.config.sources.kafka_source import ADDRESS, KafkaSource
+from cleantail.errors import CleantailError
+
+PREFIX = "CLEANTAIL_KAFKA_"
+CONNECTION_PREFIX = "AIRFLOW_CONN_"
+OTHER_VARIABLES = frozenset({"CLEANTAIL_KAFKA_JARS"})
+"""Variables that begin like settings of a client, and are none."""
+JAVA_ONLY = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.password": "ssl.ca.location",
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "ssl.keystore.type": "ssl.keystore.location of a PKCS#12 file, or ssl.certificate.location and ssl.key.location",
+    "key.deserializer": "nothing: keys and values are read as bytes",
+    "value.deserializer": "nothing: keys and values are read as bytes",
+}
+"""Settings of Java's clients -> what librdkafka has instead."""
+DEFAULTS = {
+    "client.id": "cleantail",
+    "log_level": "2",
+    "socket.timeout.ms": "15000",
+    "socket.keepalive.enable": "true",
+    "queued.max.messages.kbytes": "32768",
+    "fetch.message.max.bytes": "4194304",
+    "check.crcs": "true",
+}
+"""What a client gets where nobody says otherwise. The queue bounds what a task holds, whatever the backlog."""
+OURS = frozenset(
+    {
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "auto.offset.reset",
+        "isolation.level",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "partition.assignment.strategy",
+    }
+)
+"""Settings that how a read works decides. What a connection says of them is left out: Airflow's own examples have
+them."""
+
+
+def settings_of_environment(source: KafkaSource, env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the client's settings where no Airflow is at hand. Raises CleantailError where no broker is named, and
+    where it cannot be told whether a login is for the brokers that are."""
+    if source.connection is not None:
+        return settings_of_connection(source, _connection_in(env, source.connection))
+    given = {
+        name.removeprefix(PREFIX).lower().replace("_", "."): value
+        for name, value in env.items()
+        if name.startswith(PREFIX) and name not in OTHER_VARIABLES and value
+    }
+    address = source.bootstrap_servers
+    if address is not None and given and given.get(ADDRESS) != address:
+        raise CleantailError(
+            f"source.kafka names the brokers {address}, and the environment has settings for "
+            f"{given.get(ADDRESS) or 'brokers that it does not name'}: what is in {PREFIX}… is given only to the "
+            f"brokers in {PREFIX}BOOTSTRAP_SERVERS. Let both name the same, or leave {ADDRESS} out of the YAML"
+        )
+    if address is None and ADDRESS not in given:
+        raise CleantailError(
+            f"no brokers are named: set source.kafka.connection or source.kafka.{ADDRESS} in the topic's YAML, or "
+            f"{PREFIX}BOOTSTRAP_SERVERS in the environment"
+        )
+    return _complete(source, {ADDRESS: address or "", **given}, "the environment")
+
+
+def settings_of_connection(source: KafkaSource, extra: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the client's settings from the extra of an Airflow connection of type kafka, as its provider takes it."""
+    where = f"the connection {source.connection}"
+    given = {str(name): _scalar(value, str(name), where) for name, value in extra.items() if value is not None}
+    if not given.get(ADDRESS):
+        raise CleantailError(f"{where} has no {ADDRESS} in its extra: librdkafka's settings as JSON are expected there")
+    return _complete(source, given, where)
+
+
+def _complete(source: KafkaSource, given: Mapping[str, str], where: str) -> dict[str, str]:
+    """Completes what was given, which wins over the YAML's tuning, and both over the defaults."""
+    for name, instead in JAVA_ONLY.items():
+        if name in given:
+            raise CleantailError(f"{where}: {name} is of Java clients only: give {instead}")
+    return DEFAULTS | source.properties | {name: value for name, value in given.items() if name not in OURS}
+
+
+def _connection_in(env: Mapping[str, str], name: str) -> Mapping[str, Any]:
+    """Returns the connection's extra, from the variable in which Airflow looks for it as well; none of it is
+    shown."""
+    variable = f"{CONNECTION_PREFIX}{re.sub('[^A-Za-z0-9_]', '_', name).upper()}"
+    text = env.get(variable)
+    if text is None:
+        raise CleantailError(
+            f"source.kafka.connection is {name}, an Airflow connection: without Airflow it is looked for in the "
+            f'environment, as {variable}=\'{{"conn_type": "kafka", "extra": {{"{ADDRESS}": "host:9092"}}}}\''
+        )
+    try:
+        connection = json.loads(text)
+        extra = connection.get("extra") or {}
+        fields = json.loads(extra) if isinstance(extra, str) else extra
+    except (ValueError, AttributeError):
+        raise CleantailError(f"{variable} is not a connection as JSON, with librdkafka's settings in extra") from None
+    if not isinstance(fields, dict):
+        raise CleantailError(f"{variable}: extra is not a mapping of librdkafka's settings")
+    return fields
+
+
+def _scalar(value: object, name: str, where: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise CleantailError(f"{where}: {name} is neither a text nor a number, and no function can be named here")

@@ -1,0 +1,177 @@
+"""Adapter: reads ranges of offsets of one topic, each to its end, through confluent-kafka. Commits nothing.
+
+1. The end of a range is known by position: by a record at or behind it, or by the end of the partition (which under
+   read_committed is the last stable offset).
+2. What is missing in between is no error: markers, aborted records, and what the broker's cleaner has removed have
+   offsets and are never handed out.
+3. A read that stands still is an error. Progress is what librdkafka has fetched, as its statistics tell, not what it
+   has handed out: a long run of aborted records is passed without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
+from cleantail.kafka.broker_topic import broker_problem, refusal_text
+from cleantail.kafka.read_plan import Range
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+POLL_S = 0.2
+STATISTICS_MS = 1000
+FIRST_RECORDS, RECORDS_MAX, BATCH_BYTES = 100, 10_000, 8 << 20
+"""How many records a first batch has and any has at most, and about how many bytes."""
+READER_GROUP = "cleantail"
+"""The group of every consumer, which has to name one; nothing is committed for it."""
+_NOTHING = "nothing was appended"
+
+
+class RangeReader:
+    """Is one consumer of one topic, which has to be closed."""
+
+    def __init__(self, settings: Mapping[str, str], topic: str, isolation: str, stall_ms: int) -> None:
+        """Raises CleantailError for settings that librdkafka does not take."""
+        from confluent_kafka import Consumer, KafkaException
+
+        self._topic, self._stall_s = topic, stall_ms / 1000
+        self._address = settings["bootstrap.servers"]
+        self._fetched_to: dict[int, int] = {}
+        self._complaint = ""
+        self._records = FIRST_RECORDS
+        fixed: dict[str, Any] = {
+            "group.id": READER_GROUP,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": isolation,
+            "statistics.interval.ms": STATISTICS_MS,
+            "stats_cb": self._note_progress,
+            "error_cb": self._note_complaint,
+        }
+        try:
+            self._consumer = Consumer({**settings, **fixed})
+        except (KafkaException, TypeError, ValueError) as e:
+            raise CleantailError(f"a setting of the Kafka client is wrong: {refusal_text(e)}") from None
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def batches(self, each: Range) -> Iterator[list[Message]]:
+        """Yields the records of the range, in batches, in the order of their offsets. Raises SourceError or
+        SourceUnreachableError, each of which names partition and offset."""
+        from confluent_kafka import TopicPartition
+
+        self._consumer.assign([TopicPartition(self._topic, each.partition, each.start)])
+        position, fetched_to, progressed_s = each.start, -1, time.monotonic()
+        while position < each.end:
+            messages = self._consumer.consume(self._records, POLL_S)
+            records, position_after = self._records_of(messages, each, position)
+            if records:
+                self._fit(records)
+                yield records
+            now_fetched = self._fetched_to.get(each.partition, -1)
+            if position_after > position or now_fetched != fetched_to:
+                position, fetched_to, progressed_s = max(position, position_after), now_fetched, time.monotonic()
+            elif time.monotonic() - progressed_s > self._stall_s:
+                raise self._stalled(each.partition, max(position, fetched_to))
+            self._require_fit(each.partition, position)
+
+    def _records_of(self, messages: Sequence[Message], each: Range, position: int) -> tuple[list[Message], int]:
+        """Returns what lies in the range, and how far it is read: to its end where something behind it was met."""
+        if any(message.error() is not None for message in messages):
+            kept = []
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    kept.append(message)
+                elif self._is_end(error, message, each, kept):
+                    return _below(each.end, kept), each.end
+            messages = kept
+        if not messages:
+            return [], position
+        last = messages[-1].offset() or 0
+        if last < each.end:
+            return list(messages), last + 1
+        return _below(each.end, messages), each.end
+
+    def _is_end(self, error: KafkaError, message: Message, each: Range, kept: Sequence[Message]) -> bool:
+        """Returns whether it says that the partition ends at or behind the range. Raises what is an error."""
+        from confluent_kafka import KafkaError as Codes
+
+        if error.code() == Codes._PARTITION_EOF:
+            offset = message.offset()
+            return offset is not None and offset >= each.end
+        known = message.offset()
+        has_offset = known is not None and known >= 0
+        after = (kept[-1].offset() or 0) + 1 if kept else each.start
+        if problem := self._problem(error, each.partition, known or 0 if has_offset else after, has_offset):
+            raise problem
+        self._note_complaint(error)
+        return False
+
+    def _problem(self, error: KafkaError, partition: int, offset: int, of_record: bool) -> CleantailError | None:
+        """Returns the error to raise, None for what passes: the client tries again by itself, until the read counts as
+        stalled. `of_record`: whether it is about records; an answer of another kind may be damaged as well."""
+        from confluent_kafka import KafkaError as Codes
+
+        code, where = error.code(), f"topic {self._topic}: partition {partition}, offset {offset}"
+        if code in (Codes.OFFSET_OUT_OF_RANGE, Codes._AUTO_OFFSET_RESET):
+            return SourceUnreachableError(
+                f"{where}: it went from the brokers while it was read (retention, or deleted records): the next read "
+                f"says what is missing; {_NOTHING}"
+            )
+        if code == Codes.MSG_SIZE_TOO_LARGE:
+            return SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")
+        if code in (Codes._BAD_COMPRESSION, Codes._NOT_IMPLEMENTED):
+            return SourceError(f"{where}: the records there cannot be decompressed ({error.str()}); {_NOTHING}")
+        if code == Codes._BAD_MSG and of_record:
+            return SourceError(f"{where}: the records there are damaged ({error.str()}); {_NOTHING}")
+        if code == Codes._LOG_TRUNCATION:
+            return SourceUnreachableError(f"{where}: the log was cut off while it was read; {_NOTHING}")
+        return broker_problem(self._address, self._topic, error)
+
+    def _require_fit(self, partition: int, position: int) -> None:
+        """Raises SourceError for an answer that is too long: it is asked for again and again, and gets no
+        shorter."""
+        if "receive.message.max.bytes" in self._complaint:
+            where = f"topic {self._topic}: partition {partition}, from offset {position} on"
+            raise SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")
+
+    def _stalled(self, partition: int, offset: int) -> SourceUnreachableError:
+        why = f": {self._complaint}" if self._complaint else ""
+        return SourceUnreachableError(
+            f"topic {self._topic}: partition {partition} was not read on from offset {offset} for {self._stall_s:g} s "
+            f"(source.kafka.stall.timeout.ms){why}; {_NOTHING}"
+        )
+
+    def _fit(self, records: Sequence[Message]) -> None:
+        """Adapts how many records are asked for, so that a batch has about BATCH_BYTES: one may have a few bytes or
+        many megabytes."""
+        size = sum(len(m) for m in records) // len(records) + 1
+        self._records = min(max(BATCH_BYTES // size, 1), RECORDS_MAX)
+
+    def _note_progress(self, text: str) -> None:
+        partitions = json.loads(text).get("topics", {}).get(self._topic, {}).get("partitions", {})
+        self._fetched_to |= {int(p): int(row["next_offset"]) for p, row in partitions.items() if int(p) >= 0}
+
+    def _note_complaint(self, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError as Codes
+
+        if not self._complaint or error.code() != Codes._ALL_BROKERS_DOWN:  # which says that, and not why
+            self._complaint = error.str()
+
+
+def _below(end: int, messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if (message.offset() or 0) < end]
+
+
+_LARGER = (
+    "set receive.message.max.bytes in source.kafka.properties above the size of the largest batch, and fetch.max.bytes "
+    "512 bytes below it"
+)

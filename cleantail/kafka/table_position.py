@@ -1,0 +1,57 @@
+"""Adapter: how far a topic's table was read in Kafka, through PyIceberg, and whether there is anything to read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.kafka.broker_topic import Brokers
+from cleantail.kafka.read_plan import BrokerTopic, ReadPlan, plan_read
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.records.log_bounds import log_ends
+from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition, position_of
+
+
+@dataclass(frozen=True, slots=True)
+class TablePosition:
+    """Describes one moment of a table. `text` is the property as it stands, None where there is none; `ends` are the
+    table's log ends, where nothing was read from Kafka yet."""
+
+    text: str | None
+    position: SourcePosition | None
+    ends: Mapping[int, int]
+
+    def plan(self, topic: Topic, broker: BrokerTopic, now_ms: int) -> ReadPlan:
+        """Plans the next read. Raises as plan_read does."""
+        on_gap = topic.source.kafka.on_gap if topic.source.kafka else "fail"
+        return plan_read(self.position, self.ends, broker, topic.source.isolation, on_gap, now_ms)
+
+
+def table_position(topic: Topic, platform: Platform) -> TablePosition:
+    """Returns where the table is; a table which is not there yet is at the beginning. Raises TableError."""
+    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    if table is None:
+        return TablePosition(None, None, {})
+    position = position_of(table.properties, topic.table)
+    ends = {} if position is not None else log_ends(table)
+    return TablePosition(table.properties.get(PROPERTY_POSITION), position, ends)
+
+
+def is_read(topic: Topic, platform: Platform, settings: Mapping[str, str], now_ms: int) -> bool:
+    """Returns whether the table has all that may be read. Raises CleantailError for everything that forbids to read,
+    before Spark is started."""
+    require_own_table(topic)
+    broker = Brokers(settings, topic.stall_timeout_ms).describe(topic.kafka_topic)
+    at = table_position(topic, platform)
+    plan = at.plan(topic, broker, now_ms)
+    return at.position is not None and not plan.offsets and not plan.gaps
+
+
+def require_own_table(topic: Topic) -> None:
+    """Raises CleantailError for a topic whose table another writer fills."""
+    if topic.columns is not None:
+        raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")

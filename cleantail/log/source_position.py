@@ -1,0 +1,120 @@
+"""How far a table has read its topic in Kafka: one table property, changed only in the commit that appends.
+
+1. It is not the largest offset in the table: a log ends with markers of transactions, aborted records and what the
+   broker's cleaner has removed, and none of these are in the table.
+2. The log end of what was read is the position (semantics.md 3.10). Under read_committed that is the last stable
+   offset, so an open transaction bounds what is cleaned, as in Kafka.
+3. Under read_uncommitted records beyond the last stable offset are there as well. The position remembers that offset,
+   and no round goes beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from pydantic import ConfigDict
+
+from cleantail.codec import Codec
+from cleantail.log.partition_state import PartitionState
+
+PROPERTY_POSITION = "cleantail.source.kafka"
+"""Table property: the SourcePosition as JSON."""
+POSITION_VERSION: Literal[1] = 1
+GAPS_KEPT = 100
+"""The number of the newest gaps that a position keeps; the evidence has all of them."""
+GAPS_SHOWN = 3
+"""The number of the newest gaps that are among a log's warnings."""
+_NO_MORE = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Gap:
+    """Describes offsets [from_offset, to_offset) of a partition that had gone from the brokers before they were read.
+    `at_ms` is when a read found that (Unix ms)."""
+
+    __pydantic_config__ = _NO_MORE
+
+    partition: int
+    from_offset: int
+    to_offset: int
+    at_ms: int
+
+    @property
+    def text(self) -> str:
+        """Returns what is missing, for a sentence."""
+        return (
+            f"partition {self.partition}: offsets {self.from_offset} to {self.to_offset - 1} had gone from the brokers "
+            "before they were read"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePosition:
+    """Describes what the table has of its topic: everything below `next_offsets`, by partition.
+
+    `topic_id` is Kafka's, which a topic that is made anew does not keep. `read_id` tells the ingestion that wrote the
+    position from every other one. `read_at_ms` is when the log ends were asked for (Unix ms). `open_from` has, of the
+    partitions of which records of open transactions were read, the last stable offset.
+    """
+
+    __pydantic_config__ = _NO_MORE
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    next_offsets: Mapping[int, int]
+    isolation: str
+    read_id: str
+    read_at_ms: int
+    gaps: tuple[Gap, ...] = ()
+    open_from: Mapping[int, int] = field(default_factory=dict)
+
+    def gaps_of(self, partition: int) -> tuple[Gap, ...]:
+        """Returns the gaps of one partition, oldest first."""
+        return tuple(gap for gap in self.gaps if gap.partition == partition)
+
+    def as_json(self) -> str:
+        """Returns the position as one line of JSON with sorted keys, so that equal positions are equal texts."""
+        kept = replace(self, gaps=self.gaps[-GAPS_KEPT:])
+        return _POSITION_JSON.text(_Written(**_fields(kept), version=POSITION_VERSION))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written(SourcePosition):
+    """A position as its text has it."""
+
+    version: Literal[1]
+
+
+_POSITION_JSON: Codec[_Written] = Codec(_Written)
+
+
+def parse_position(text: str, table: str) -> SourcePosition:
+    """Parses what `as_json` wrote. Raises TableError, naming the table, when the property is not a position that this
+    version can read: one with an unknown field it cannot, since what is read is written again."""
+    return SourcePosition(**_fields(_POSITION_JSON.value(text, f"{table}: property {PROPERTY_POSITION}")))
+
+
+def _fields(position: SourcePosition) -> dict[str, Any]:
+    return {field.name: getattr(position, field.name) for field in fields(SourcePosition)}
+
+
+def position_of(properties: Mapping[str, str], table: str) -> SourcePosition | None:
+    """Returns the position that a table's properties hold; None for a table that was never read from Kafka."""
+    text = properties.get(PROPERTY_POSITION)
+    return parse_position(text, table) if text is not None else None
+
+
+def with_source_ends(
+    states: Mapping[int, PartitionState], position: SourcePosition | None
+) -> dict[int, PartitionState]:
+    """Returns the states of a topic's logs with the log ends of its source, also where the last offsets below them
+    hold no record."""
+    known = dict(states)
+    for partition, offset in (position.next_offsets if position else {}).items():
+        state = known.get(partition, PartitionState())
+        if offset > 0 and (state.log_end_offset or 0) < offset:
+            known[partition] = replace(state, log_end_offset=offset)
+    return known

@@ -1,0 +1,213 @@
+"""Append what a topic in Kafka has and its table has not: portion by portion, each staged, compared and committed.
+
+1. The end of a read is the last stable offset of every partition as the read begins.
+2. A portion passes a bounded part of the way, so that neither memory nor what a crash costs grows with the backlog.
+3. A portion that another ingestion has overtaken is planned anew from where that one has come.
+4. The brokers are asked again before each commit: a topic that was made anew meanwhile is none of the records' own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, OutsideError, SourceError
+from cleantail.home.locks import exclusive
+from cleantail.kafka.broker_topic import Brokers
+from cleantail.kafka.group_progress import tell_group
+from cleantail.kafka.read_plan import PORTION_OFFSETS, BrokerTopic, Range, ReadPlan, next_budget, portion_ranges
+from cleantail.kafka.table_position import TablePosition, require_own_table, table_position
+from cleantail.log.late_arrivals import late_warnings
+from cleantail.log.partition_state import PartitionState, states_of_properties
+from cleantail.log.source_position import SourcePosition
+from cleantail.retries import ROUNDS
+from cleantail.rounds.ingest_results import KafkaIngestResult
+from cleantail.rounds.ingestions import INGEST, SOURCES, KafkaRead, Sources
+from cleantail.rounds.size_history import OPERATION
+from spark_jobs.engine.workers.environment import require_workers
+from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.staged_records import lowest_offsets
+from spark_jobs.round.kafka.evidence_of_gaps import record_gaps
+from spark_jobs.round.kafka.portions import Portion, offset_spans, read_result
+from spark_jobs.round.kafka.position_commit import Advance, append_and_advance
+from spark_jobs.round.kafka.staging import Staging
+from spark_jobs.round.latest_view import ensure_latest_view
+
+logger = logging.getLogger("cleantail.kafka")
+Progress = Callable[[str], None]
+
+
+def read_topic(
+    spark: SparkSession, topic: Topic, platform: Platform, settings: Mapping[str, str], now_ms: int, progress: Progress
+) -> KafkaIngestResult:
+    """Reads a topic to its end. Raises CleantailError: then the portion at hand has appended nothing, and a table that
+    this made is gone again."""
+    require_own_table(topic)
+    brokers = Brokers(settings, topic.stall_timeout_ms)
+    with exclusive(platform.home, f"ingest-{topic.topic}"):
+        progress("asking the brokers")
+        # what is wrong is told before a table is made
+        table_position(topic, platform).plan(topic, brokers.describe(topic.kafka_topic), now_ms)
+        table = TopicTable.of(spark, topic, platform)
+        is_new = not table.exists()
+        table.ensure()
+        try:
+            portions = TopicRead(table, platform, brokers, settings, now_ms).run(progress)
+        except CleantailError:
+            if is_new and table_position(topic, platform).text is None:
+                table.drop()
+            raise
+        ensure_latest_view(table)
+    return read_result(topic, portions)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRead:
+    """Reads one topic once. `settings` are the client's, with its login: they are neither logged nor shown."""
+
+    table: TopicTable
+    platform: Platform
+    brokers: Brokers
+    settings: Mapping[str, str] = field(repr=False)
+    now_ms: int
+
+    @property
+    def topic(self) -> Topic:
+        return self.table.topic
+
+    def run(self, progress: Progress) -> list[Portion]:
+        """Appends all portions up to the ends that the brokers name now. Raises CleantailError; what was committed
+        stays."""
+        require_workers(self.table.spark.sparkContext, self.platform, self._cores)
+        at = table_position(self.topic, self.platform)
+        record_gaps(self.table, self.platform, at.position.gaps if at.position else ())
+        ends = at.plan(self.topic, self.brokers.describe(self.topic.kafka_topic), self.now_ms).ends
+        portions: list[Portion] = []
+        budget = PORTION_OFFSETS
+        while portion := self._portion(ends, budget, progress):
+            portions.append(portion)
+            budget = next_budget(portion.offsets, portion.written_bytes, budget)
+        return portions
+
+    def _portion(self, ends: Mapping[int, int], budget: int, progress: Progress) -> Portion | None:
+        """Appends the next portion, planned anew where another ingestion was faster; returns None where nothing is
+        left to do."""
+        return ROUNDS.run(
+            lambda: self._try_portion(ends, budget, progress),
+            lambda tries, e: logger.info("try %s was overtaken, the portion is planned anew: %s", tries, e),
+        )
+
+    def _try_portion(self, ends: Mapping[int, int], budget: int, progress: Progress) -> Portion | None:
+        # 1. what is to be read, from where the table is now
+        at = table_position(self.topic, self.platform)
+        broker = self.brokers.describe(self.topic.kafka_topic)
+        plan = _up_to(at.plan(self.topic, broker, self.now_ms), ends)
+        if at.position is not None and not plan.offsets and not plan.gaps:
+            return None
+        ranges = portion_ranges(plan, budget, self._cores)
+        position = self._position(at, broker, plan, ranges)
+        # 2. on a branch, then onto main with the position
+        records, written_bytes, warnings = self._append(at, position, broker, ranges, progress)
+        # 3. who is told of it
+        record_gaps(self.table, self.platform, position.gaps if plan.gaps else ())
+        tell_group(self.settings, self.topic, position.next_offsets)
+        return Portion(ranges, records, written_bytes, plan.gaps, warnings)
+
+    def _append(
+        self,
+        at: TablePosition,
+        position: SourcePosition,
+        broker: BrokerTopic,
+        ranges: Sequence[Range],
+        progress: Progress,
+    ) -> tuple[int, int, tuple[str, ...]]:
+        """Stages the ranges and commits them with the position. Returns how many records came, the bytes of their
+        files, and what a person should know of them."""
+        branch = branch_name(f"in_{position.read_id[:16]}_{os.getpid()}")
+        try:
+            progress(f"reading {sum(r.offsets for r in ranges):,} offsets")
+            files, records = self._staged(branch, ranges) if ranges else ([], 0)
+            warnings = self._warnings(branch) if files else ()
+            self._require_unchanged(broker)
+            progress("committing")
+            summary = {OPERATION: INGEST, SOURCES: self._sources(at, ranges).packed()}
+            append_and_advance(self.table, files, Advance(at.text, position.as_json(), summary))
+        finally:
+            self.table.drop_branch(branch)
+        return records, sum(int(file.fileSizeInBytes()) for file in files), warnings
+
+    def _position(
+        self, at: TablePosition, broker: BrokerTopic, plan: ReadPlan, ranges: Sequence[Range]
+    ) -> SourcePosition:
+        next_offsets = plan.next_offsets(ranges)
+        return SourcePosition(
+            cluster_id=broker.cluster_id,
+            topic=broker.topic,
+            topic_id=broker.topic_id,
+            next_offsets=next_offsets,
+            isolation=self.topic.source.isolation,
+            read_id=uuid.uuid4().hex,
+            read_at_ms=self.now_ms,
+            gaps=(*(at.position.gaps if at.position else ()), *plan.gaps),
+            open_from={p: log.last_stable for p, log in broker.logs.items() if log.last_stable < next_offsets[p]},
+        )
+
+    @property
+    def _cores(self) -> int:
+        return int(self.table.spark.sparkContext.defaultParallelism)
+
+    def _staged(self, branch: str, ranges: Sequence[Range]) -> tuple[list[Any], int]:
+        """Stages the ranges. Raises the error that says most: a read often came to grief because of what the brokers
+        say of the topic by now."""
+        try:
+            return Staging(self.table, self.settings, self._cores).append(branch, ranges)
+        except (SourceError, OutsideError):
+            self._plan_again()
+            raise
+
+    def _plan_again(self) -> None:
+        """Raises SourceError where a read would not even begin by now; whatever else is wrong is known already."""
+        try:
+            broker = self.brokers.describe(self.topic.kafka_topic)
+            table_position(self.topic, self.platform).plan(self.topic, broker, self.now_ms)
+        except SourceError:
+            raise
+        except CleantailError as e:
+            logger.info("asked again: %s", e)
+
+    def _require_unchanged(self, before: BrokerTopic) -> None:
+        """Raises SourceError where the topic was made anew while it was read: records of two topics may be staged."""
+        now = self.brokers.describe(before.topic)
+        if now.topic_id != before.topic_id:
+            raise SourceError(
+                f"topic {before.topic} was made anew while it was read: its id was {before.topic_id} and is "
+                f"{now.topic_id}; nothing was appended"
+            )
+
+    def _warnings(self, branch: str) -> tuple[str, ...]:
+        return late_warnings(lowest_offsets(self.table, branch), self._states(), self.topic.config)
+
+    def _states(self) -> dict[int, PartitionState]:
+        return states_of_properties(texts(self.table.load().properties()), self.table.name)
+
+    def _sources(self, at: TablePosition, ranges: Sequence[Range]) -> Sources:
+        """Returns what is needed to take the ingestion back."""
+        states, spans = self._states(), offset_spans(ranges)
+        ends = {p: states.get(p, PartitionState()).log_end_offset for p in spans}
+        return Sources((), ends, KafkaRead(spans, at.text))
+
+
+def _up_to(plan: ReadPlan, ends: Mapping[int, int]) -> ReadPlan:
+    """Returns the plan with the ends that the logs had when the read began, though they go on growing."""
+    bounded = {p: max(plan.starts[p], min(end, ends.get(p, plan.starts[p]))) for p, end in plan.ends.items()}
+    return replace(plan, ends=bounded)

@@ -1,0 +1,232 @@
+"""A real broker for the tests of a Kafka source, and what producers do to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from cleantail.sources.kcat import Record
+from differential.broker import LOOPBACK, Broker, free_port, kafka_jars, running_broker
+from differential.kafka_client import KafkaClient
+
+JARS = kafka_jars(os.environ)
+"""Asked when the module is imported: the session's own CLEANTAIL_HOME has no jars."""
+WITHIN_S = 60
+LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN", "sasl.username": "reader"}
+PASSWORD = "reader-secret"
+
+
+@contextlib.contextmanager
+def kafka_site(directory: Path) -> Iterator[KafkaSite]:
+    """A broker with two listeners: one without a login, for whom everything is allowed, and one with."""
+    port, login_port, controller_port = free_port(), free_port(), free_port()
+    here = f"PLAINTEXT://{LOOPBACK}:{port},SASL_PLAINTEXT://{LOOPBACK}:{login_port}"
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_reader="{PASSWORD}";'
+    more = {
+        "listeners": f"{here},CONTROLLER://{LOOPBACK}:{controller_port}",
+        "advertised.listeners": here,
+        "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "message.max.bytes": 4 << 20,
+    }
+    with running_broker(directory, JARS, extra_properties=more) as broker:
+        yield KafkaSite(f"{LOOPBACK}:{port}", f"{LOOPBACK}:{login_port}", broker)
+
+
+@dataclass
+class KafkaSite:
+    """One broker with a client of each kind."""
+
+    address: str
+    login_address: str
+    broker: Broker
+    client: KafkaClient = field(init=False)
+    admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.client = KafkaClient(self.address)
+        self.admin = AdminClient({"bootstrap.servers": self.address, "log_level": "2"})
+
+    def source(self, **more: Any) -> dict[str, Any]:
+        """What a topic's YAML says of this broker."""
+        return {"kafka": {"bootstrap.servers": self.address, "stall.timeout.ms": 5000, **more}}
+
+    def create(self, topic: str, partitions: int = 1, **configs: Any) -> None:
+        dotted = {name.replace("_", "."): value for name, value in configs.items()}
+        self.client.create(topic, partitions, {"message.timestamp.after.max.ms": (1 << 63) - 1} | dotted)
+
+    def recreate(self, topic: str, partitions: int = 1) -> None:
+        """Deletes the topic and makes one of its name, once the broker has forgotten the old one."""
+        self.client.delete(topic)
+        until = time.monotonic() + WITHIN_S
+        while True:
+            try:
+                return self.create(topic, partitions)
+            except Exception:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+
+    def send(self, topic: str, records: Iterable[tuple[Any, ...]], partition: int = 0, **settings: Any) -> None:
+        """(key, value, headers, timestamp) each, as many of them as are given."""
+        with_acks = Producer({"bootstrap.servers": self.address, "linger.ms": 5, **settings})
+        for record in records:
+            _produce(with_acks, topic, partition, *record)
+        assert with_acks.flush(WITHIN_S) == 0
+
+    def transactions(self, topic: str, name: str) -> Transactions:
+        producer = Producer({"bootstrap.servers": self.address, "transactional.id": name, "log_level": 2})
+        producer.init_transactions(WITHIN_S)
+        return Transactions(producer, topic)
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        for done in self.admin.create_partitions([NewPartitions(topic, total)]).values():
+            done.result(WITHIN_S)
+
+    def delete_below(self, topic: str, partition: int, offset: int) -> None:
+        for done in self.admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+            done.result(WITHIN_S)
+
+    def consumed(self, topic: str, partitions: int = 1, committed: bool = True) -> list[Record]:
+        """What a plain consumer sees from the beginning."""
+        return sorted(
+            (r for rs in self.client.read(topic, range(partitions), committed=committed).values() for r in rs),
+            key=lambda r: (r.partition, r.offset),
+        )
+
+    def allow(self, topic: str, *operations: AclOperation) -> None:
+        """Gives the login `reader` these rights on the topic."""
+        rights = [
+            AclBinding(
+                ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:reader", "*", o, AclPermissionType.ALLOW
+            )
+            for o in operations
+        ]
+        for done in self.admin.create_acls(rights).values():
+            done.result(WITHIN_S)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The broker answers nobody for the block, and nothing is lost."""
+        os.kill(self.broker.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.broker.pid, signal.SIGCONT)
+
+    def restart(self) -> subprocess.Popen[bytes]:
+        """Stops the broker in order and starts it again, on the same data and ports. Whoever calls ends the process."""
+        command = Path(f"/proc/{self.broker.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+        os.kill(self.broker.pid, signal.SIGTERM)
+        until = time.monotonic() + WITHIN_S
+        while self.broker.output.read_text(errors="replace").count("shut down completed") == 0:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        with self.broker.output.open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def first_segment(self, topic: str, partition: int = 0) -> Path:
+        return sorted((self.broker.logs / f"{topic}-{partition}").glob("*.log"))[0]
+
+    def committed_offsets(self, group: str, topic: str, partitions: int = 1) -> dict[int, int]:
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": group})
+        try:
+            found = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], WITHIN_S)
+        finally:
+            consumer.close()
+        return {each.partition: each.offset for each in found}
+
+
+@dataclass
+class Transactions:
+    """A transactional producer of one topic."""
+
+    producer: Producer
+    topic: str
+
+    def begin(self, records: Iterable[tuple[Any, ...]], partition: int = 0) -> None:
+        self.producer.begin_transaction()
+        for record in records:
+            _produce(self.producer, self.topic, partition, *record)
+        assert self.producer.flush(WITHIN_S) == 0
+
+    def commit(self, records: Iterable[tuple[Any, ...]], partition: int = 0) -> None:
+        self.begin(records, partition)
+        self.producer.commit_transaction(WITHIN_S)
+
+    def abort(self, records: Iterable[tuple[Any, ...]], partition: int = 0) -> None:
+        self.begin(records, partition)
+        self.producer.abort_transaction(WITHIN_S)
+
+
+def _produce(
+    producer: Producer, topic: str, partition: int, key: Any, value: Any, headers: Any = None, timestamp: int = 0
+) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key, partition, on_delivery=_delivered, timestamp=timestamp, headers=headers)
+            break
+        except BufferError:
+            producer.poll(0.1)
+    producer.poll(0)
+
+
+def _delivered(error: Any, _: Any) -> None:
+    assert error is None, error
+
+
+def landed_record(row: Any) -> Record:
+    """A row of a topic's table as a consumer would show it."""
+    stamp = None if row.timestamp is None else round(row.timestamp.timestamp() * 1000)
+    headers = tuple((h.key, None if h.value is None else bytes(h.value)) for h in row.headers)
+    key, value = (None if x is None else bytes(x) for x in (row.key, row.value))
+    return Record(row.partition, row.offset, stamp, row.timestamp_type, key, value, headers)
+
+
+BASE, LENGTH, MAGIC, CRC, ATTRIBUTES = 0, 8, 16, 17, 21
+"""Places in a record batch of format version 2."""
+
+
+def set_codec(segment: Path, codec: int) -> None:
+    """Writes another codec into the first batch of a segment, with the checksum that goes with it."""
+    data = bytearray(segment.read_bytes())
+    end = 12 + struct.unpack_from(">i", data, LENGTH)[0]
+    assert data[MAGIC] == 2
+    [attributes] = struct.unpack_from(">h", data, ATTRIBUTES)
+    struct.pack_into(">h", data, ATTRIBUTES, (attributes & ~7) | codec)
+    struct.pack_into(">I", data, CRC, crc32c(bytes(data[ATTRIBUTES:end])))
+    with segment.open("r+b") as file:
+        file.write(data[:end])
+
+
+def crc32c(data: bytes) -> int:
+    """Castagnoli's, bit by bit: Kafka's checksum of a batch."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF

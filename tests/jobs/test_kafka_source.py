@@ -1,0 +1,110 @@
+"""A topic that is read from a real broker: what lands is what a plain consumer sees, and each record once."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from differential.kafka_client import LET_GO
+
+
+def test_what_lands_is_what_a_plain_consumer_sees(kafka, workshop, landed, position):
+    topic = workshop.topic("of-kafka", source=kafka.source())
+    kafka.create(topic, 2)
+    records = [
+        (b"a", b"x", [("h", b"1"), ("h", None), ("h", b""), ("\u00e9", b"\xff")], 1_600_000_000_000),
+        (None, b"without a key", None, 1_600_000_000_001),
+        (b"", b"", [], 1_600_000_000_002),
+        (b"\xff\x00", None, None, 1),
+        (None, None, None, 4_102_444_800_000),
+    ]
+    kafka.send(topic, records)
+    kafka.send(topic, [(b"other", b"y", None, 5)], partition=1)
+    done = workshop.json("ingest", topic)
+    assert (done["records"], done["partitions"][0]) == (6, {"partition": 0, "from_offset": 0, "to_offset": 5})
+    assert landed(topic) == kafka.consumed(topic, 2)
+    assert position(topic).next_offsets == {0: 5, 1: 1}
+    assert workshop.json("ingest", topic)["records"] == 0
+    kafka.send(topic, [(b"a", b"later")], partition=1)
+    assert workshop.json("ingest", topic)["partitions"] == [{"partition": 1, "from_offset": 1, "to_offset": 2}]
+    assert landed(topic) == kafka.consumed(topic, 2)
+
+
+def test_append_time_is_the_brokers(kafka, workshop, landed):
+    topic = workshop.topic("append-time", source=kafka.source())
+    kafka.create(topic, message_timestamp_type="LogAppendTime")
+    kafka.send(topic, [(b"a", b"x", None, 5)])
+    workshop.ok("ingest", topic)
+    [record] = landed(topic)
+    assert (record.timestamp_type, record.timestamp_ms > 1_600_000_000_000) == (1, True)
+
+
+def test_aborted_records_never_land_and_an_open_transaction_bounds_the_log(kafka, workshop, landed, position):
+    topic = workshop.topic("transactions", source=kafka.source())
+    kafka.create(topic, 2, segment_bytes=1_048_576)
+    rng = random.Random(17)
+    sender = kafka.transactions(topic, "transactions")
+    for number in range(20):
+        records = [(b"k%d" % rng.randrange(50), rng.randbytes(rng.randrange(9_000))) for _ in range(40)]
+        end = sender.abort if number % 10 < 3 else sender.commit
+        end(records, partition=number % 2)
+    sender.begin([(b"open", b"x")])
+    kafka.send(topic, [(b"behind", b"the open one")])
+    workshop.ok("ingest", topic)
+    seen = kafka.consumed(topic, 2)
+    assert landed(topic) == seen and len(seen) == 14 * 40
+    stable = position(topic).next_offsets
+    [log, _] = workshop.json("status", topic)["topics"][topic]
+    assert log["log_end_offset"] == stable[0] > seen[-1].offset - 41 and b"behind" not in {r.key for r in seen}
+    sender.producer.commit_transaction(30)
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic, 2) and len(landed(topic)) == 14 * 40 + 2
+
+
+def test_read_uncommitted_takes_what_was_aborted(kafka, workshop, landed):
+    topic = workshop.topic("uncommitted", source={**kafka.source(), "isolation": "read_uncommitted"})
+    kafka.create(topic)
+    sender = kafka.transactions(topic, "uncommitted")
+    sender.abort([(b"a", b"x")])
+    sender.begin([(b"b", b"y")])
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic, committed=False) and len(landed(topic)) == 2
+    sender.producer.abort_transaction(30)
+
+
+def test_what_the_brokers_cleaner_removes_between_two_reads_stays_a_gap(kafka, workshop, landed):
+    topic = workshop.topic("cleaned-between", source=kafka.source())
+    kafka.create(topic, cleanup_policy="compact", segment_ms=1000, min_cleanable_dirty_ratio=1.0)
+    day = 86_400_000
+    kafka.send(topic, [(b"k%d" % (n % 3), b"first", None, 1_600_000_000_000) for n in range(9)])
+    workshop.ok("ingest", topic)
+    first = landed(topic)
+    kafka.send(topic, [(b"k%d" % (n % 2), b"second", None, 1_600_000_000_000 + day) for n in range(10)])
+    kafka.send(topic, [(b"last", b"x", None, 1_600_000_000_000 + 2 * day)])
+    kafka.client.alter(topic, LET_GO)
+    until = time.monotonic() + 60
+    while kafka.broker.checkpoints(topic).get(0, 0) < 19:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    workshop.ok("ingest", topic)
+    seen = kafka.consumed(topic)
+    assert [r.offset for r in seen] == [8, 17, 18, 19]
+    assert landed(topic) == [*first, *(r for r in seen if r.offset >= 9)]
+
+
+def test_a_large_partition_is_read_in_several_commits_by_several_tasks(kafka, workshop, landed, monkeypatch):
+    """With portions and ranges as small as they never are."""
+    topic = workshop.topic("in-portions", source=kafka.source())
+    kafka.create(topic, 2)
+    kafka.send(topic, [(b"%d" % n, b"v") for n in range(700)])
+    kafka.send(topic, [(b"%d" % n, b"v") for n in range(90)], partition=1)
+    monkeypatch.setattr("spark_jobs.round.kafka.reading.PORTION_OFFSETS", 300)
+    monkeypatch.setattr("spark_jobs.round.kafka.reading.next_budget", lambda *_: 300)
+    monkeypatch.setattr("cleantail.kafka.read_plan.RANGE_OFFSETS_MIN", 50)
+    done = workshop.json("ingest", topic)
+    assert done["partitions"] == [
+        {"partition": 0, "from_offset": 0, "to_offset": 700},
+        {"partition": 1, "from_offset": 0, "to_offset": 90},
+    ]
+    assert (done["commits"], done["records"]) == (3, 790)
+    assert landed(topic) == kafka.consumed(topic, 2)

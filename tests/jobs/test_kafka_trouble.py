@@ -1,0 +1,257 @@
+"""What goes wrong between a table and its topic in Kafka is told, and nothing is appended."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+import pytest
+from confluent_kafka.admin import AclOperation
+
+from cleantail.config.events import Event
+from cleantail.kafka.broker_topic import Brokers
+from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.log.source_position import PROPERTY_POSITION
+from cleantail.watch.alerting.alarms import log_alarms
+from spark_jobs.round.kafka.position_commit import Advance, append_and_advance
+from spark_jobs.round.kafka.reading import TopicRead
+from tests.jobs.kafka_site import LOGIN, PASSWORD, set_codec
+
+
+@pytest.fixture
+def refused(workshop):
+    """A read that must fail: gives what is said on stderr."""
+
+    def read(topic, code=2):
+        exit_code, _, err = workshop.run("ingest", topic)
+        assert exit_code == code, err
+        assert "nothing was appended" in err and "Traceback" not in err
+        return err
+
+    return read
+
+
+@pytest.fixture
+def reading(workshop, spark, table_of):
+    """A read of a topic as tasks do it, in which a test may meddle: at(step, what happens then)."""
+
+    def made(topic, **meddle):
+        source = workshop.find(topic).source.kafka
+        settings = settings_of_environment(source, {})
+        workshop.ok("ingest", topic)
+        read = TopicRead(table_of(topic), workshop.platform(), Brokers(settings), settings, 5)
+
+        def progress(step):
+            for word, happens in list(meddle.items()):
+                if step.startswith(word):
+                    del meddle[word]
+                    happens()
+
+        return lambda: read.run(progress)
+
+    return made
+
+
+def test_a_topic_that_is_not_there_makes_no_table(kafka, workshop, refused):
+    topic = workshop.topic("not-there", source=kafka.source())
+    assert "there is no topic not-there" in refused(topic)
+    assert workshop.run("read", topic)[0] == 2
+
+
+def test_brokers_that_are_away_are_named(workshop, refused):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        source = {"kafka": {"bootstrap.servers": address, "stall.timeout.ms": 1000}}
+        topic = workshop.topic("away", source=source)
+        assert f"{address}: the brokers do not answer for topic away" in refused(topic, code=4)
+
+
+def test_a_login_needs_the_right_to_read_and_its_password_is_shown_to_nobody(kafka, workshop, monkeypatch, landed):
+    kafka.create("guarded")
+    kafka.send("guarded", [(b"a", b"x")])
+    topic = workshop.topic("guarded", source={"kafka": {"connection": "kafka_guarded"}})
+
+    def login(password):
+        extra = {**LOGIN, "bootstrap.servers": kafka.login_address, "sasl.password": password}
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_GUARDED", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    login("wrong-secret")
+    code, out, err = workshop.run("ingest", topic)
+    assert code in (2, 4) and "uthentication" in err and "secret" not in out + err
+    login(PASSWORD)
+    code, out, err = workshop.run("ingest", topic)
+    assert code == 2 and "topic guarded" in err and "nothing was appended" in err and "secret" not in out + err
+    kafka.allow("guarded", AclOperation.DESCRIBE)
+    code, out, err = workshop.run("ingest", topic)
+    assert code == 2 and "may describe topic guarded and not read it" in err
+    kafka.allow("guarded", AclOperation.READ)
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic)
+
+
+def test_a_topic_that_was_made_anew_is_refused_also_with_more_records(kafka, workshop, refused, landed):
+    topic = workshop.topic("anew", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x")])
+    workshop.ok("ingest", topic)
+    kafka.recreate(topic)
+    kafka.send(topic, [(b"b", b"y"), (b"c", b"z")])
+    assert "topic anew was made anew" in refused(topic)
+    assert [r.key for r in landed(topic)] == [b"a"]
+    workshop.topic("anew", source=kafka.source(), table="cleantail.anew_again")
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic)
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_is_refused(kafka, workshop, reading, landed, position):
+    topic = workshop.topic("anew-meanwhile", source=kafka.source())
+    kafka.create(topic)
+    read = reading(topic, reading=lambda: kafka.recreate(topic) or kafka.send(topic, [(b"z", b"z")] * 5))
+    kafka.send(topic, [(b"a", b"x")] * 3)
+    before = position(topic)
+    with pytest.raises(Exception, match="topic anew-meanwhile was made anew.*nothing was appended"):
+        read()
+    assert (landed(topic), position(topic)) == ([], before)
+
+
+def test_a_gap_fails_or_is_noted_in_evidence_and_alert(kafka, workshop, refused, landed):
+    topic = workshop.topic("gap", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x"), (b"b", b"x")])
+    workshop.ok("ingest", topic)
+    kafka.send(topic, [(b"c", b"x"), (b"d", b"x"), (b"e", b"x")])
+    kafka.delete_below(topic, 0, 4)
+    assert "partition 0: offsets 2 to 3 had gone from the brokers before they were read" in refused(topic)
+    workshop.topic("gap", source=kafka.source(on_gap="continue"))
+    done = workshop.json("ingest", topic)
+    assert done["gaps"] == [{"partition": 0, "from_offset": 2, "to_offset": 4}]
+    assert [r.offset for r in landed(topic)] == [0, 1, 4]
+    [row] = workshop.evidence(topic)
+    assert (row["kind"], row["partition"], row["first_dirty_offset"], row["end_offset"]) == ("gap", 0, 2, 4)
+    facts = read_facts(workshop.find(topic), workshop.platform())
+    at_ms = facts.gaps[0].at_ms
+    configs = workshop.find(topic).config
+    told = [log_alarms(log_states(workshop.find(topic), facts, t), (), configs, t) for t in (at_ms, at_ms + 86_400_000)]
+    assert [[c.event for c in conditions] for conditions in told] == [[Event.GAP], []]
+    assert "offsets 2 to 3 had gone" in told[0][0].text
+    assert workshop.json("ingest", topic)["gaps"] == []
+    workshop.ok("status", topic)
+    workshop.ok("compact", topic, "--force")
+
+
+def test_added_partitions_are_followed_and_a_group_may_see_the_progress(kafka, workshop, landed):
+    topic = workshop.topic("added", source=kafka.source(**{"group.id": "seen-by-tools"}))
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x")])
+    workshop.ok("ingest", topic)
+    kafka.add_partitions(topic, 3)
+    kafka.send(topic, [(b"b", b"x"), (b"c", b"x")], partition=2)
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic, 3) and len(landed(topic)) == 3
+    assert kafka.committed_offsets("seen-by-tools", topic, 3) == {0: 1, 1: 0, 2: 2}
+
+
+def test_a_record_beyond_the_fetch_size_is_named(kafka, workshop, refused, landed):
+    small = {"receive.message.max.bytes": 1_100_000, "fetch.max.bytes": 1_000_000, "fetch.message.max.bytes": 100_000}
+    topic = workshop.topic("large", source=kafka.source(properties=small))
+    kafka.create(topic, max_message_bytes=4_000_000)
+    kafka.send(topic, [(b"a", b"x")])
+    kafka.send(topic, [(b"b", os.urandom(3_000_000))], **{"message.max.bytes": 4_000_000})
+    err = refused(topic)
+    assert "partition 0, from offset 1 on: a record beyond the fetch size" in err and "receive.message.max.bytes" in err
+    workshop.topic("large", source=kafka.source())
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic)
+
+
+def test_an_unknown_codec_is_told_with_its_place(kafka, workshop, refused, landed):
+    topic = workshop.topic("codec", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x")], **{"compression.type": "gzip"})
+    workshop.ok("ingest", topic)
+    other = workshop.topic("codec-2", source=kafka.source(topic="codec"))
+    set_codec(kafka.first_segment(topic), 6)
+    assert "topic codec: partition 0, offset 0: the records there" in refused(other)
+    assert len(landed(topic)) == 1
+
+
+def test_a_read_that_stands_still_ends_with_partition_and_offset(kafka, workshop, reading, landed):
+    topic = workshop.topic("stalled", source=kafka.source(**{"stall.timeout.ms": 2000}))
+    kafka.create(topic)
+    read = reading(topic, reading=lambda: frozen.__enter__())
+    kafka.send(topic, [(b"a", b"x")] * 3)
+    frozen = kafka.frozen()
+    try:
+        with pytest.raises(Exception, match=r"partition 0 was not read on from offset 0 for 2 s.*nothing was appended"):
+            read()
+    finally:
+        frozen.__exit__(None, None, None)
+    assert landed(topic) == []
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic)
+
+
+def test_of_two_at_once_each_record_lands_once(kafka, workshop, reading, landed, position):
+    topic = workshop.topic("two-at-once", source=kafka.source())
+    kafka.create(topic, 2)
+    read = reading(topic, committing=lambda: workshop.ok("ingest", topic) and kafka.send(topic, [(b"late", b"x")]))
+    kafka.send(topic, [(b"a", b"x")] * 30)
+    kafka.send(topic, [(b"b", b"x")] * 20, partition=1)
+    portions = read()
+    assert sum(portion.records for portion in portions) == 0
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic, 2) and len(landed(topic)) == 51
+
+
+def test_a_commit_whose_answer_was_lost_is_not_done_twice_nor_onto_another_position(
+    kafka, workshop, table_of, position, landed
+):
+    topic = workshop.topic("answer-lost", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x")])
+    workshop.ok("ingest", topic)
+    table, now = table_of(topic), position(topic).as_json()
+    files = list(table.load().currentSnapshot().addedDataFiles(table.load().io()))
+    append_and_advance(table, files, Advance(None, now, {}))
+    assert len(landed(topic)) == 1
+    with pytest.raises(Exception, match="another ingestion has moved the position"):
+        append_and_advance(table, files, Advance(None, "{}", {}))
+    assert len(landed(topic)) == 1 and table.load().properties().get(PROPERTY_POSITION) == now
+
+
+def test_files_may_come_before_kafka_and_below_it_not_beyond(kafka, workshop, landed):
+    topic = workshop.topic("files-first", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x", None, 5), (b"b", b"x", None, 6), (b"c", b"x", None, 7)])
+    lines = [{"partition": 0, "offset": n, "ts": 5 + n, "key": k, "payload": "x"} for n, k in enumerate("ab")]
+    workshop.ok("ingest", topic, "--file", workshop.file("first.jsonl", lines))
+    assert workshop.json("ingest", topic)["partitions"] == [{"partition": 0, "from_offset": 2, "to_offset": 3}]
+    assert landed(topic) == kafka.consumed(topic)
+    beyond = [{"partition": 0, "offset": 3, "ts": 8, "key": "d", "payload": "x"}]
+    code, _, err = workshop.run("ingest", topic, "--file", workshop.file("beyond.jsonl", beyond))
+    assert code == 2 and "would come a second time; nothing was appended" in err
+
+
+def test_a_read_is_taken_back_with_its_position_the_newest_first(kafka, workshop, landed, position):
+    topic = workshop.topic("taken-back-kafka", source=kafka.source())
+    kafka.create(topic)
+    for key in (b"a", b"b"):
+        kafka.send(topic, [(key, b"x")])
+        workshop.ok("ingest", topic)
+    dry = workshop.ok("rollback", topic, "--ingestion", "last", "--dry-run")
+    assert "offsets from Kafka, by partition 0: 1 to 1" in dry and "not now: the topic was read on from Kafka" in dry
+    workshop.ok("rollback", topic, "--ingestion", "last")
+    assert (position(topic).next_offsets, [r.key for r in landed(topic)]) == ({0: 1}, [b"a"])
+    workshop.ok("rollback", topic, "--ingestion", "last")
+    assert (position(topic), landed(topic)) == (None, [])
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic)
+
+
+def test_without_files_a_topic_without_a_source_in_kafka_says_what_to_give(workshop):
+    topic = workshop.topic("no-source")
+    code, _, err = workshop.run("ingest", topic)
+    assert code == 2 and "give files with --file, or name its brokers there" in err
