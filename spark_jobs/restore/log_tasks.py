@@ -95,9 +95,16 @@ class _Tally:
             self.without_type += pc.sum(pc.equal(arrays[TIMESTAMP_TYPE], OF_BROKER)).as_py() or 0
 
     def facts(self, partition: int) -> LogFacts:
-        bounds = (int(self.offsets.min()), int(self.offsets.max())) if self.offsets else (None, None)
-        ends = (min(self.stamps_ms), max(self.stamps_ms)) if self.stamps_ms else (None, None)
-        return LogFacts(partition, len(self.offsets), *bounds, *ends, self.zero_stamps, self.without_type)
+        return LogFacts(
+            partition=partition,
+            records=len(self.offsets),
+            first_offset=int(self.offsets.min()) if self.offsets else None,
+            last_offset=int(self.offsets.max()) if self.offsets else None,
+            oldest_ms=min(self.stamps_ms, default=None),
+            newest_ms=max(self.stamps_ms, default=None),
+            zero_stamps=self.zero_stamps,
+            without_type=self.without_type,
+        )
 
 
 def _without_tombstones(arrays: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:

@@ -29,7 +29,8 @@ class TargetBrokers:
         self.address = settings["bootstrap.servers"]
         self._complaint: KafkaError | None = None
         try:
-            self._admin = AdminClient({**administrator(settings), "error_cb": self._complain})
+            known: dict[str, Any] = {**administrator(settings), "error_cb": self._complain}
+            self._admin = AdminClient(known)
         except (KafkaException, TypeError, ValueError) as e:
             raise wrong_setting(e) from None
 
@@ -57,7 +58,7 @@ class TargetBrokers:
 
     def _answer(self, topic: str) -> TargetTopic:
         from confluent_kafka import TopicCollection
-        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+        from confluent_kafka.admin import OffsetSpec
 
         spec: Any = OffsetSpec
         within_s = ANSWERED_WITHIN_S

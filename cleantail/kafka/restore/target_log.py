@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from cleantail.errors import CleantailError, RestoreMismatchError, TargetUnreachableError
 from cleantail.kafka.restore.client_errors import AGAIN, problem, wrong_setting
-from cleantail.kafka.restore.record_rows import Rows
+from cleantail.kafka.restore.record_rows import Headers, Rows
 from cleantail.kafka.restore.target_settings import TIMEOUT_MS, consumer, producer
 
 if TYPE_CHECKING:
@@ -128,31 +128,33 @@ class Writer:
 
     def send(self, rows: Rows) -> None:
         """Queues the records, in their order. Raises what the brokers said of an earlier one."""
-        topic, partition, produce = self._log.topic, self._log.partition, self._producer.produce
-        for offset, key, value, stamp_ms, headers in zip(
-            rows.offsets, rows.keys, rows.values, rows.stamps_ms, rows.headers, strict=True
-        ):
+        columns = (rows.offsets, rows.keys, rows.values, rows.stamps_ms, rows.headers)
+        for offset, key, value, stamp_ms, headers in zip(*columns, strict=True):
             try:
-                produce(topic, value, key, partition, self._failed, stamp_ms, headers)  # type: ignore[arg-type]
-            except BufferError:
-                self._send_late(key, value, stamp_ms, headers)
+                self._queue(key, value, stamp_ms, headers)
             except Exception as e:
                 raise self._refused(e, offset, len(key or b"") + len(value or b"")) from None
         self._producer.poll(0)
         self._require_taken()
 
-    def _send_late(self, key: bytes | None, value: bytes | None, stamp_ms: int, headers: object) -> None:
-        """Waits until the queue takes the record."""
+    def _queue(self, key: bytes | None, value: bytes | None, stamp_ms: int, headers: Headers | None) -> None:
+        """Queues a record; waits where the queue is full."""
+        topic, partition = self._log.topic, self._log.partition
         while True:
-            self._producer.poll(POLL_S)
-            self._require_taken()
             try:
                 self._producer.produce(
-                    self._log.topic, value, key, self._log.partition, self._failed, stamp_ms, headers
-                )  # type: ignore[arg-type]
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=self._failed,
+                    timestamp=stamp_ms,
+                    headers=headers,
+                )
                 return
             except BufferError:
-                continue
+                self._producer.poll(POLL_S)
+                self._require_taken()
 
     def settle(self) -> None:
         """Waits until the brokers have all that was queued. Raises TargetUnreachableError or TargetError where they do
@@ -166,7 +168,7 @@ class Writer:
         self._producer.purge()
         self._producer.flush(0)
 
-    def _failed(self, error: KafkaError, _: Message) -> None:
+    def _failed(self, error: KafkaError | None, _: Message) -> None:
         """Is called for a record that was not taken, and for no other (delivery.report.only.error)."""
         self._failure = self._failure or error
 
@@ -183,6 +185,8 @@ class Writer:
 
         cause = error.args[0] if error.args else None
         where = f"{self._log.where}: the archive's record at offset {offset}, of {size} bytes"
+        if isinstance(error, CleantailError):
+            return error
         if not isinstance(cause, Codes):
             return CleantailError(f"{where}: {type(error).__name__}")
         return problem(where, self._log.topic, cause)
