@@ -13,7 +13,7 @@ NO_TIMESTAMP_MS = -1
 """Kafka's own word for a record without a timestamp."""
 LOG_APPEND_TIME = 2
 """What librdkafka calls the type of a timestamp that the broker has set."""
-Headers = list[tuple[str, bytes | None]]
+Headers = list[tuple[str, str | bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
