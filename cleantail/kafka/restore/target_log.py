@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from cleantail.errors import CleantailError, RestoreMismatchError, TargetUnreachableError
 from cleantail.kafka.restore.client_errors import AGAIN, problem, wrong_setting
-from cleantail.kafka.restore.record_rows import Headers, Rows
+from cleantail.kafka.restore.record_rows import Rows
 from cleantail.kafka.restore.target_settings import TIMEOUT_MS, consumer, producer
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TargetLog:
         self._consumer.assign([TopicPartition(self.topic, self.partition, start)])
         at, progressed_s = start, time.monotonic()
         while at < end:
-            records = self._records_of(self._consumer.consume(min(self._records, end - at), POLL_S), at)
+            records = self._records_of(self._consumer.consume(min(self._records, end - at), POLL_S), at, end)
             if records:
                 yield records
                 at, progressed_s = at + len(records), time.monotonic()
@@ -79,23 +79,29 @@ class TargetLog:
                 raise TargetUnreachableError(f"{self.where} was not read on from offset {at}{why}; {AGAIN}")
         self._consumer.unassign()
 
-    def _records_of(self, batch: list[Message], at: int) -> list[Message]:
+    def _records_of(self, batch: list[Message], at: int, end: int) -> list[Message]:
         """Returns the records of a batch, which have to be those from offset `at` on."""
         from confluent_kafka import KafkaError as Codes
 
         records = [message for message in batch if message.error() is None]
         if records and (records[-1].offset() or 0) - at + 1 != len(records):
             offsets = [message.offset() for message in records]
-            missing = next(at + n for n, offset in enumerate(offsets) if offset != at + n)
-            raise RestoreMismatchError(f"{self.where} has no record at offset {missing}: somebody else wrote into it")
-        for error in (message.error() for message in batch):
-            if error is not None and error.code() == Codes._PARTITION_EOF and not records:
-                raise RestoreMismatchError(f"{self.where} has no record at offset {at}: somebody else wrote into it")
-            if error is not None and error.code() != Codes._PARTITION_EOF:
-                if not error.retriable():
-                    raise problem(f"{self.where}, offset {at}", self.topic, error)
+            raise self._missing(next(at + n for n, offset in enumerate(offsets) if offset != at + n))
+        for message in batch:
+            error = message.error()
+            if error is None:
+                continue
+            if error.code() == Codes._PARTITION_EOF:
+                if not records and (message.offset() or 0) >= end:  # what is between has offsets, and is no record
+                    raise self._missing(at)
+            elif error.retriable():
                 self._complaint = error
+            else:
+                raise problem(f"{self.where}, offset {at}", self.topic, error)
         return records
+
+    def _missing(self, offset: int) -> RestoreMismatchError:
+        return RestoreMismatchError(f"{self.where} has no record at offset {offset}: somebody else wrote into it")
 
     def _fit(self, records: list[Message]) -> None:
         size = sum(len(m) for m in records) // len(records) + 1
@@ -128,33 +134,20 @@ class Writer:
 
     def send(self, rows: Rows) -> None:
         """Queues the records, in their order. Raises what the brokers said of an earlier one."""
+        topic, partition, produce, failed = self._log.topic, self._log.partition, self._producer.produce, self._failed
         columns = (rows.offsets, rows.keys, rows.values, rows.stamps_ms, rows.headers)
         for offset, key, value, stamp_ms, headers in zip(*columns, strict=True):
-            try:
-                self._queue(key, value, stamp_ms, headers)
-            except Exception as e:
-                raise self._refused(e, offset, len(key or b"") + len(value or b"")) from None
+            while True:
+                try:
+                    produce(topic, value, key, partition, on_delivery=failed, timestamp=stamp_ms, headers=headers)
+                    break
+                except BufferError:  # the queue is full
+                    self._producer.poll(POLL_S)
+                    self._require_taken()
+                except Exception as e:
+                    raise self._refused(e, offset, len(key or b"") + len(value or b"")) from None
         self._producer.poll(0)
         self._require_taken()
-
-    def _queue(self, key: bytes | None, value: bytes | None, stamp_ms: int, headers: Headers | None) -> None:
-        """Queues a record; waits where the queue is full."""
-        topic, partition = self._log.topic, self._log.partition
-        while True:
-            try:
-                self._producer.produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    on_delivery=self._failed,
-                    timestamp=stamp_ms,
-                    headers=headers,
-                )
-                return
-            except BufferError:
-                self._producer.poll(POLL_S)
-                self._require_taken()
 
     def settle(self) -> None:
         """Waits until the brokers have all that was queued. Raises TargetUnreachableError or TargetError where they do
@@ -185,8 +178,6 @@ class Writer:
 
         cause = error.args[0] if error.args else None
         where = f"{self._log.where}: the archive's record at offset {offset}, of {size} bytes"
-        if isinstance(error, CleantailError):
-            return error
         if not isinstance(cause, Codes):
             return CleantailError(f"{where}: {type(error).__name__}")
         return problem(where, self._log.topic, cause)
