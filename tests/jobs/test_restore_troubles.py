@@ -55,7 +55,7 @@ def ends(kafka, target):
 
 
 def archived(workshop, topic):
-    return as_restored(parse_line(line, "text") for line in workshop.ok("read", topic).splitlines())
+    return as_restored(parse_line(line.encode(), "text") for line in workshop.ok("read", topic).splitlines())
 
 
 def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka, workshop, large):

@@ -21,7 +21,8 @@ def lasting(where: str, topic: str, error: KafkaError) -> TargetError | None:
     texts = {
         Codes.TOPIC_AUTHORIZATION_FAILED: f"this login may not do this with topic {topic} (Kafka's ACL: Read, Write, "
         "Describe, DescribeConfigs)",
-        Codes.CLUSTER_AUTHORIZATION_FAILED: "this login may not describe the cluster",
+        Codes.CLUSTER_AUTHORIZATION_FAILED: f"this login may not do this with topic {topic}, or with the cluster "
+        "(Kafka's ACL: Write on the topic)",
         Codes.SASL_AUTHENTICATION_FAILED: f"the login was refused: {error.str()}",
         Codes._AUTHENTICATION: f"the login was refused: {error.str()}",
         Codes.UNSUPPORTED_VERSION: "the brokers are too old: topic ids need Kafka 2.8 or newer",
@@ -35,6 +36,22 @@ def lasting(where: str, topic: str, error: KafkaError) -> TargetError | None:
     }
     text = texts.get(error.code())
     return TargetError(f"{where}: {text}") if text else None
+
+
+def passes(error: KafkaError) -> bool:
+    """Returns whether brokers give another answer in a moment, as while they choose a leader."""
+    from confluent_kafka import KafkaError as Codes
+
+    return error.retriable() or error.code() in (
+        Codes.NOT_LEADER_FOR_PARTITION,
+        Codes.LEADER_NOT_AVAILABLE,
+        Codes.REPLICA_NOT_AVAILABLE,
+        Codes.REQUEST_TIMED_OUT,
+        Codes.NETWORK_EXCEPTION,
+        Codes._TRANSPORT,
+        Codes._TIMED_OUT,
+        Codes._ALL_BROKERS_DOWN,
+    )
 
 
 def problem(where: str, topic: str, error: KafkaError) -> CleantailError:

@@ -6,15 +6,16 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cleantail.errors import CleantailError, TargetUnreachableError
-from cleantail.kafka.restore.client_errors import lasting, wrong_setting
+from cleantail.errors import CleantailError, TargetError, TargetUnreachableError
+from cleantail.kafka.restore.client_errors import lasting, passes, wrong_setting
 from cleantail.kafka.restore.restore_target import CONFIGS, NOTHING, TargetTopic
 from cleantail.kafka.restore.target_settings import administrator
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-ANSWERED_WITHIN_S = 20
+ANSWERED_WITHIN_S, KNOWN_WITHIN_S = 20, 2
+"""So long an answer is waited for, and a topic that was made just now until every broker knows of it."""
 PAUSE_S = 0.2
 
 
@@ -40,17 +41,18 @@ class TargetBrokers:
         from confluent_kafka import KafkaError as Codes
         from confluent_kafka import KafkaException
 
-        until_s = time.monotonic() + ANSWERED_WITHIN_S
+        began_s = time.monotonic()
         while True:
             try:
                 return self._answer(topic)
             except KafkaException as e:
-                error = e.args[0]
-                if error.code() in (Codes.UNKNOWN_TOPIC_OR_PART, Codes._UNKNOWN_TOPIC):
+                error, waited_s = e.args[0], time.monotonic() - began_s
+                unknown = error.code() in (Codes.UNKNOWN_TOPIC_OR_PART, Codes._UNKNOWN_TOPIC)
+                if unknown and waited_s > KNOWN_WITHIN_S:
                     return None
                 if refusal := lasting(self.address, topic, error):
                     raise refusal from None
-                if time.monotonic() > until_s or not error.retriable():
+                if not (unknown or passes(error)) or waited_s > ANSWERED_WITHIN_S:
                     raise self._silent(topic, error.str()) from None
             except TimeoutError:
                 raise self._silent(topic) from None
@@ -63,8 +65,11 @@ class TargetBrokers:
         spec: Any = OffsetSpec
         within_s = ANSWERED_WITHIN_S
         cluster = self._admin.describe_cluster(request_timeout=within_s).result(within_s)
-        answers = self._admin.describe_topics(TopicCollection([topic]), request_timeout=within_s)
+        answers = self._admin.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=within_s
+        )
         described: Any = answers[topic].result(within_s)
+        self._require_rights(topic, described.authorized_operations)
         partitions = [partition.id for partition in described.partitions]
         return TargetTopic(
             cluster_id=str(cluster.cluster_id),
@@ -74,6 +79,15 @@ class TargetBrokers:
             ends=self._offsets(topic, partitions, spec.latest()),
             configs=self._configs(topic),
         )
+
+    def _require_rights(self, topic: str, rights: Iterable[Any] | None) -> None:
+        """Raises TargetError where the brokers say that the login may not do what a restore does."""
+        from confluent_kafka.admin import AclOperation
+
+        names = {right.name for right in rights or ()}
+        missing = sorted({AclOperation.READ.name, AclOperation.WRITE.name} - names)
+        if names and AclOperation.ALL.name not in names and missing:
+            raise TargetError(f"{self.address}: this login has no right to {missing[0]} topic {topic}; {NOTHING}")
 
     def _offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
         from confluent_kafka import IsolationLevel, TopicPartition

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from cleantail.errors import CleantailError, RestoreMismatchError, TargetUnreachableError
-from cleantail.kafka.restore.client_errors import AGAIN, problem, wrong_setting
+from cleantail.kafka.restore.client_errors import AGAIN, lasting, problem, wrong_setting
 from cleantail.kafka.restore.record_rows import Rows
 from cleantail.kafka.restore.target_settings import TIMEOUT_MS, consumer, producer
 
@@ -94,10 +94,10 @@ class TargetLog:
             if error.code() == Codes._PARTITION_EOF:
                 if not records and (message.offset() or 0) >= end:  # what is between has offsets, and is no record
                     raise self._missing(at)
-            elif error.retriable():
+            elif stays := lasting(f"{self.where}, offset {at}", self.topic, error):
+                raise stays
+            else:  # such as a right on the consumer group, which nothing is asked of
                 self._complaint = error
-            else:
-                raise problem(f"{self.where}, offset {at}", self.topic, error)
         return records
 
     def _missing(self, offset: int) -> RestoreMismatchError:
@@ -127,6 +127,7 @@ class Writer:
 
         self._log, self._max_message_bytes = log, max_message_bytes
         self._failure: KafkaError | None = None
+        self._fatal: KafkaError | None = None
         try:
             self._producer = Producer({**producer(settings, max_message_bytes), "error_cb": self._note_fatal})
         except (KafkaException, TypeError, ValueError) as e:
@@ -167,16 +168,18 @@ class Writer:
 
     def _note_fatal(self, error: KafkaError) -> None:
         if error.fatal():
-            self._failure = self._failure or error
+            self._fatal = self._fatal or error
 
     def _require_taken(self) -> None:
-        if self._failure is not None:
-            raise problem(self._log.where, self._log.topic, self._failure)
+        failure = self._fatal or self._failure  # after a fatal error every record fails, and says no more
+        if failure is not None:
+            raise problem(self._log.where, self._log.topic, failure)
 
     def _refused(self, error: Exception, offset: int, size: int) -> CleantailError:
         from confluent_kafka import KafkaError as Codes
 
-        cause = error.args[0] if error.args else None
+        self._producer.poll(0)
+        cause = self._fatal or (error.args[0] if error.args else None)
         where = f"{self._log.where}: the archive's record at offset {offset}, of {size} bytes"
         if not isinstance(cause, Codes):
             return CleantailError(f"{where}: {type(error).__name__}")
