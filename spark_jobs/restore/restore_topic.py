@@ -82,7 +82,8 @@ class Restore:
 
     def _require_one_try(self) -> None:
         """Raises CleantailError where Spark would run a task twice at a time: both would write."""
-        if self.table.spark.conf.get(SPECULATION, "false") == "true":
+        of_session = self.table.spark.sparkContext.getConf().get(SPECULATION, "false")
+        if "true" in (of_session, self.platform.spark.conf.get(SPECULATION)):
             raise CleantailError(
                 f"{SPECULATION} is true: Spark would let two tasks write one partition. Set it to false in "
                 "platform.spark.conf for a restore; nothing was written"

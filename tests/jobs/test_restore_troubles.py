@@ -14,7 +14,7 @@ import time
 import pytest
 from pyspark.sql import functions as F
 
-from cleantail.errors import ConflictError, RestoreMismatchError
+from cleantail.errors import CleantailError, ConflictError, RestoreMismatchError
 from cleantail.kafka.restore.restore_plan import RestoreRequest, plan_restore
 from cleantail.kafka.restore.target_client import TargetBrokers
 from cleantail.kafka.restore.target_login import target_settings
@@ -220,14 +220,10 @@ def test_a_topic_that_grows_before_a_restore_goes_on_is_left_alone(kafka, worksh
         run(kafka, workshop, table_of, small, "growing")
 
 
-def test_two_tries_of_a_task_at_a_time_are_refused(kafka, workshop, table_of, small, spark):
-    from cleantail.errors import CleantailError
-
+def test_two_tries_of_a_task_at_a_time_are_refused(kafka, workshop, table_of, small):
     kafka.create("speculated", 2)
-    spark.conf.set("spark.speculation", "true")
-    try:
-        with pytest.raises(CleantailError, match="spark.speculation is true"):
-            run(kafka, workshop, table_of, small, "speculated")
-    finally:
-        spark.conf.unset("spark.speculation")
+    conf = {"spark.speculation": True}
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"conf": conf}}}))
+    with pytest.raises(CleantailError, match="spark.speculation is true: .* nothing was written"):
+        run(kafka, workshop, table_of, small, "speculated")
     assert set(ends(kafka, "speculated").values()) == {0}
