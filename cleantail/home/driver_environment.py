@@ -6,7 +6,8 @@
 2. It gets the task's identity (AIRFLOW_CTX_…), which the evidence names.
 3. It gets the secrets of the catalog and the store (CLEANTAIL_…), without which there is nothing to read, but for the
    token of the metrics.
-4. It gets whatever else Spark, Java or a cloud's library may look for.
+4. It gets no login of Kafka (CLEANTAIL_KAFKA_…): the one job that reads from there gets its login in a file.
+5. It gets whatever else Spark, Java or a cloud's library may look for.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
 _AIRFLOW_PREFIXES = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW")
 """The beginnings of Airflow's variables: settings (AIRFLOW__…, also by _CMD and _SECRET), AIRFLOW_CONN_…,
 AIRFLOW_VAR_…, passwords."""
+_KAFKA_PREFIX, _KAFKA_JARS = "CLEANTAIL_KAFKA_", "CLEANTAIL_KAFKA_JARS"
+"""The beginning of the variables of a Kafka client, and the one of that beginning that is none."""
 _TASK_IDENTITY_PREFIX = "AIRFLOW_CTX_"
 """The beginning of the variables that say which task of which run this is."""
 
 
 def of_driver(env: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of a driver that a process with the environment `env` starts."""
-    return {name: value for name, value in env.items() if not _is_airflow_secret(name)}
+    return {name: value for name, value in env.items() if not _is_kept_back(name)}
 
 
-def _is_airflow_secret(name: str) -> bool:
+def _is_kept_back(name: str) -> bool:
     upper = name.upper()
-    return name == TOKEN_VARIABLE or (
-        upper.startswith(_AIRFLOW_PREFIXES) and not upper.startswith(_TASK_IDENTITY_PREFIX)
+    return (
+        name == TOKEN_VARIABLE
+        or (name.startswith(_KAFKA_PREFIX) and name != _KAFKA_JARS)
+        or (upper.startswith(_AIRFLOW_PREFIXES) and not upper.startswith(_TASK_IDENTITY_PREFIX))
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from cleantail.config.sources.kafka_source import ADDRESS, TUNING
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
 from cleantail.kafka.read_plan import BrokerTopic, LogOffsets
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 ANSWERED_WITHIN_S = 20
 """How long an answer may take (s); less where a read may stand still for less."""
 PAUSE_S = 0.2
-_VALUE = re.compile(r'Invalid value ".*" for')
+SHORTEST_MASKED = 3
+"""A shorter value is no secret, and may be part of any word."""
+_SHOWN = TUNING | {ADDRESS, "log_level"}
+"""Settings whose values are no secrets."""
 
 
 class Brokers:
@@ -29,14 +32,14 @@ class Brokers:
 
         self._complaint: KafkaError | None = None
         self._within_s = min(stall_ms / 1000, ANSWERED_WITHIN_S)
-        self._address = settings["bootstrap.servers"]
+        self._settings, self._address = settings, settings[ADDRESS]
         all_settings: dict[str, Any] = {"log_level": "2", **settings, "error_cb": self._complain}
         try:
             self._admin = AdminClient(
                 {name: value for name, value in all_settings.items() if name not in _OF_CONSUMERS}
             )
         except (KafkaException, TypeError, ValueError) as e:
-            raise CleantailError(f"a setting of the Kafka client is wrong: {refusal_text(e)}") from None
+            raise CleantailError(f"a setting of the Kafka client is wrong: {refusal_text(e, settings)}") from None
 
     def describe(self, topic: str) -> BrokerTopic:
         """Returns the topic's id and the offsets of its partitions. Raises SourceError where it is not there or may
@@ -49,7 +52,7 @@ class Brokers:
                 return self._ask(topic)
             except KafkaException as e:
                 error = e.args[0]
-                if problem := broker_problem(self._address, topic, error):
+                if problem := broker_problem(self._settings, topic, error):
                     raise problem from None
                 if time.monotonic() > until_s or not error.retriable():
                     raise self._silent(topic, error.str()) from None
@@ -107,9 +110,9 @@ class Brokers:
         """Returns what silence means: a refused login is silence to an administrator's client, with a complaint beside
         it."""
         self._admin.poll(0)
-        if self._complaint is not None and (refused := broker_problem(self._address, topic, self._complaint)):
+        if self._complaint is not None and (refused := broker_problem(self._settings, topic, self._complaint)):
             return refused
-        why = self._complaint.str() if self._complaint else said
+        why = without_values(self._complaint.str() if self._complaint else said, self._settings)
         return SourceUnreachableError(
             f"{self._address}: the brokers do not answer for topic {topic}{f' ({why})' if why else ''}; {_NOTHING}"
         )
@@ -123,27 +126,39 @@ _OF_CONSUMERS = frozenset(
 """Settings of consumers alone, of which an administrator's client would warn."""
 
 
-def broker_problem(address: str, topic: str, error: KafkaError) -> SourceError | None:
+def broker_problem(settings: Mapping[str, str], topic: str, error: KafkaError) -> SourceError | None:
     """Returns the error of an answer that stays the same when it is asked for again; None where it may change."""
     from confluent_kafka import KafkaError as Codes
 
+    refused = f"the login was refused: {without_values(error.str(), settings)}"
     texts = {
         Codes.UNKNOWN_TOPIC_OR_PART: f"there is no topic {topic}, or this login may not know of it",
         Codes._UNKNOWN_TOPIC: f"there is no topic {topic}",
         Codes.UNKNOWN_TOPIC_ID: f"topic {topic} was deleted, or made anew, while it was read",
         Codes.TOPIC_AUTHORIZATION_FAILED: f"this login may not read topic {topic} (Kafka's ACL: Read and Describe)",
         Codes.CLUSTER_AUTHORIZATION_FAILED: "this login may not describe the cluster",
-        Codes.SASL_AUTHENTICATION_FAILED: f"the login was refused: {error.str()}",
-        Codes._AUTHENTICATION: f"the login was refused: {error.str()}",
+        Codes.SASL_AUTHENTICATION_FAILED: refused,
+        Codes._AUTHENTICATION: refused,
         Codes.UNSUPPORTED_VERSION: "the brokers are too old: topic ids need Kafka 2.8 or newer",
         Codes._UNSUPPORTED_FEATURE: "the brokers are too old: topic ids need Kafka 2.8 or newer",
     }
     text = texts.get(error.code())
-    return SourceError(f"{address}: {text}; {_NOTHING}") if text else None
+    return SourceError(f"{settings[ADDRESS]}: {text}; {_NOTHING}") if text else None
 
 
-def refusal_text(error: Exception) -> str:
-    """Returns what librdkafka says of a setting, without its value, which may be a secret."""
+def refusal_text(error: Exception, settings: Mapping[str, str]) -> str:
+    """Returns what librdkafka says of a setting that it does not take."""
     cause = error.args[0] if error.args else error
-    text = cause.str() if hasattr(cause, "str") else str(cause)
-    return _VALUE.sub("an invalid value for", text.splitlines()[0])
+    return without_values(cause.str() if hasattr(cause, "str") else str(cause), settings)
+
+
+def without_values(text: str, settings: Mapping[str, str]) -> str:
+    """Returns the first line of what librdkafka says, without a setting's value, which may be a secret: it may quote
+    the whole of one, and of `sasl.oauthbearer.config` its end."""
+    line = text.partition("\n")[0]
+    if "oauthbearer.config" in line:
+        return "sasl.oauthbearer.config cannot be parsed"
+    values = (value for name, value in settings.items() if name not in _SHOWN and len(value) >= SHORTEST_MASKED)
+    for value in sorted(values, key=len, reverse=True):
+        line = line.replace(value, "…")
+    return line

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cleantail.config.sources.kafka_source import ADDRESS, KafkaSource
@@ -17,6 +17,10 @@ from cleantail.errors import CleantailError
 
 PREFIX = "CLEANTAIL_KAFKA_"
 CONNECTION_PREFIX = "AIRFLOW_CONN_"
+CONNECTION_TYPE = "kafka"
+"""The type that Airflow's provider for Kafka gives its connections; the provider itself is not needed."""
+FindConnection = Callable[[str], tuple[str, Mapping[str, Any]] | None]
+"""Finds the type and the extra of an Airflow connection by its id; None where there is none."""
 OTHER_VARIABLES = frozenset({"CLEANTAIL_KAFKA_JARS"})
 """Variables that begin like settings of a client, and are none."""
 JAVA_ONLY = {
@@ -55,11 +59,34 @@ OURS = frozenset(
 them."""
 
 
+def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindConnection) -> dict[str, str]:
+    """Returns the client's settings: of the connection that the YAML names, else of the environment. Raises
+    CleantailError where no broker is named, where there is no such connection, and where it cannot be told whether a
+    login is for the brokers that are named."""
+    if source.connection is None:
+        return _settings_of_variables(source, env)
+    where = f"the Airflow connection {source.connection}"
+    named = connection(source.connection)
+    if named is None:
+        raise CleantailError(
+            f"there is no Airflow connection {source.connection}: make one of type {CONNECTION_TYPE}, with "
+            f"librdkafka's settings as JSON in its extra, {ADDRESS} among them; nothing was appended"
+        )
+    conn_type, extra = named
+    if conn_type != CONNECTION_TYPE:
+        raise CleantailError(f"{where} is of type {conn_type}, not {CONNECTION_TYPE}; nothing was appended")
+    given = {str(name): _scalar(value, str(name), where) for name, value in extra.items() if value is not None}
+    if not given.get(ADDRESS):
+        raise CleantailError(f"{where} has no {ADDRESS} in its extra: librdkafka's settings as JSON are expected there")
+    return _complete(source, given, where)
+
+
 def settings_of_environment(source: KafkaSource, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the client's settings where no Airflow is at hand. Raises CleantailError where no broker is named, and
-    where it cannot be told whether a login is for the brokers that are."""
-    if source.connection is not None:
-        return settings_of_connection(source, _connection_in(env, source.connection))
+    """Returns the client's settings where no Airflow is at hand. Raises CleantailError as settings_of does."""
+    return settings_of(source, env, lambda name: _connection_in(env, name))
+
+
+def _settings_of_variables(source: KafkaSource, env: Mapping[str, str]) -> dict[str, str]:
     given = {
         name.removeprefix(PREFIX).lower().replace("_", "."): value
         for name, value in env.items()
@@ -80,15 +107,6 @@ def settings_of_environment(source: KafkaSource, env: Mapping[str, str]) -> dict
     return _complete(source, {ADDRESS: address or "", **given}, "the environment")
 
 
-def settings_of_connection(source: KafkaSource, extra: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the client's settings from the extra of an Airflow connection of type kafka, as its provider takes it."""
-    where = f"the connection {source.connection}"
-    given = {str(name): _scalar(value, str(name), where) for name, value in extra.items() if value is not None}
-    if not given.get(ADDRESS):
-        raise CleantailError(f"{where} has no {ADDRESS} in its extra: librdkafka's settings as JSON are expected there")
-    return _complete(source, given, where)
-
-
 def _complete(source: KafkaSource, given: Mapping[str, str], where: str) -> dict[str, str]:
     """Completes what was given, which wins over the YAML's tuning, and both over the defaults."""
     for name, instead in JAVA_ONLY.items():
@@ -97,8 +115,8 @@ def _complete(source: KafkaSource, given: Mapping[str, str], where: str) -> dict
     return DEFAULTS | source.properties | {name: value for name, value in given.items() if name not in OURS}
 
 
-def _connection_in(env: Mapping[str, str], name: str) -> Mapping[str, Any]:
-    """Returns the connection's extra, from the variable in which Airflow looks for it as well; none of it is
+def _connection_in(env: Mapping[str, str], name: str) -> tuple[str, Mapping[str, Any]]:
+    """Returns type and extra of a connection, from the variable in which Airflow looks for it as well; none of it is
     shown."""
     variable = f"{CONNECTION_PREFIX}{re.sub('[^A-Za-z0-9_]', '_', name).upper()}"
     text = env.get(variable)
@@ -111,11 +129,12 @@ def _connection_in(env: Mapping[str, str], name: str) -> Mapping[str, Any]:
         connection = json.loads(text)
         extra = connection.get("extra") or {}
         fields = json.loads(extra) if isinstance(extra, str) else extra
+        conn_type = str(connection.get("conn_type", ""))
     except (ValueError, AttributeError):
         raise CleantailError(f"{variable} is not a connection as JSON, with librdkafka's settings in extra") from None
     if not isinstance(fields, dict):
         raise CleantailError(f"{variable}: extra is not a mapping of librdkafka's settings")
-    return fields
+    return conn_type, fields
 
 
 def _scalar(value: object, name: str, where: str) -> str:

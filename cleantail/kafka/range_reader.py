@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
-from cleantail.kafka.broker_topic import broker_problem, refusal_text
+from cleantail.kafka.broker_topic import broker_problem, refusal_text, without_values
 from cleantail.kafka.read_plan import Range
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class RangeReader:
         from confluent_kafka import Consumer, KafkaException
 
         self._topic, self._stall_s = topic, stall_ms / 1000
-        self._address = settings["bootstrap.servers"]
+        self._settings = settings
         self._fetched_to: dict[int, int] = {}
         self._complaint = ""
         self._records = FIRST_RECORDS
@@ -57,7 +57,7 @@ class RangeReader:
         try:
             self._consumer = Consumer({**settings, **fixed})
         except (KafkaException, TypeError, ValueError) as e:
-            raise CleantailError(f"a setting of the Kafka client is wrong: {refusal_text(e)}") from None
+            raise CleantailError(f"a setting of the Kafka client is wrong: {refusal_text(e, settings)}") from None
 
     def close(self) -> None:
         self._consumer.close()
@@ -134,7 +134,7 @@ class RangeReader:
             return SourceError(f"{where}: the records there are damaged ({error.str()}); {_NOTHING}")
         if code == Codes._LOG_TRUNCATION:
             return SourceUnreachableError(f"{where}: the log was cut off while it was read; {_NOTHING}")
-        return broker_problem(self._address, self._topic, error)
+        return broker_problem(self._settings, self._topic, error)
 
     def _require_fit(self, partition: int, position: int) -> None:
         """Raises SourceError for an answer that is too long: it is asked for again and again, and gets no
@@ -164,7 +164,7 @@ class RangeReader:
         from confluent_kafka import KafkaError as Codes
 
         if not self._complaint or error.code() != Codes._ALL_BROKERS_DOWN:  # which says that, and not why
-            self._complaint = error.str()
+            self._complaint = without_values(error.str(), self._settings)
 
 
 def _below(end: int, messages: Sequence[Message]) -> list[Message]:

@@ -19,11 +19,12 @@ from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition, pos
 @dataclass(frozen=True, slots=True)
 class TablePosition:
     """Describes one moment of a table. `text` is the property as it stands, None where there is none; `ends` are the
-    table's log ends, where nothing was read from Kafka yet."""
+    table's log ends at `snapshot_id`, where nothing was read from Kafka yet."""
 
     text: str | None
     position: SourcePosition | None
     ends: Mapping[int, int]
+    snapshot_id: int | None = None
 
     def plan(self, topic: Topic, broker: BrokerTopic, now_ms: int) -> ReadPlan:
         """Plans the next read. Raises as plan_read does."""
@@ -38,7 +39,8 @@ def table_position(topic: Topic, platform: Platform) -> TablePosition:
         return TablePosition(None, None, {})
     position = position_of(table.properties, topic.table)
     ends = {} if position is not None else log_ends(table)
-    return TablePosition(table.properties.get(PROPERTY_POSITION), position, ends)
+    snapshot_id = table.metadata.current_snapshot_id
+    return TablePosition(table.properties.get(PROPERTY_POSITION), position, ends, snapshot_id)
 
 
 def is_read(topic: Topic, platform: Platform, settings: Mapping[str, str], now_ms: int) -> bool:

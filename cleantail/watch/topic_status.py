@@ -15,15 +15,18 @@ from cleantail.errors import ConfigError, TableError
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.holds import Hold, resolve_holds
+from cleantail.log.source_position import SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """Describes a topic's logs, and its registered readers with what each holds back."""
+    """Describes a topic's logs, its registered readers with what each holds back, and how far it was read in Kafka,
+    where it is read from there."""
 
     topic: Topic
     logs: Sequence[LogState]
     holds: Sequence[Hold] = ()
+    source: SourcePosition | None = None
 
 
 def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
@@ -31,7 +34,9 @@ def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
     reached."""
     facts = read_facts(topic, platform)
     logs = log_states(topic, facts, now_ms)
-    return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms) if facts else ())
+    if facts is None:
+        return TopicStatus(topic, logs)
+    return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms), facts.source)
 
 
 Counting = Callable[[Sequence[Any], str], Iterable[Any]]

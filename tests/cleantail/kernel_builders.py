@@ -40,9 +40,9 @@ def configs(**changes):
     return KafkaConfigs(**changes)
 
 
-def resolved(files, *, state=None, arrived=(), now_ms=0, **changes):
-    """The LogState of partition 0 at `now_ms`; `changes` are configs."""
-    return resolve_log_state(0, files, state or PartitionState(), arrived, configs(**changes), now_ms)
+def resolved(files, *, state=None, arrived=(), now_ms=0, source=None, **changes):
+    """The LogState of partition 0 at `now_ms`; `changes` are configs, `source` is how far it was read in Kafka."""
+    return resolve_log_state(0, files, state or PartitionState(), arrived, configs(**changes), now_ms, source)
 
 
 def log_state(**changes):

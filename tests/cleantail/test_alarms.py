@@ -8,6 +8,7 @@ from kernel_builders import HOUR_MS, configs, log_state
 from cleantail.config.events import Event
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.reader_positions import Reader
+from cleantail.log.source_position import Gap
 from cleantail.watch.alerting.alarms import (
     check_failed,
     deadline_run_ms,
@@ -184,3 +185,15 @@ def test_a_reader_is_behind_until_it_has_passed_what_is_gone(readers, lasts):
     other = Condition(Event.RUN_FAILED, known.subject, "")
     assert still_behind([known, other], readers) == ([known] if lasts else [])
     assert "reader cache is at offset 17 of partition 0, and tombstones up to 20 are gone" in known.text
+
+
+# ---- gaps of a source in Kafka
+
+
+def test_a_gap_is_wrong_for_a_day_and_each_one_is_told():
+    log = log_state(gaps=(Gap(0, 2, 4, 1_000), Gap(0, 9, 11, 2_000)))
+    [told] = log_alarms([log], (), configs(), 2_000)
+    assert (told.event, told.subject, told.occurrence) == (Event.GAP, "partition 0", "to 11")
+    assert told.text.startswith("partition 0: offsets 9 to 10 had gone from the brokers before they were read; ")
+    assert events(log, 2_000 + DAY_MS - 1) == [Event.GAP]
+    assert events(log, 2_000 + DAY_MS) == []

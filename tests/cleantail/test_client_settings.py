@@ -8,7 +8,7 @@ import pytest
 
 from cleantail.config.sources.kafka_source import KafkaSource
 from cleantail.errors import CleantailError
-from cleantail.kafka.client_settings import DEFAULTS, settings_of_connection, settings_of_environment
+from cleantail.kafka.client_settings import DEFAULTS, settings_of, settings_of_environment
 
 
 def source(**fields) -> KafkaSource:
@@ -56,12 +56,13 @@ def test_a_connection_is_found_where_airflow_looks_for_it():
     [
         (None, "AIRFLOW_CONN_K='"),
         ("kafka://b:9092", "is not a connection as JSON"),
-        ('{"extra": "[1]"}', "extra is not a mapping"),
-        ('{"extra": {}}', "has no bootstrap.servers in its extra"),
-        ('{"extra": {"bootstrap.servers": "b:1", "sasl.jaas.config": "hunter2"}}', "sasl.jaas.config is of Java clients only"),
-        ('{"extra": {"bootstrap.servers": "b:1", "error_cb": {"hunter2": 1}}}', "error_cb is neither a text nor a number"),
+        ('{"conn_type": "kafka", "extra": "[1]"}', "extra is not a mapping"),
+        ('{"conn_type": "kafka", "extra": {}}', "has no bootstrap.servers in its extra"),
+        ('{"conn_type": "kafka", "extra": {"bootstrap.servers": "b:1", "sasl.jaas.config": "hunter2"}}', "sasl.jaas.config is of Java clients only"),
+        ('{"conn_type": "kafka", "extra": {"bootstrap.servers": "b:1", "error_cb": {"hunter2": 1}}}', "error_cb is neither a text nor a number"),
+        ('{"conn_type": "http", "extra": {"password": "hunter2"}}', "the Airflow connection k is of type http, not kafka"),
     ],
-    ids=["none", "an address", "not a mapping", "no brokers", "of Java", "a function"],
+    ids=["none", "an address", "not a mapping", "no brokers", "of Java", "a function", "of another type"],
 )  # fmt: skip
 def test_a_connection_that_cannot_be_used_is_told_without_its_values(value, says):
     with pytest.raises(CleantailError, match=".") as caught:
@@ -71,5 +72,5 @@ def test_a_connection_that_cannot_be_used_is_told_without_its_values(value, says
 
 def test_what_the_connection_sets_wins_over_the_yaml_and_that_over_the_defaults():
     tuned = source(connection="k", properties={"fetch.min.bytes": 5, "client.id": "mine", "check.crcs": True})
-    found = settings_of_connection(tuned, {"bootstrap.servers": "b:1", "client.id": "ours"})
+    found = settings_of(tuned, {}, lambda _: ("kafka", {"bootstrap.servers": "b:1", "client.id": "ours"}))
     assert (found["client.id"], found["fetch.min.bytes"], found["check.crcs"]) == ("ours", "5", "true")

@@ -14,7 +14,7 @@ from cleantail.rounds.ingestion_undo import (
     undone_before,
     without_ingestion,
 )
-from cleantail.rounds.ingestions import SourceFile, Sources
+from cleantail.rounds.ingestions import KafkaRead, SourceFile, Sources
 from cleantail.rounds.rollback import Commit, packed
 
 LAST = IngestionChoice("last")
@@ -197,3 +197,16 @@ def test_a_quarantine_that_began_after_the_ingestion_goes_with_it(since_ms, stay
     state = PartitionState(checkpoint=3, log_end_offset=9, quarantine=held)
     after = without_ingestion(state, 5, 1000)
     assert after == PartitionState(checkpoint=3, log_end_offset=5, quarantine=held if stays else None)
+
+
+def read_of_kafka(snapshot_id):
+    note = Sources((), {0: None}, KafkaRead({0: (snapshot_id, snapshot_id + 1)}, None)).packed()
+    return commit(snapshot_id, operation="ingest", sources=note)
+
+
+def test_of_reads_of_kafka_the_newest_goes_first_and_files_in_between_stay():
+    history = newest_first(read_of_kafka(1), read_of_kafka(2), ingest(3, "a"))
+    assert plan_undo(history, by_id(2), "orders").appends == (3,)
+    with pytest.raises(TableError, match="read on from Kafka after it, as snapshot 2: .* take that one back first"):
+        plan_undo(history, by_id(1), "orders")
+    assert plan_undo(history, by_id(3), "orders").to_snapshot_id == 2

@@ -5,7 +5,7 @@ from hashlib import sha256
 import pytest
 
 from cleantail.errors import TableError
-from cleantail.rounds.ingestions import SourceFile, Sources, unpacked_sources
+from cleantail.rounds.ingestions import Ingestion, KafkaRead, SourceFile, Sources, unpacked_sources
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000])
@@ -27,3 +27,10 @@ def test_a_note_that_the_version_before_packed_is_read():
 def test_what_is_no_note_is_an_error_that_says_where(text):
     with pytest.raises(TableError, match="^here cannot be read: "):
         unpacked_sources(text, "here")
+
+
+@pytest.mark.parametrize("before", [None, '{"a position": 1}'])
+def test_a_note_of_a_read_of_kafka_comes_back_as_it_was_packed(before):
+    sources = Sources((), {0: None, 12: 5}, KafkaRead({0: (3, 9), 12: (0, 1)}, before))
+    assert unpacked_sources(sources.packed(), "here") == sources
+    assert Ingestion(1, 2, 3, sources).names == "offsets from Kafka, by partition 0: 3 to 8, 12: 0 to 0"

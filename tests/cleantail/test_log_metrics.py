@@ -228,13 +228,17 @@ def test_an_expiry_is_a_round_of_its_own_kind():
     }
 
 
+def test_a_gap_of_a_source_is_no_round():
+    assert total_samples(totals_of([row("published", kind="gap")])) == []
+
+
 def test_a_reclaim_says_what_it_freed():
     assert said("reclaim", reclaimed_bytes=77) == {("bytes-reclaimed", "orders"): 77}
     assert said("reclaim", reclaimed_bytes=0) == {}
 
 
 @pytest.mark.parametrize(
-    "job", ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "rollback"]
+    "job", ["ingest", "ingest_kafka", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "rollback"]
 )
 def test_a_job_that_came_to_nothing_says_nothing(job):
     assert said(job) == {}

@@ -10,6 +10,7 @@ from kernel_builders import HOUR_MS, configs, data_file, log_state, resolved, se
 from cleantail.log.partition_state import Horizon, PartitionState
 from cleantail.log.policy.triggers import decide, overdue_ms
 from cleantail.log.segments import NO_TIMESTAMP_MS
+from cleantail.log.source_position import Gap, SourcePosition
 
 
 def blocks(*bases, size=10, **changes):
@@ -466,3 +467,27 @@ def test_the_sections_follow_each_other(shapes, checkpoint, now_ms, lag_ms):
     assert log.log_start_offset <= log.first_dirty_offset <= log.first_uncleanable_offset <= log.log_end_offset
     assert 0.0 <= log.dirty_ratio <= 1.0
     assert log.repaired == bool(log.warnings)
+
+
+# ---- a source in Kafka
+
+
+def read_to(offset, **changes):
+    return SourcePosition("c", "orders", "id", {0: offset}, "read_uncommitted", "r", 0, **changes)
+
+
+def test_a_round_ends_at_the_last_stable_offset_also_where_records_beyond_it_were_read():
+    """semantics.md 3.10: as in Kafka, whatever the archive's isolation is."""
+    log = resolved(blocks(0, 10, 20), now_ms=10, segment_bytes=14, segment_ms=10, source=read_to(30, open_from={0: 15}))
+    assert (bounds(log), log.log_end_offset) == ((0, 15), 30)
+    other = resolved(
+        blocks(0, 10, 20), now_ms=10, segment_bytes=14, segment_ms=10, source=read_to(30, open_from={1: 5})
+    )
+    assert bounds(other) == (0, 30)
+
+
+def test_the_newest_gaps_of_the_log_are_warnings():
+    gaps = (Gap(1, 0, 9, 1), *(Gap(0, n, n + 1, n) for n in range(0, 10, 2)))
+    log = resolved(blocks(20), source=read_to(30, gaps=gaps))
+    assert [gap.from_offset for gap in log.gaps] == [0, 2, 4, 6, 8]
+    assert [text.split(" had")[0] for text in log.warnings] == [f"partition 0: offsets {n} to {n}" for n in (4, 6, 8)]

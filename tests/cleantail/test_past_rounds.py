@@ -78,7 +78,8 @@ def test_the_answer_is_for_the_last_check_and_of_a_rollback_there_is_no_check():
     rows = [row(checked_at_ms=1), row(checked_at_ms=2), answer("published", checked_at_ms=3)]
     undone = answer("published", round_name="undid other", kind="rollback", checked_at_ms=4)
     freed = answer("published", kind="reclaim", checked_at_ms=5)
-    assert [(r.kind, r.outcome, r.checked_at_ms) for r in rounds_of([*rows, undone, freed])] == [
+    gap = answer("published", round_name="", kind="gap", checked_at_ms=6)
+    assert [(r.kind, r.outcome, r.checked_at_ms) for r in rounds_of([*rows, undone, freed, gap])] == [
         ("rollback", "published", 4),
         ("compact", "published", 2),
         ("compact", "checked", 1),

@@ -75,3 +75,34 @@ def test_check_config_says_so_and_goes_on_with_the_other_topics(config, capsys):
     assert main(["check-config", "--config", str(config)]) == 2
     assert "a.yaml:2: alerts[0].conn_id" in "".join(capsys.readouterr())
     assert {file.stem: isinstance(topic, Topic) for file, topic in scan_topics(config)} == {"a": False, "b": True}
+
+
+def topic_in_kafka(config, kafka, defaults=""):
+    (config / "defaults.yaml").write_text(defaults)
+    file = config / "topics" / "a.yaml"
+    file.write_text(f"topic: a\nsource:\n  kafka: {kafka}\n")
+    return load_topic(file, config).source.kafka
+
+
+@pytest.mark.parametrize("conn_id", ["kafka_default", "kafka_eu", "cleantail_lake"])
+def test_the_default_connections_of_kafka_may_be_used(config, conn_id):
+    assert topic_in_kafka(config, f"{{connection: {conn_id}}}").connection == conn_id
+
+
+def test_a_topic_reads_by_no_other_connection_than_those_that_the_platform_lists(config):
+    with pytest.raises(ConfigError, match=r"a\.yaml:3: source\.kafka\.connection: ") as caught:
+        topic_in_kafka(config, "{connection: payroll}")
+    assert str(caught.value).endswith(
+        '"payroll" is not allowed: a connection that platform.kafka_connections in defaults.yaml lists: kafka_*, '
+        "cleantail_*; list it there"
+    )
+    assert topic_in_kafka(config, "{connection: payroll}", "platform: {kafka_connections: [payroll]}")
+
+
+def test_brokers_may_be_named_unless_the_platform_says_which(config):
+    two = '{bootstrap.servers: "a:1,b:2"}'
+    assert topic_in_kafka(config, two)
+    assert topic_in_kafka(config, two, 'platform: {kafka_servers: ["b:2", "a:1"]}')
+    for listed in ("[]", '["a:1"]', '["a:1,b:2"]'):
+        with pytest.raises(ConfigError, match=r"kafka_servers"):
+            topic_in_kafka(config, two, f"platform: {{kafka_servers: {listed}}}")

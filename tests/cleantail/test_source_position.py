@@ -18,7 +18,7 @@ from cleantail.log.source_position import (
     with_source_ends,
 )
 
-POSITION = SourcePosition("c", "orders", "id", {10: 7, 2: 0}, "read_committed", "r", 5, (Gap(2, 0, 3, 4),))
+POSITION = SourcePosition("c", "orders", "id", {10: 7, 2: 0}, "read_committed", "r", 5, (Gap(2, 0, 3, 4),), {10: 6})
 
 
 def test_a_position_is_read_back_as_it_was_written():

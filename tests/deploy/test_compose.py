@@ -143,8 +143,24 @@ def test_the_configuration_of_the_services_names_the_services() -> None:
     platform = load_platform(ROOT / "deploy/config")
     addresses = [platform.catalog.uri, platform.catalog.properties["s3.endpoint"], platform.spark.master]
     assert {str(address).split("://")[1].split(":")[0] for address in addresses} <= set(SERVICES)
-    ours, theirs = ([topic.model_dump() for topic in load_topics(ROOT / at)] for at in ("config", "deploy/config"))
+    ours, theirs = (
+        [t.model_dump(exclude={"source"}) for t in load_topics(ROOT / at)] for at in ("config", "deploy/config")
+    )
     assert ours == theirs
+
+
+def test_the_topics_of_the_services_read_the_broker_of_the_services_which_has_them() -> None:
+    from cleantail.config.loading import load_topics
+    from cleantail.kafka.client_settings import settings_of_environment
+
+    environment = COMPOSE["x-platform-environment"]
+    topics = load_topics(ROOT / "deploy/config")
+    for topic in topics:
+        assert topic.source.kafka is not None
+        address = settings_of_environment(topic.source.kafka, environment)["bootstrap.servers"]
+        assert address == SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"].split("://")[1]
+    created = re.search(r"for topic in ([^;]+);", SERVICES["kafka-topics"]["command"][-1])
+    assert created is not None and set(created[1].split()) == {topic.kafka_topic for topic in topics}
 
 
 def test_airflow_submits_to_the_master_of_the_configuration() -> None:
@@ -179,7 +195,7 @@ def test_a_service_says_whom_it_reaches(name: str) -> None:
             "postgres airflow-init airflow-apiserver airflow-scheduler airflow-dag-processor airflow-triggerer cleantail",
         ),
         ("store", "rustfs bucket-init airflow-apiserver airflow-scheduler spark-worker cleantail"),
-        ("broker", "kafka"),
+        ("broker", "kafka kafka-topics airflow-apiserver airflow-scheduler spark-worker cleantail"),
         ("store-host", "rustfs"),
         ("spark", "spark-master spark-worker airflow-scheduler cleantail"),
         ("airflow", "airflow-apiserver airflow-scheduler airflow-dag-processor airflow-triggerer"),

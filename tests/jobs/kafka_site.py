@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import ipaddress
 import os
 import signal
 import struct
@@ -23,6 +25,11 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from cleantail.sources.kcat import Record
 from differential.broker import LOOPBACK, Broker, free_port, kafka_jars, running_broker
@@ -37,23 +44,61 @@ PASSWORD = "reader-secret"
 
 @contextlib.contextmanager
 def kafka_site(directory: Path) -> Iterator[KafkaSite]:
-    """A broker with two listeners: one without a login, for whom everything is allowed, and one with."""
-    port, login_port, controller_port = free_port(), free_port(), free_port()
-    here = f"PLAINTEXT://{LOOPBACK}:{port},SASL_PLAINTEXT://{LOOPBACK}:{login_port}"
+    """A broker with three listeners: one without a login, for whom everything is allowed, one with, and one with and
+    encrypted."""
+    port, login_port, tls_port, controller_port = (free_port() for _ in range(4))
+    here = ",".join(
+        f"{name}://{LOOPBACK}:{each}"
+        for name, each in (("PLAINTEXT", port), ("SASL_PLAINTEXT", login_port), ("SASL_SSL", tls_port))
+    )
+    authority = write_certificates(directory)
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_reader="{PASSWORD}";'
     more = {
         "listeners": f"{here},CONTROLLER://{LOOPBACK}:{controller_port}",
         "advertised.listeners": here,
         "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": ",".join(
+            ("PLAINTEXT:PLAINTEXT", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL", "CONTROLLER:PLAINTEXT")
+        ),
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": jaas,
+        "listener.name.sasl_ssl.ssl.keystore.type": "PEM",
+        "listener.name.sasl_ssl.ssl.keystore.location": directory / "server.pem",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "message.max.bytes": 4 << 20,
     }
     with running_broker(directory, JARS, extra_properties=more) as broker:
-        yield KafkaSite(f"{LOOPBACK}:{port}", f"{LOOPBACK}:{login_port}", broker)
+        yield KafkaSite(f"{LOOPBACK}:{port}", f"{LOOPBACK}:{login_port}", broker, f"{LOOPBACK}:{tls_port}", authority)
+
+
+def write_certificates(directory: Path) -> Path:
+    """Writes a certificate of this machine with its key as `server.pem`, and that of its authority, which it gives."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests of Cleantail")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, LOOPBACK)])
+    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(LOOPBACK))])
+    own = _certificate(issuer, issuer, authority_key, authority_key, x509.BasicConstraints(ca=True, path_length=None))
+    server = _certificate(subject, issuer, key, authority_key, here)
+    pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (directory / "server.pem").write_bytes(pkcs8 + server.public_bytes(Encoding.PEM))
+    file = directory / "authority.pem"
+    file.write_bytes(own.public_bytes(Encoding.PEM))
+    return file
+
+
+def _certificate(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    signed_by: ec.EllipticCurvePrivateKey,
+    extension: x509.ExtensionType,
+) -> x509.Certificate:
+    day = datetime.timedelta(days=1)
+    now = datetime.datetime.now(datetime.UTC)
+    made = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), now - day, now + day)
+    return made.add_extension(extension, critical=True).sign(signed_by, hashes.SHA256())
 
 
 @dataclass
@@ -63,6 +108,8 @@ class KafkaSite:
     address: str
     login_address: str
     broker: Broker
+    tls_address: str = ""
+    authority: Path = Path()
     client: KafkaClient = field(init=False)
     admin: AdminClient = field(init=False)
 
@@ -169,6 +216,9 @@ class Transactions:
 
     def begin(self, records: Iterable[tuple[Any, ...]], partition: int = 0) -> None:
         self.producer.begin_transaction()
+        self.more(records, partition)
+
+    def more(self, records: Iterable[tuple[Any, ...]], partition: int = 0) -> None:
         for record in records:
             _produce(self.producer, self.topic, partition, *record)
         assert self.producer.flush(WITHIN_S) == 0

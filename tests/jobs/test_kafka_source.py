@@ -25,6 +25,8 @@ def test_what_lands_is_what_a_plain_consumer_sees(kafka, workshop, landed, posit
     assert landed(topic) == kafka.consumed(topic, 2)
     assert position(topic).next_offsets == {0: 5, 1: 1}
     assert workshop.json("ingest", topic)["records"] == 0
+    assert f"  read from {topic} in Kafka, last 20" in workshop.ok("status", topic)
+    assert workshop.json("status", topic)["sources"][topic]["next_offsets"] == {"0": 5, "1": 1}
     kafka.send(topic, [(b"a", b"later")], partition=1)
     assert workshop.json("ingest", topic)["partitions"] == [{"partition": 1, "from_offset": 1, "to_offset": 2}]
     assert landed(topic) == kafka.consumed(topic, 2)
@@ -69,7 +71,29 @@ def test_read_uncommitted_takes_what_was_aborted(kafka, workshop, landed):
     sender.begin([(b"b", b"y")])
     workshop.ok("ingest", topic)
     assert landed(topic) == kafka.consumed(topic, committed=False) and len(landed(topic)) == 2
+    [log] = workshop.json("status", topic)["topics"][topic]
+    assert (log["log_end_offset"], log["first_uncleanable_offset"]) == (3, 2)
     sender.producer.abort_transaction(30)
+    workshop.ok("ingest", topic)
+    [log] = workshop.json("status", topic)["topics"][topic]
+    assert (log["log_end_offset"], log["first_uncleanable_offset"]) == (4, 4)
+
+
+def test_no_round_goes_beyond_the_last_stable_offset(kafka, workshop, landed):
+    """A key that an open transaction overwrites keeps its committed record, and so does one that it aborts."""
+    topic = workshop.topic("open-transaction", source=kafka.source())
+    kafka.create(topic)
+    sender = kafka.transactions(topic, "open-transaction")
+    sender.commit([(b"a", b"1"), (b"a", b"2"), (b"b", b"1")])
+    sender.begin([(b"a", b"3"), (b"b", None)])
+    kafka.send(topic, [(b"b", b"behind")])
+    workshop.ok("ingest", topic)
+    workshop.ok("compact", topic, "--force")
+    assert [(r.key, r.value) for r in landed(topic)] == [(b"a", b"2"), (b"b", b"1")]
+    sender.producer.abort_transaction(30)
+    workshop.ok("ingest", topic)
+    workshop.ok("compact", topic, "--force")
+    assert [(r.key, r.value) for r in landed(topic)] == [(b"a", b"2"), (b"b", b"behind")]
 
 
 def test_what_the_brokers_cleaner_removes_between_two_reads_stays_a_gap(kafka, workshop, landed):
@@ -108,3 +132,26 @@ def test_a_large_partition_is_read_in_several_commits_by_several_tasks(kafka, wo
     ]
     assert (done["commits"], done["records"]) == (3, 790)
     assert landed(topic) == kafka.consumed(topic, 2)
+
+
+def test_a_transaction_that_begins_in_one_range_and_ends_in_another_lands_whole_or_not_at_all(
+    kafka, workshop, landed, monkeypatch
+):
+    """Of two producers at once, so that aborted and committed records lie among each other."""
+    topic = workshop.topic("across-ranges", source=kafka.source())
+    kafka.create(topic)
+    one, other = (kafka.transactions(topic, f"across-{n}") for n in range(2))
+    for number in range(6):
+        one.begin([(b"one", b"%d" % n) for n in range(40)])
+        other.begin([(b"other", b"%d" % n) for n in range(40)])
+        more = [(b"one", b"more")] * 30
+        kafka.send(topic, [(b"between", b"x")] * 5)
+        one.more(more)
+        (one if number % 2 else other).producer.abort_transaction(30)
+        (other if number % 2 else one).producer.commit_transaction(30)
+    monkeypatch.setattr("spark_jobs.round.kafka.reading.PORTION_OFFSETS", 170)
+    monkeypatch.setattr("spark_jobs.round.kafka.reading.next_budget", lambda *_: 170)
+    monkeypatch.setattr("cleantail.kafka.read_plan.RANGE_OFFSETS_MIN", 30)
+    done = workshop.json("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic) and done["records"] == 3 * (70 + 40) + 6 * 5
+    assert done["commits"] > 3

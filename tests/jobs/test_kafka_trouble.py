@@ -11,7 +11,7 @@ from confluent_kafka.admin import AclOperation
 
 from cleantail.config.events import Event
 from cleantail.kafka.broker_topic import Brokers
-from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.client_settings import DEFAULTS, settings_of_environment
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.watch.alerting.alarms import log_alarms
@@ -92,6 +92,27 @@ def test_a_login_needs_the_right_to_read_and_its_password_is_shown_to_nobody(kaf
     assert landed(topic) == kafka.consumed(topic)
 
 
+def test_a_login_goes_encrypted_to_brokers_whose_certificate_is_of_the_authority_that_was_named(
+    kafka, workshop, monkeypatch, landed
+):
+    kafka.create("encrypted")
+    kafka.send("encrypted", [(b"a", b"x")])
+    kafka.allow("encrypted", AclOperation.READ, AclOperation.DESCRIBE)
+    topic = workshop.topic("encrypted", source={"kafka": {"connection": "kafka_tls", "stall.timeout.ms": 3000}})
+    login = {**LOGIN, "security.protocol": "SASL_SSL", "sasl.password": PASSWORD}
+
+    def connect(**more):
+        extra = {**login, "bootstrap.servers": kafka.tls_address, **more}
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TLS", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    connect()
+    code, out, err = workshop.run("ingest", topic)
+    assert code == 4 and "certificate verify failed" in err and "secret" not in out + err
+    connect(**{"ssl.ca.location": str(kafka.authority)})
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic)
+
+
 def test_a_topic_that_was_made_anew_is_refused_also_with_more_records(kafka, workshop, refused, landed):
     topic = workshop.topic("anew", source=kafka.source())
     kafka.create(topic)
@@ -132,7 +153,7 @@ def test_a_gap_fails_or_is_noted_in_evidence_and_alert(kafka, workshop, refused,
     [row] = workshop.evidence(topic)
     assert (row["kind"], row["partition"], row["first_dirty_offset"], row["end_offset"]) == ("gap", 0, 2, 4)
     facts = read_facts(workshop.find(topic), workshop.platform())
-    at_ms = facts.gaps[0].at_ms
+    at_ms = facts.source.gaps[0].at_ms
     configs = workshop.find(topic).config
     told = [log_alarms(log_states(workshop.find(topic), facts, t), (), configs, t) for t in (at_ms, at_ms + 86_400_000)]
     assert [[c.event for c in conditions] for conditions in told] == [[Event.GAP], []]
@@ -140,6 +161,23 @@ def test_a_gap_fails_or_is_noted_in_evidence_and_alert(kafka, workshop, refused,
     assert workshop.json("ingest", topic)["gaps"] == []
     workshop.ok("status", topic)
     workshop.ok("compact", topic, "--force")
+
+
+def test_a_gap_whose_row_a_crash_has_left_out_is_in_the_evidence_after_the_next_read(kafka, workshop, monkeypatch):
+    topic = workshop.topic("gap-untold", source=kafka.source(on_gap="continue"))
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x")])
+    workshop.ok("ingest", topic)
+    kafka.send(topic, [(b"b", b"x"), (b"c", b"x")])
+    kafka.delete_below(topic, 0, 2)
+    with monkeypatch.context() as crash:
+        crash.setattr("spark_jobs.round.kafka.reading.record_gaps", lambda *_: None)
+        workshop.ok("ingest", topic)
+    assert workshop.evidence(topic) == []
+    for key in (b"d", b"e"):
+        kafka.send(topic, [(key, b"x")])
+        workshop.ok("ingest", topic)
+    assert [(row["first_dirty_offset"], row["end_offset"]) for row in workshop.evidence(topic)] == [(1, 2)]
 
 
 def test_added_partitions_are_followed_and_a_group_may_see_the_progress(kafka, workshop, landed):
@@ -217,7 +255,7 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice_nor_onto_another_posit
     files = list(table.load().currentSnapshot().addedDataFiles(table.load().io()))
     append_and_advance(table, files, Advance(None, now, {}))
     assert len(landed(topic)) == 1
-    with pytest.raises(Exception, match="another ingestion has moved the position"):
+    with pytest.raises(Exception, match="another ingestion into .* was faster"):
         append_and_advance(table, files, Advance(None, "{}", {}))
     assert len(landed(topic)) == 1 and table.load().properties().get(PROPERTY_POSITION) == now
 
@@ -233,6 +271,24 @@ def test_files_may_come_before_kafka_and_below_it_not_beyond(kafka, workshop, la
     beyond = [{"partition": 0, "offset": 3, "ts": 8, "key": "d", "payload": "x"}]
     code, _, err = workshop.run("ingest", topic, "--file", workshop.file("beyond.jsonl", beyond))
     assert code == 2 and "would come a second time; nothing was appended" in err
+
+
+def test_files_that_come_while_a_first_read_is_under_way_are_not_read_a_second_time(kafka, workshop, table_of, landed):
+    topic = workshop.topic("files-meanwhile", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x", None, 5), (b"b", b"x", None, 6), (b"c", b"x", None, 7)])
+    table_of(topic).ensure()
+    lines = [{"partition": 0, "offset": n, "ts": 5 + n, "key": k, "payload": "x"} for n, k in enumerate("ab")]
+    file = workshop.file("meanwhile.jsonl", lines)
+    settings, came = {**DEFAULTS, "bootstrap.servers": kafka.address}, []
+
+    def progress(step):
+        if step == "committing" and not came:
+            came.append(workshop.ok("ingest", topic, "--file", file))
+
+    portions = TopicRead(table_of(topic), workshop.platform(), Brokers(settings), settings, 5).run(progress)
+    assert [portion.records for portion in portions] == [1]
+    assert landed(topic) == kafka.consumed(topic)
 
 
 def test_a_read_is_taken_back_with_its_position_the_newest_first(kafka, workshop, landed, position):

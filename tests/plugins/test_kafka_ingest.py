@@ -99,7 +99,9 @@ def test_a_connection_that_is_not_there_or_of_another_type_is_told(
     with pytest.raises(AirflowFailException, match="the Airflow connection kafka_k is of type http, not kafka"):
         execute(operator)
     connection(monkeypatch)
-    with pytest.raises(AirflowFailException, match=r"the connection kafka_k has no bootstrap\.servers in its extra"):
+    with pytest.raises(
+        AirflowFailException, match=r"the Airflow connection kafka_k has no bootstrap\.servers in its extra"
+    ):
         execute(operator)
     monkeypatch.delenv("AIRFLOW_CONN_KAFKA_K")
     site.topic("orders", source=source(connection="kafka_none"))
@@ -118,4 +120,4 @@ def test_a_topic_in_kafka_has_a_task_that_reads_it(site: Site) -> None:
     dag = site.dag("orders")
     assert dag.get_task("ingest").task_type == "KafkaIngestOperator"
     assert dag.get_task("evaluate").upstream_task_ids == {"ingest"}
-    assert "prod.orders in Kafka, connection kafka_k, read_committed" in dag.doc_md
+    assert "connection: kafka_k, topic: prod.orders" in dag.doc_md

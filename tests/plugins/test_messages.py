@@ -98,6 +98,13 @@ ROUND = of(Event.APPROVAL, "task approve of run r")
         pytest.param(LATE, [], [], "deadline missed, partition 3", id="late"),
         pytest.param(of(Event.ERASURE, "partition 3", partition=3), [], [], "erasure overdue, partition 3", id="erase"),
         pytest.param(
+            of(Event.GAP, "partition 3", partition=3),
+            [],
+            [],
+            "records had gone from Kafka before they were read, partition 3",
+            id="gap",
+        ),
+        pytest.param(
             ROUND, [], [], "a round waits for approval (Airflow: Browse, Required Actions)", id="a round that waits"
         ),
         pytest.param(
@@ -125,6 +132,7 @@ def test_the_headline_says_how_it_is_with_the_event(begun, ended, still, headlin
         (READERS[0], "reader a of partition 3 is not behind any more, or not registered"),
         (of(Event.ERASURE, "partition 3", partition=3)[0], "partition 3 has no overdue tombstone any more"),
         (of(Event.QUARANTINED, "partition 3", partition=3)[0], "partition 3 is not held back any more"),
+        (of(Event.GAP, "partition 3", partition=3)[0], "partition 3 was read on without another gap for a day"),
         (ROUND[0], "the round does not wait any more"),
     ],
     ids=lambda value: value.condition.event.value if isinstance(value, Incident) else None,

@@ -54,12 +54,16 @@ class Status:
     def document(self) -> dict[str, Any]:
         logs_of = {t.topic.topic: [log_json(log, t.topic, self.now_ms) for log in t.logs] for t in self.topics}
         readers_of = {t.topic.topic: [asdict(hold) for hold in t.holds] for t in self.topics}
-        return {"now_ms": self.now_ms, "topics": logs_of, "readers": readers_of, "broken": list(self.broken)}
+        sources = {t.topic.topic: asdict(t.source) for t in self.topics if t.source is not None}
+        of_topics = {"topics": logs_of, "readers": readers_of, "sources": sources}
+        return {"now_ms": self.now_ms, **of_topics, "broken": list(self.broken)}
 
     def tell(self, page: Page) -> None:
         for status in self.topics:
             empty = [f"{status.topic.topic}: no records yet"]
             page.line("\n".join(_topic_lines(status.topic, status.logs, self.now_ms) if status.logs else empty))
+            if status.source is not None:
+                page.line(f"  read from {status.source.topic} in Kafka, last {instant(status.source.read_at_ms)} UTC")
             tell_holds(status.holds, page)
         if any(status.logs for status in self.topics):
             page.line(LIVE_BYTES_NOTE)

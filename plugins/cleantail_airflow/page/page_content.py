@@ -14,6 +14,7 @@ from cleantail.config.origin import settings_in_force
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
+from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState
@@ -21,6 +22,7 @@ from cleantail.watch.metadata_cache import MetadataCache, ObservedTable
 from cleantail.watch.overview import counts, in_order, lag_limits
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.page.data_docs import pages_of, site_of
+from cleantail_airflow.page.kafka_watch import KafkaWatch, SettingsOf
 from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, SavedBytes, saved_bytes
 from cleantail_airflow.page.page_rows import log_views, row_of
 from cleantail_airflow.page.page_values import TopicPage, TopicsPage
@@ -33,6 +35,8 @@ FREED_WITHIN_S = 0.2
 """How long a page waits, after the tables were read, for the whole evidence to say how much was freed; until then the
 kept snapshots say it."""
 ONE_WITHIN_S = 30.0
+KAFKA_WITHIN_S = 2.0
+"""How long a topic's page waits for its brokers; until they have answered it says that the lag is not known."""
 ROUNDS_SHOWN = 30
 
 NO_DAGS: Mapping[str, DagState] = {}
@@ -43,7 +47,9 @@ TopicFiles = Mapping[str, tuple[Path, Topic | ConfigError]]
 class Content:
     """The topics of one configuration. It reads YAML again when a file has changed."""
 
-    def __init__(self, config_dir: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, config_dir: Path, env: Mapping[str, str], kafka_settings: SettingsOf | None = None) -> None:
+        """`kafka_settings` finds the login of a topic's brokers; where None, in `env` alone."""
+        self._kafka = KafkaWatch(kafka_settings or (lambda topic: _kafka_settings(topic, env)))
         self._config_dir = config_dir
         self._env = env
         self._lock = threading.RLock()
@@ -183,8 +189,14 @@ class Content:
             newest=observed.undoable[0] if observed.undoable else None,
             settings=settings_in_force(topic),
             now_ms=now_ms,
+            source=self._kafka.view(topic, facts, now_ms, KAFKA_WITHIN_S),
         )
 
     def _saved_bytes(self) -> dict[str, SavedBytes]:
         """Returns, by topic, what its rounds and reclaims have saved by the evidence, as far as that is read."""
         return saved_bytes(self.cache.totals(FREED_WITHIN_S), self.topics())
+
+
+def _kafka_settings(topic: Topic, env: Mapping[str, str]) -> Mapping[str, str]:
+    assert topic.source.kafka is not None, "only a topic in Kafka is watched"
+    return settings_of_environment(topic.source.kafka, env)

@@ -15,6 +15,7 @@ from cleantail.watch.dag_state import DagState
 from cleantail.watch.overview import TopicRow
 from cleantail.watch.topic_states import State
 from cleantail_airflow.page.data_docs import DocsPage
+from cleantail_airflow.page.kafka_watch import SourceView
 from cleantail_airflow.page.page_charts import Charts
 from cleantail_airflow.page.page_rows import LogView
 
@@ -36,7 +37,8 @@ class TopicPage:
 
     `approval_task` is the task that waits for a person's answer ("" where none does), and `waiting_round` its round.
     `rounds` are the newest, with their pages of Data Docs in `docs`; `more_rounds` older ones are not shown. `undoable`
-    has the rounds that can be undone by name and kind, `newest` the first that a rollback undoes.
+    has the rounds that can be undone by name and kind, `newest` the first that a rollback undoes. `source` is the
+    topic's source in Kafka, None where it has another one.
     """
 
     topic: Topic
@@ -58,6 +60,7 @@ class TopicPage:
     newest: UndoneRound | None
     settings: Sequence[Setting]
     now_ms: int
+    source: SourceView | None = None
 
 
 def by_name(page: TopicsPage | TopicPage) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.errors import CleantailError
-from cleantail_airflow.tasks.kafka_connection import client_settings
+from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
 from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES, CleantailSparkOperator, topic_and_platform
 

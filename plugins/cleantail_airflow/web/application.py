@@ -34,6 +34,7 @@ from cleantail.lake.runs.quarantine_release import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
 from cleantail_airflow.installation import config_dir
+from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.metrics.exposition import exposition
 from cleantail_airflow.metrics.metrics_access import SCRAPER, Scraper
 from cleantail_airflow.page import data_docs
@@ -75,7 +76,7 @@ HEADERS = {
 def build_app() -> FastAPI:
     """Makes the application, with all routes, over the CLEANTAIL_CONFIG and CLEANTAIL_HOME of the process."""
     app = FastAPI(title="Cleantail", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[LOGGED_IN])
-    app.state.content = content = Content(config_dir(os.environ), os.environ)
+    app.state.content = content = Content(config_dir(os.environ), os.environ, client_settings)
     # every page of the UI asks for the menu's icon, long before someone opens a page of ours: tables are read by then
     threading.Thread(target=content.warm, name="cleantail-warm", daemon=True).start()
     app.middleware("http")(_with_headers)

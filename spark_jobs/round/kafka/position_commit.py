@@ -24,11 +24,12 @@ from spark_jobs.iceberg.tables import TopicTable
 @dataclass(frozen=True, slots=True)
 class Advance:
     """Says how a commit moves the position: its text `before` (None where there was none) and `after`, and the summary
-    of the snapshot."""
+    of the snapshot. A first read goes on behind the files that the table had at `base_snapshot_id`."""
 
     before: str | None
     after: str
     summary: Mapping[str, str]
+    base_snapshot_id: int | None = None
 
 
 def append_and_advance(table: TopicTable, files: Sequence[Any], advance: Advance) -> None:
@@ -43,10 +44,8 @@ def append_and_advance(table: TopicTable, files: Sequence[Any], advance: Advance
         text = texts(transaction.table().properties()).get(PROPERTY_POSITION)
         if text == advance.after:
             return
-        if text != advance.before:
-            raise ConflictError(
-                f"another ingestion has moved the position of {table.topic.table} in Kafka: nothing was appended"
-            )
+        if text != advance.before or not _has_same_files(transaction.table(), advance):
+            raise ConflictError(f"another ingestion into {table.topic.table} was faster: nothing was appended")
         _stage(transaction, files, advance)
         try:
             # not commitTransaction: that would lay the change onto whatever came in between
@@ -55,6 +54,15 @@ def append_and_advance(table: TopicTable, files: Sequence[Any], advance: Advance
             raise unknown_or_conflict(e) from None
 
     COMMITS.run(once)
+
+
+def _has_same_files(table: Any, advance: Advance) -> bool:
+    """Returns whether a first read may go on where it was planned: once there is a position, files cannot come beyond
+    it."""
+    if advance.before is not None:
+        return True
+    snapshot = table.currentSnapshot()
+    return advance.base_snapshot_id == (None if snapshot is None else int(snapshot.snapshotId()))
 
 
 def _stage(transaction: Any, files: Sequence[Any], advance: Advance) -> None:

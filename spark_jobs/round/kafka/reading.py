@@ -141,7 +141,7 @@ class TopicRead:
             self._require_unchanged(broker)
             progress("committing")
             summary = {OPERATION: INGEST, SOURCES: self._sources(at, ranges).packed()}
-            append_and_advance(self.table, files, Advance(at.text, position.as_json(), summary))
+            append_and_advance(self.table, files, Advance(at.text, position.as_json(), summary, at.snapshot_id))
         finally:
             self.table.drop_branch(branch)
         return records, sum(int(file.fileSizeInBytes()) for file in files), warnings

@@ -1,0 +1,30 @@
+"""The settings of a topic's Kafka client: of the Airflow connection that its YAML names, else of the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.kafka.client_settings import settings_of
+
+
+def client_settings(topic: Topic) -> Mapping[str, str]:
+    """Returns librdkafka's settings, with the login. Raises CleantailError where there are none, or wrong ones."""
+    if topic.source.kafka is None:
+        raise CleantailError(f"topic {topic.topic} has no source.kafka in its YAML any more; nothing was appended")
+    return settings_of(topic.source.kafka, os.environ, _connection)
+
+
+def _connection(conn_id: str) -> tuple[str, Mapping[str, Any]] | None:
+    """Returns the type and the extra of an Airflow connection; None where there is none of that id."""
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return None
+    return connection.conn_type or "", connection.extra_dejson
