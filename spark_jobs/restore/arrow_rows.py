@@ -44,11 +44,9 @@ def once(rows: Iterable[Rows], partition: int) -> Iterator[Rows]:
     for some in rows:
         if not len(some):
             continue
-        whole = [some] if last is None else [last, some]
-        if any(a == b for a, b in zip(some.offsets, some.offsets[1:], strict=False)) or (
-            last is not None and last.offsets[-1] == some.offsets[0]
-        ):
-            some = _without_copies(whole, partition)
+        follows = last is not None and last.offsets[-1] == some.offsets[0]
+        if follows or len(set(some.offsets)) < len(some):
+            some = _without_copies([some] if last is None else [last, some], partition)
         if len(some):
             yield some
             last = some.part(len(some) - 1, len(some))

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 NO_TIMESTAMP_MS = -1
 """Kafka's own word for a record without a timestamp."""
-LOG_APPEND_TIME = 2
-"""What librdkafka calls the type of a timestamp that the broker has set."""
+CREATE_TIME, LOG_APPEND_TIME = 1, 2
+"""What librdkafka calls a timestamp of the producer's, and one that the broker has set."""
 Headers = list[tuple[str, str | bytes | None]]
 
 
@@ -84,11 +84,13 @@ class Difference:
 
 def first_difference(rows: Rows, messages: Sequence[Message]) -> Difference | None:
     """Returns the first difference between rows and as many messages; None where each is as its row."""
-    columns = (
+    stamps = [m.timestamp() for m in messages]
+    as_created = [(CREATE_TIME, stamp_ms) for stamp_ms in rows.stamps_ms]
+    columns: tuple[tuple[str, Sequence[object], Sequence[object]], ...] = (
         ("key", rows.keys, [m.key() for m in messages]),
         ("value", rows.values, [m.value() for m in messages]),
         ("headers", rows.headers, [m.headers() or None for m in messages]),
-        ("timestamp", rows.stamps_ms, [_stamp_ms(m) for m in messages]),
+        ("timestamp", as_created, stamps if stamps == as_created else [_as_created(stamp) for stamp in stamps]),
     )
     differences = [
         Difference(next(n for n, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other), name)
@@ -98,7 +100,7 @@ def first_difference(rows: Rows, messages: Sequence[Message]) -> Difference | No
     return min(differences, key=lambda d: d.place, default=None)
 
 
-def _stamp_ms(message: Message) -> int | None:
-    """Returns None, which no row has, for a timestamp of the broker's own."""
-    kind, stamp_ms = message.timestamp()
-    return None if kind == LOG_APPEND_TIME else stamp_ms
+def _as_created(stamp: tuple[int, int]) -> tuple[int, int]:
+    """Returns a record without a timestamp as one of the producer's; a timestamp of the broker's own stays another."""
+    kind, stamp_ms = stamp
+    return stamp if kind == LOG_APPEND_TIME else (CREATE_TIME, stamp_ms)
