@@ -15,14 +15,16 @@ import pytest
 from pyspark.sql import functions as F
 
 from cleantail.errors import CleantailError, ConflictError, RestoreMismatchError
+from cleantail.kafka.restore.restore_pin import pin_stem
 from cleantail.kafka.restore.restore_plan import RestoreRequest, plan_restore
 from cleantail.kafka.restore.target_client import TargetBrokers
 from cleantail.kafka.restore.target_login import target_settings
 from cleantail.sources.kcat import parse_line
+from spark_jobs.iceberg.branches import created_at_s
 from spark_jobs.restore.restore_topic import Restore
 from tests.jobs.restored import as_restored
 
-KILLS = int(os.environ.get("CLEANTAIL_KILLS", "3"))
+KILLS = int(os.environ.get("CLEANTAIL_KILLS", "2"))
 RECORDS, PARTITIONS = 300_000, 2
 AT = 1_600_000_000_000
 
@@ -210,6 +212,12 @@ def test_the_pinned_records_stay_though_snapshots_expire(kafka, workshop, table_
     workshop.ok("reclaim", topic)
     assert len(workshop.read(topic)) == 3
     assert run(kafka, workshop, table_of, topic, "expired").verified == 30
+
+
+def test_the_branch_of_a_restore_that_nobody_ends_goes_after_a_week():
+    day_s, stem = 86_400, pin_stem("cluster", "topic", "id")
+    assert created_at_s(f"{stem}_1700000000") == 1_700_000_000 + 6 * day_s  # others go after a day
+    assert created_at_s("ct_round_u0_1700000000") == 1_700_000_000
 
 
 def test_a_topic_that_grows_before_a_restore_goes_on_is_left_alone(kafka, workshop, table_of, small, monkeypatch):

@@ -21,6 +21,7 @@ def lasting(where: str, topic: str, error: KafkaError) -> TargetError | None:
     texts = {
         Codes.TOPIC_AUTHORIZATION_FAILED: f"this login may not do this with topic {topic} (Kafka's ACL: Read, Write, "
         "Describe, DescribeConfigs)",
+        Codes.TOPIC_EXCEPTION: f"{topic} is no name of a topic in Kafka: 1 to 249 of the characters a-z A-Z 0-9 . _ -",
         Codes.CLUSTER_AUTHORIZATION_FAILED: f"this login may not do this with topic {topic}, or with the cluster "
         "(Kafka's ACL: Write on the topic)",
         Codes.SASL_AUTHENTICATION_FAILED: f"the login was refused: {error.str()}",
