@@ -224,6 +224,16 @@ def test_a_topic_that_ever_had_a_record_is_refused(kafka, workshop, archive, tab
     assert code == 2 and "is not empty" in error and branches(table_of, archive) == set()
 
 
+def test_partitions_that_never_had_a_record_are_as_many_as_somebody_says(kafka, workshop, archive):
+    kafka.create("empty-ends", 4)
+    assert refused(workshop, kafka, archive, "empty-ends", "--partitions", 1) == (
+        2,
+        "error: --partitions 1 is not allowed: the archive has 2",
+    )
+    done = restore(workshop, kafka, archive, "empty-ends", "--partitions", 4)
+    assert [p["verified"] for p in done["partitions"]] == [2, 2, 0, 0]
+
+
 def test_a_restore_that_has_ended_is_not_done_again(kafka, workshop, archive):
     kafka.create("ended", 2)
     restore(workshop, kafka, archive, "ended")

@@ -11,7 +11,7 @@ import click
 
 from cleantail.cli import parameters
 from cleantail.cli.command import Invocation, command
-from cleantail.cli.parameters import FILE
+from cleantail.cli.parameters import FILE, NATURAL
 from cleantail.cli.progress import Progress
 from cleantail.cli.spark import spark_session
 from cleantail.config.platform import Platform
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     click.option("--log", "log", is_flag=True, help="Every record of the archive, tombstones too (the default)."),
     click.option("--latest", "latest", is_flag=True, help="The latest record of every key, without tombstones."),
     parameters.as_of,
+    click.option(
+        "--partitions", type=NATURAL, metavar="N", help="How many there were, where the last ones never had a record."
+    ),
     examples=[
         "cleantail restore customer-cdc --bootstrap-server kafka:9092 --to customer-cdc-restored",
         "cleantail restore customer-cdc --bootstrap-server kafka:9092 --to customer-state --latest",
@@ -48,6 +51,7 @@ def restore(
     log: bool,
     latest: bool,
     as_of: str | None,
+    partitions: int | None,
 ) -> int:
     """Write the archive into a topic in Kafka, and read it back.
 
@@ -62,7 +66,7 @@ def restore(
     if log and latest:
         raise CleantailError("--log and --latest are two different restores: give one of them")
     configured = call.topic(topic)
-    request = RestoreRequest(target, "latest" if latest else "log", as_of)
+    request = RestoreRequest(target, "latest" if latest else "log", as_of, partitions)
     settings = target_settings(bootstrap_server, connection, command_config, os.environ)
     with call.output.progress() as progress:
         result = _restored(configured, call.platform, request, settings, progress)

@@ -37,11 +37,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """What somebody asks for. `as_of`: a snapshot's id, or a branch or tag; None for the present one."""
+    """What somebody asks for. `as_of`: a snapshot's id, or a branch or tag; None for the present one. `partitions`: how
+    many the topic had, where the archive does not know; None where it does."""
 
     target: str
     mode: Mode
     as_of: str | None = None
+    partitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def plan_restore(
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None or table.current_snapshot() is None:
         raise CleantailError(f"topic {topic.topic} has no records yet: there is nothing to restore")
-    partitions = max(log_ends(table), default=-1) + 1
+    partitions = _partitions(table, request)
     target = brokers.describe(request.target)
     if target is None:
         raise TargetError(
@@ -88,6 +90,15 @@ def plan_restore(
     _require_same(table, request, pin)
     require_whole(target)
     return RestorePlan(target, pin, branch, ())
+
+
+def _partitions(table: Table, request: RestoreRequest) -> int:
+    """Returns how many partitions the archive has. One that was read from Kafka knows of all; of files it knows the
+    last that has ever had a record, and somebody may know of more. Raises CleantailError for fewer."""
+    known = max(log_ends(table), default=-1) + 1
+    if request.partitions is not None and request.partitions < known:
+        raise CleantailError(f"--partitions {request.partitions} is not allowed: the archive has {known}")
+    return request.partitions or known
 
 
 def _begun(table: Table, target: TargetTopic) -> tuple[str, RestorePin] | None:

@@ -104,7 +104,8 @@ def require_partitions(target: TargetTopic, partitions: int) -> None:
     if len(target.ends) != partitions:
         raise TargetError(
             f"topic {target.topic} has {counted(len(target.ends), 'partition')}, the archive {partitions}: a key's "
-            f"partition goes by their number, so they have to be as many; {NOTHING}"
+            f"partition goes by their number, so they have to be as many; {NOTHING}. An archive of files does not know "
+            "of last partitions that never had a record: --partitions says how many there were"
         )
 
 
