@@ -165,6 +165,23 @@ class OutsideError(CleantailError):
     exit_code = 4
 
 
+class TargetError(CleantailError):
+    """Is raised where a topic in Kafka is not one that a restore can write into, or go on writing into. Trying again
+    does not help: a person has to decide."""
+
+
+class TargetUnreachableError(OutsideError):
+    """Is raised where brokers do not answer a restore, or do not take what it writes. The same command goes on where it
+    stopped."""
+
+
+class RestoreMismatchError(CleantailError):
+    """Is raised where a record in Kafka is not the archive's, or is one too many, or is missing: a restore's check
+    failed."""
+
+    exit_code = 1
+
+
 class SourceError(CleantailError):
     """Is raised where a topic's source in Kafka is not what its table was read from, or may not be read; nothing was
     appended. Trying again does not help: a person has to decide."""

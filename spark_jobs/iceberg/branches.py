@@ -11,8 +11,10 @@ from py4j.protocol import Py4JJavaError
 from cleantail.retries import COMMITS
 from spark_jobs.iceberg.commit_errors import conflict
 
-BRANCH_PREFIXES = ("ct_", "in_", "rw_")
-"""Branches of ours: a round, an ingestion, a rewrite."""
+BRANCH_PREFIXES = ("ct_", "in_", "rw_", "re_")
+"""Branches of ours: a round, an ingestion, a rewrite, a restore."""
+RESTORE_PREFIX, RESTORE_S = "re_", 6 * 86_400
+"""A restore's branch is as old as others so many seconds later: whoever has begun one has a week to end it."""
 
 
 def branch_name(stem: str) -> str:
@@ -21,10 +23,12 @@ def branch_name(stem: str) -> str:
 
 
 def created_at_s(branch: str) -> float:
-    """Returns when the branch was created, as Unix seconds; infinity, so that it is never stale, where it is not
-    ours."""
+    """Returns from when on the age of the branch counts, as Unix seconds: its creation, of a restore's RESTORE_S later;
+    infinity, so that it is never stale, where it is not ours."""
     created_s = branch.rpartition("_")[2]
-    return int(created_s) if branch.startswith(BRANCH_PREFIXES) and created_s.isdigit() else float("inf")
+    if not (branch.startswith(BRANCH_PREFIXES) and created_s.isdigit()):
+        return float("inf")
+    return int(created_s) + (RESTORE_S if branch.startswith(RESTORE_PREFIX) else 0)
 
 
 def change_refs(load: Callable[[], Any], change: Callable[[Any], Any | None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -71,17 +71,20 @@ def opened(io: FileIO, file: LogFile) -> Iterator[Any]:
         yield parquet
 
 
-def live_batches(parquet: Any, live: Booleans, batch_bytes: int) -> Iterator[tuple[Longs, pa.RecordBatch]]:
+def live_batches(
+    parquet: Any, live: Booleans, batch_bytes: int, columns: Sequence[str] | None = None
+) -> Iterator[tuple[Longs, pa.RecordBatch]]:
     """Yields (positions, records) of the live records of a file. A row group of which nothing lives is not read.
     `batch_bytes`: read at a time, by what the footer says they are without compression. Of values that a dictionary
-    packs the footer does not tell the size: there are few records in such a batch."""
+    packs the footer does not tell the size: there are few records in such a batch. `columns`: those that are read, all
+    where None."""
     at, footer = 0, parquet.metadata
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         if live[at : at + group.num_rows].any():
             fitting = batch_bytes * group.num_rows // max(group.total_byte_size, 1)
             records = min(max(fitting, 1), PACKED_RECORDS if _packs_values(group) else BATCH_RECORDS)
-            for batch in parquet.iter_batches(records, row_groups=[number], use_threads=False):
+            for batch in parquet.iter_batches(records, row_groups=[number], columns=columns, use_threads=False):
                 chosen = live[at : at + batch.num_rows]
                 yield at + np.flatnonzero(chosen), batch if chosen.all() else batch.filter(pa.array(chosen))
                 at += batch.num_rows

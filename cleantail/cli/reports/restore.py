@@ -1,0 +1,50 @@
+"""What `restore` answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cleantail.cli.output import Page
+from cleantail.config.topic import Topic
+from cleantail.human import counted
+from cleantail.kafka.restore.restore_results import RESTORE_RESULT_JSON, RestoredLog, RestoreResult
+
+
+@dataclass(frozen=True)
+class Restored:
+    """How many records each partition got, and which of the archive they are."""
+
+    topic: Topic
+    result: RestoreResult
+
+    def document(self) -> dict[str, Any]:
+        totals = {"written": self.result.written, "found": self.result.found, "verified": self.result.verified}
+        return {"topic": self.topic.topic, **RESTORE_RESULT_JSON.plain(self.result), **totals}
+
+    def tell(self, page: Page) -> None:
+        result = self.result
+        for log in result.partitions:
+            page.line(f"partition {log.partition}: {_counts(log)}{_span(log)}")
+        which = "the latest records" if result.mode == "latest" else "the log"
+        page.line(
+            f"{self.topic.topic}: {which} of snapshot {result.snapshot_id} in {result.target}: "
+            f"{counted(result.verified, 'record')}, each read back as the archive has it"
+        )
+        if result.without_type:
+            page.warning(
+                f"{counted(result.without_type, 'record')} had a timestamp of the broker's own (LogAppendTime): it is "
+                "the same, and counts as the producer's (CreateTime)"
+            )
+
+
+def _counts(log: RestoredLog) -> str:
+    found = f", {log.found} were there from an earlier run" if log.found else ""
+    return f"{counted(log.verified, 'record')}, {log.written} written now{found}"
+
+
+def _span(log: RestoredLog) -> str:
+    """Returns which offsets of the archive the partition's first and last record had."""
+    if log.first_offset is None:
+        return ""
+    return f"; offset 0 is the archive's {log.first_offset}, offset {log.verified - 1} its {log.last_offset}"

@@ -1,0 +1,192 @@
+"""Which topic in Kafka a restore writes into, and which it refuses, before anything is written. Pure.
+
+1. The topic has as many partitions as the archive: a key's partition goes by their number.
+2. It is empty, and has always been: record n of a partition gets offset n, so that the number of records says how far a
+   restore has come. That of a restore which was begun is no exception: its records are compared first.
+3. Its timestamps are CreateTime: with LogAppendTime the broker would set its own.
+4. Nothing vanishes while it is written and read back. Old timestamps do at once where `delete` is in cleanup.policy and
+   retention.ms is not longer than the oldest record's age; so may anything by retention.bytes. `compact` removes what a
+   later record of the key supersedes, so a whole log cannot be verified. The latest records have a key each: they stay.
+5. Every timestamp is one that the broker takes (message.timestamp.before.max.ms and after), and that librdkafka can
+   write: it takes 0 for "now".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from cleantail.errors import TargetError
+from cleantail.human import counted, instant
+from cleantail.kafka.restore.restore_pin import Mode
+
+MARGIN_MS = 3_600_000
+"""By so much retention.ms has to be longer than the age of the oldest record, so that it outlives the restore."""
+NEVER_MS = (1 << 63) - 1
+CONFIGS = {
+    "message.timestamp.type": "CreateTime",
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "retention.bytes": "-1",
+    "max.message.bytes": "1048588",
+    "message.timestamp.before.max.ms": str(NEVER_MS),
+    "message.timestamp.after.max.ms": str(NEVER_MS),
+}
+"""Configs of a topic that a restore looks at, and what holds where a broker does not say."""
+NOTHING = "nothing was written"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTopic:
+    """A topic as its brokers describe it. `starts` and `ends`: partition -> first and next offset."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    configs: Mapping[str, str]
+
+    def config(self, name: str) -> str:
+        return self.configs.get(name) or CONFIGS[name]
+
+    def number(self, name: str) -> int:
+        return int(self.config(name))
+
+    @property
+    def policies(self) -> Collection[str]:
+        return {policy.strip() for policy in self.config("cleanup.policy").split(",")}
+
+    @property
+    def records(self) -> int:
+        return sum(self.ends.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What a restore writes of one log, by its metadata and its columns of times.
+
+    records        how many there are
+    first_offset, last_offset  of the archive; None without any
+    oldest_ms, newest_ms  lowest and highest timestamp (Unix ms); None where no record has one
+    zero_stamps    records whose timestamp is 0, which librdkafka takes for none
+    without_type   records whose timestamp was the broker's own (LogAppendTime)
+    """
+
+    partition: int
+    records: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    oldest_ms: int | None = None
+    newest_ms: int | None = None
+    zero_stamps: int = 0
+    without_type: int = 0
+
+
+def creation_command(bootstrap_servers: str, topic: str, partitions: int, mode: Mode) -> str:
+    """Returns how the topic is made that a restore can write into."""
+    policy = "compact" if mode == "latest" else "delete"
+    configs = {
+        "cleanup.policy": policy,
+        "retention.ms": "-1",
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.after.max.ms": str(NEVER_MS),
+    }
+    options = " ".join(f"--config {name}={value}" for name, value in configs.items())
+    return (
+        f"kafka-topics --bootstrap-server {bootstrap_servers} --create --topic {topic} --partitions {partitions} "
+        f"{options}"
+    )
+
+
+def require_partitions(target: TargetTopic, partitions: int) -> None:
+    """Raises TargetError where the archive has another number of partitions (rule 1)."""
+    if len(target.ends) != partitions:
+        raise TargetError(
+            f"topic {target.topic} has {counted(len(target.ends), 'partition')}, the archive {partitions}: a key's "
+            f"partition goes by their number, so they have to be as many; {NOTHING}. An archive of files does not know "
+            "of last partitions that never had a record: --partitions says how many there were"
+        )
+
+
+def require_empty(target: TargetTopic) -> None:
+    """Raises TargetError for a topic that has, or ever had, a record (rule 2)."""
+    used = [p for p, end in sorted(target.ends.items()) if end > 0]
+    if used:
+        raise TargetError(
+            f"topic {target.topic} is not empty: partition {used[0]} ends at offset {target.ends[used[0]]}, and no "
+            f"restore from this archive into it was begun and not ended; {NOTHING}. A restore needs a topic that never "
+            "had a record: make one of another name, or delete this one and make it anew"
+        )
+
+
+def require_whole(target: TargetTopic) -> None:
+    """Raises TargetError where the beginning of a partition is gone, though a restore has begun there (rule 2)."""
+    cut = [p for p, start in sorted(target.starts.items()) if start > 0]
+    if cut:
+        raise TargetError(
+            f"topic {target.topic}: partition {cut[0]} begins at offset {target.starts[cut[0]]}: records that were "
+            f"restored are gone again (retention.ms, retention.bytes, or deleted); {NOTHING}. Delete the topic, make "
+            "it anew with retention.ms=-1, and restore again"
+        )
+
+
+def require_configs(target: TargetTopic, mode: Mode) -> None:
+    """Raises TargetError for configs that would change or remove what is written (rules 3 and 4)."""
+    if target.config("message.timestamp.type") != "CreateTime":
+        raise _refused(
+            target, "message.timestamp.type", "the broker would set timestamps of its own; CreateTime keeps them"
+        )
+    if mode == "log" and "compact" in target.policies:
+        raise _refused(
+            target,
+            "cleanup.policy",
+            "the broker's cleaner would remove superseded records before they are read back. Restore with "
+            "cleanup.policy=delete and retention.ms=-1, and set compact afterwards; or restore with --latest",
+        )
+    if "delete" in target.policies and target.number("retention.bytes") >= 0:
+        raise _refused(target, "retention.bytes", "records could vanish while they are written: set it to -1 for now")
+
+
+def require_fitting(target: TargetTopic, facts: Collection[LogFacts], now_ms: int) -> None:
+    """Raises TargetError for timestamps that the topic would not keep or not take (rules 4 and 5). `now_ms`: the real
+    clock."""
+    _require_writable(target, facts)
+    oldest_ms = min((f.oldest_ms for f in facts if f.oldest_ms is not None), default=None)
+    newest_ms = max((f.newest_ms for f in facts if f.newest_ms is not None), default=None)
+    if oldest_ms is None or newest_ms is None:
+        return
+    retention_ms = target.number("retention.ms")
+    if "delete" in target.policies and 0 <= retention_ms <= now_ms - oldest_ms + MARGIN_MS:
+        raise _refused(
+            target,
+            "retention.ms",
+            f"the broker would delete records again, the oldest of which is of {instant(oldest_ms)} UTC: set it to -1 "
+            "for now",
+        )
+    if now_ms - oldest_ms > target.number("message.timestamp.before.max.ms"):
+        raise _refused(
+            target, "message.timestamp.before.max.ms", f"the broker would refuse the record of {instant(oldest_ms)} UTC"
+        )
+    if newest_ms - now_ms > target.number("message.timestamp.after.max.ms"):
+        raise _refused(
+            target, "message.timestamp.after.max.ms", f"the broker would refuse the record of {instant(newest_ms)} UTC"
+        )
+
+
+def _require_writable(target: TargetTopic, facts: Collection[LogFacts]) -> None:
+    for log in facts:
+        if log.zero_stamps:
+            raise TargetError(
+                f"partition {log.partition} has {counted(log.zero_stamps, 'record')} with the timestamp 0, which "
+                f"librdkafka would write as the present time; {NOTHING} into {target.topic}"
+            )
+        if log.oldest_ms is not None and log.oldest_ms < 0:
+            raise TargetError(
+                f"partition {log.partition} has a timestamp of {log.oldest_ms} ms, and Kafka knows none before 1970; "
+                f"{NOTHING} into {target.topic}"
+            )
+
+
+def _refused(target: TargetTopic, config: str, why: str) -> TargetError:
+    return TargetError(f"topic {target.topic} has {config}={target.config(config)}: {why}; {NOTHING}")

@@ -1,0 +1,189 @@
+"""Adapter: one partition of the topic that a restore writes into, as a task reads it back and writes it.
+
+The producer is idempotent: of what it sends again the broker keeps one. It does not write by transactions: of a run
+that was killed they would leave aborted records and markers, which have offsets, and which a consumer that reads
+uncommitted sees. That nobody else writes is seen by the offsets instead: after every so many records the partition has
+to end where this restore has come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from cleantail.errors import CleantailError, RestoreMismatchError, TargetUnreachableError
+from cleantail.kafka.restore.client_errors import AGAIN, lasting, problem, wrong_setting
+from cleantail.kafka.restore.record_rows import Rows
+from cleantail.kafka.restore.target_settings import TIMEOUT_MS, consumer, producer
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+POLL_S, ANSWERED_WITHIN_S = 0.2, 20
+FIRST_RECORDS, MOST_RECORDS, READ_BYTES, SAMPLE = 100, 10_000, 4 << 20, 100
+"""A batch that is read back is counted, and by the batches before it of about so many bytes."""
+
+
+class TargetLog:
+    """A partition. Its clients end with the block that it is entered for."""
+
+    def __init__(self, settings: Mapping[str, str], topic: str, partition: int) -> None:
+        """Raises CleantailError for settings that librdkafka does not take."""
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+        self.topic, self.partition = topic, partition
+        self.where = f"topic {topic}: partition {partition}"
+        self._settings, self._place = settings, TopicPartition(topic, partition)
+        self._complaint: KafkaError | None = None
+        self._records = FIRST_RECORDS
+        try:
+            self._consumer = Consumer({**consumer(settings), "error_cb": self._complain})
+        except (KafkaException, TypeError, ValueError) as e:
+            raise wrong_setting(e) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self._consumer.close()
+
+    def end(self) -> int:
+        """Returns the partition's next offset. Raises RestoreMismatchError where it does not begin at 0."""
+        from confluent_kafka import KafkaException
+
+        try:
+            start, end = self._consumer.get_watermark_offsets(self._place, timeout=ANSWERED_WITHIN_S, cached=False)
+        except KafkaException as e:
+            raise problem(self.where, self.topic, self._complaint or e.args[0]) from None
+        if start > 0:
+            raise RestoreMismatchError(f"{self.where} begins at offset {start}: records that were restored are gone")
+        return int(end)
+
+    def messages(self, start: int, end: int) -> Iterator[list[Message]]:
+        """Yields the records [start, end), in batches. Raises RestoreMismatchError where one is missing, and
+        TargetUnreachableError for a read that stands still."""
+        from confluent_kafka import TopicPartition
+
+        self._consumer.assign([TopicPartition(self.topic, self.partition, start)])
+        at, progressed_s = start, time.monotonic()
+        while at < end:
+            records = self._records_of(self._consumer.consume(min(self._records, end - at), POLL_S), at, end)
+            if records:
+                yield records
+                at, progressed_s = at + len(records), time.monotonic()
+                self._fit(records)
+            elif time.monotonic() - progressed_s > TIMEOUT_MS / 1000:
+                why = f" ({self._complaint.str()})" if self._complaint else ""
+                raise TargetUnreachableError(f"{self.where} was not read on from offset {at}{why}; {AGAIN}")
+        self._consumer.unassign()
+
+    def _records_of(self, batch: list[Message], at: int, end: int) -> list[Message]:
+        """Returns the records of a batch, which have to be those from offset `at` on."""
+        from confluent_kafka import KafkaError as Codes
+
+        records = [message for message in batch if message.error() is None]
+        if records and (records[-1].offset() or 0) - at + 1 != len(records):
+            offsets = [message.offset() for message in records]
+            raise self._missing(next(at + n for n, offset in enumerate(offsets) if offset != at + n))
+        if len(records) == len(batch):
+            return records
+        for message in batch:
+            error = message.error()
+            if error is None:
+                continue
+            if error.code() == Codes._PARTITION_EOF:
+                if not records and (message.offset() or 0) >= end:  # what is between has offsets, and is no record
+                    raise self._missing(at)
+            elif stays := lasting(f"{self.where}, offset {at}", self.topic, error):
+                raise stays
+            else:  # such as a right on the consumer group, which nothing is asked of
+                self._complaint = error
+        return records
+
+    def _missing(self, offset: int) -> RestoreMismatchError:
+        return RestoreMismatchError(f"{self.where} has no record at offset {offset}: somebody else wrote into it")
+
+    def _fit(self, records: list[Message]) -> None:
+        some = records[:: len(records) // SAMPLE + 1]
+        size = sum(map(len, some)) // len(some) + 1
+        self._records = min(max(READ_BYTES // size, 1), MOST_RECORDS)
+
+    def _complain(self, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError as Codes
+
+        if self._complaint is None or error.code() != Codes._ALL_BROKERS_DOWN:  # which says that, and not why
+            self._complaint = error
+
+    def writer(self, max_message_bytes: int) -> Writer:
+        """Returns what writes into the partition."""
+        return Writer(self, self._settings, max_message_bytes)
+
+
+class Writer:
+    """An idempotent producer of one partition."""
+
+    def __init__(self, log: TargetLog, settings: Mapping[str, str], max_message_bytes: int) -> None:
+        """Raises CleantailError for settings that librdkafka does not take."""
+        from confluent_kafka import KafkaException, Producer
+
+        self._log, self._max_message_bytes = log, max_message_bytes
+        self._failure: KafkaError | None = None
+        self._fatal: KafkaError | None = None
+        try:
+            self._producer = Producer({**producer(settings, max_message_bytes), "error_cb": self._note_fatal})
+        except (KafkaException, TypeError, ValueError) as e:
+            raise wrong_setting(e) from None
+
+    def send(self, rows: Rows) -> None:
+        """Queues the records, in their order. Raises what the brokers said of an earlier one."""
+        topic, partition, produce, failed = self._log.topic, self._log.partition, self._producer.produce, self._failed
+        columns = (rows.offsets, rows.keys, rows.values, rows.stamps_ms, rows.headers)
+        for offset, key, value, stamp_ms, headers in zip(*columns, strict=True):
+            while True:
+                try:
+                    produce(topic, value, key, partition, on_delivery=failed, timestamp=stamp_ms, headers=headers)
+                    break
+                except BufferError:  # the queue is full
+                    self._producer.poll(POLL_S)
+                    self._require_taken()
+                except Exception as e:
+                    raise self._refused(e, offset, len(key or b"") + len(value or b"")) from None
+        self._producer.poll(0)
+        self._require_taken()
+
+    def settle(self) -> None:
+        """Waits until the brokers have all that was queued. Raises TargetUnreachableError or TargetError where they do
+        not take it."""
+        while self._producer.flush(POLL_S):
+            self._require_taken()
+        self._require_taken()
+
+    def discard(self) -> None:
+        """Drops what was not sent yet."""
+        self._producer.purge()
+        self._producer.flush(0)
+
+    def _failed(self, error: KafkaError | None, _: Message) -> None:
+        """Is called for a record that was not taken, and for no other (delivery.report.only.error)."""
+        self._failure = self._failure or error
+
+    def _note_fatal(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = self._fatal or error
+
+    def _require_taken(self) -> None:
+        failure = self._fatal or self._failure  # after a fatal error every record fails, and says no more
+        if failure is not None:
+            raise problem(self._log.where, self._log.topic, failure)
+
+    def _refused(self, error: Exception, offset: int, size: int) -> CleantailError:
+        from confluent_kafka import KafkaError as Codes
+
+        self._producer.poll(0)
+        cause = self._fatal or (error.args[0] if error.args else None)
+        where = f"{self._log.where}: the archive's record at offset {offset}, of {size} bytes"
+        if not isinstance(cause, Codes):
+            return CleantailError(f"{where}: {type(error).__name__}")
+        return problem(where, self._log.topic, cause)

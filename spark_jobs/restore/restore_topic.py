@@ -1,0 +1,136 @@
+"""A restore from its plan to its end: pinned, looked at, written, and read back.
+
+1. The records are pinned by a branch, unless an earlier run of this restore has done so.
+2. Spark's tasks look at their timestamps; what the topic would not keep or not take is told before anything is written.
+3. What an earlier run has written is compared with the archive, record by record, in all partitions before anything is
+   written to one.
+4. Each partition is written by one task, behind what it has.
+5. Each is read back from its beginning and compared, record by record, to both ends. Then the branch goes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from cleantail.config.platform import Platform
+from cleantail.errors import CleantailError, ConflictError, RestoreMismatchError
+from cleantail.kafka.restore.restore_pin import RestorePin
+from cleantail.kafka.restore.restore_plan import RestorePlan
+from cleantail.kafka.restore.restore_results import RestoredLog, RestoreResult
+from cleantail.kafka.restore.restore_target import LogFacts, TargetTopic, require_fitting
+from cleantail.kafka.restore.target_client import TargetBrokers
+from spark_jobs.engine.tasks import run_tasks
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.restore.log_tasks import LogProgress, RestoreTask, compare_log, look_at_log, verify_log, write_log
+from spark_jobs.restore.pinned_records import pin_records, pinned_logs
+
+QUIET_S = 2.0
+"""For so long a topic that was begun has to stay as it is: a task of a run that was killed may still be ending."""
+SPECULATION = "spark.speculation"
+Progress = Callable[[str], None]
+Work = Callable[[Mapping[str, str], Mapping[str, str], RestoreTask], LogProgress]
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """One run of a restore. `settings` are the clients', with their login: they are neither logged nor shown."""
+
+    table: TopicTable
+    platform: Platform
+    brokers: TargetBrokers
+    settings: Mapping[str, str] = field(repr=False)
+    progress: Progress
+
+    def run(self, plan: RestorePlan, clock_ms: int) -> RestoreResult:
+        """Restores what is planned. `clock_ms`: the real clock. Raises RestoreMismatchError where a record in Kafka is
+        not the archive's; TargetError and TargetUnreachableError as the brokers answer."""
+        self._require_one_try()
+        # 1. the records are fixed
+        self.progress("pinning the records")
+        branch = plan.branch or pin_records(self.table, self.platform, plan)
+        sources = pinned_logs(self.table, self.platform, plan.pin, branch)
+        # 2. what cannot be kept is told
+        self.progress("looking at timestamps")
+        facts = run_tasks(self.table, self.platform, look_at_log, sources, "look at what is restored")
+        try:
+            require_fitting(plan.target, facts, clock_ms)
+        except CleantailError:
+            if not plan.resumed:
+                self.table.drop_branch(branch)
+            raise
+        # 3. what is there is the archive's
+        max_bytes = plan.target.number("max.message.bytes")
+        tasks = [RestoreTask(source, plan.target.topic, max_bytes) for source in sources]
+        found = self._found(plan.target, tasks)
+        # 4. the rest is written
+        self.progress("writing")
+        tasks = [replace(task, proved=found[task.partition]) for task in tasks]
+        written = self._run(write_log, tasks, "write the records")
+        # 5. all of it is read back
+        self.progress("reading back")
+        verified = self._run(verify_log, tasks, "read the restored records back")
+        self._require_same_topic(plan.target)
+        self.table.drop_branch(branch)
+        return _result(plan, facts, found, written, verified)
+
+    def _run(self, work: Work, tasks: Sequence[RestoreTask], what: str) -> list[LogProgress]:
+        # the login is in the function, not in the data: what is handed to tasks as data may lie in a file on the way
+        return run_tasks(self.table, self.platform, partial(work, dict(self.settings)), tasks, what)
+
+    def _require_one_try(self) -> None:
+        """Raises CleantailError where Spark would run a task twice at a time: both would write."""
+        of_session = self.table.spark.sparkContext.getConf().get(SPECULATION, "false")
+        if "true" in (of_session, self.platform.spark.conf.get(SPECULATION)):
+            raise CleantailError(
+                f"{SPECULATION} is true: Spark would let two tasks write one partition. Set it to false in "
+                "platform.spark.conf for a restore; nothing was written"
+            )
+
+    def _found(self, target: TargetTopic, tasks: Sequence[RestoreTask]) -> dict[int, int]:
+        """Returns partition -> the records that are there and are the archive's first ones. Raises
+        RestoreMismatchError where they are not, ConflictError where more come all the while."""
+        if not target.records:
+            return {task.partition: 0 for task in tasks}
+        self.progress("comparing what an earlier run has written")
+        time.sleep(QUIET_S)
+        if (now := self._described(target)).ends != target.ends:
+            moving = next(p for p, end in now.ends.items() if end != target.ends.get(p))
+            raise ConflictError(
+                f"topic {target.topic}: partition {moving} grows: another run of this restore writes into it, or "
+                "somebody else does; nothing was written. Try again when it has ended"
+            )
+        return {done.partition: done.compared for done in self._run(compare_log, tasks, "compare what is restored")}
+
+    def _require_same_topic(self, target: TargetTopic) -> None:
+        """Raises RestoreMismatchError where the topic has become another one while it was written."""
+        now = self._described(target)
+        if now.ends.keys() != target.ends.keys():
+            raise RestoreMismatchError(
+                f"topic {target.topic} had {len(target.ends)} partitions when it was restored, and has {len(now.ends)}"
+            )
+
+    def _described(self, target: TargetTopic) -> TargetTopic:
+        """Returns the topic as it is now. Raises RestoreMismatchError where it is gone or another one."""
+        now = self.brokers.describe(target.topic)
+        if now is None or now.topic_id != target.topic_id:
+            raise RestoreMismatchError(f"topic {target.topic} was deleted, or made anew, while it was restored")
+        return now
+
+
+def _result(
+    plan: RestorePlan,
+    facts: Sequence[LogFacts],
+    found: Mapping[int, int],
+    written: Sequence[LogProgress],
+    verified: Sequence[LogProgress],
+) -> RestoreResult:
+    pin: RestorePin = plan.pin
+    logs = (
+        RestoredLog(log.partition, found[log.partition], w.written, v.compared, log.first_offset, log.last_offset)
+        for log, w, v in zip(facts, written, verified, strict=True)
+    )
+    without_type = sum(log.without_type for log in facts)
+    return RestoreResult(pin.topic, pin.mode, pin.snapshot_id, plan.resumed, tuple(logs), without_type)

@@ -1,0 +1,327 @@
+"""A log, or the latest records of its keys, restored into a topic of a real broker: the same records, each once."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+import pytest
+
+from cleantail.sources.kcat import parse_line
+from tests.jobs.restored import as_restored
+
+NOW = 1_700_000_100_000
+AT = 1_600_000_000_000
+
+
+def restore(workshop, kafka, topic, target, *options):
+    return workshop.json("restore", topic, "--bootstrap-server", kafka.address, "--to", target, *options)
+
+
+def refused(workshop, kafka, topic, target, *options):
+    """The exit code and the error of a restore, in one line."""
+    code, _, err = workshop.run("restore", topic, "--bootstrap-server", kafka.address, "--to", target, *options)
+    return code, " ".join(err.split())
+
+
+def branches(table_of, topic):
+    return set(table_of(topic).load().refs().keySet()) - {"main"}
+
+
+def read(workshop, topic, command="read", *options):
+    """The archive's records, as the command line shows them."""
+    lines = workshop.ok(command, topic, *options).splitlines()
+    return [parse_line(line.encode(), "text") for line in lines]
+
+
+STRANGE = [
+    (b"a", b"x", [("h", b"1"), ("h", None), ("h", b""), ("\u00e9", b"\xff"), ("", b"without a name")], AT),
+    (None, b"without a key", None, AT + 1),
+    (b"", b"", [], AT + 2),
+    (b"\xff\x00", None, None, 1),
+    (None, None, None, 4_102_444_800_000),
+    (b"a", None, [("h", None)], AT + 3),
+    (b"no timestamp", b"x", None, -1),
+]
+
+
+def test_a_log_comes_back_as_it_was(kafka, workshop, landed, table_of):
+    topic = workshop.topic("restored-log", source=kafka.source(), config={"cleantail.keyless.policy": "drop"})
+    kafka.create(topic, 3)
+    kafka.create("restored-log-2", 3)
+    kafka.send(topic, STRANGE)
+    kafka.send(topic, [(b"other", b"y", None, AT)], partition=2)
+    workshop.ok("ingest", topic)
+    done = restore(workshop, kafka, topic, "restored-log-2")
+    assert (done["written"], done["verified"], done["found"], done["mode"], done["resumed"]) == (8, 8, 0, "log", False)
+    assert [(p["verified"], p["first_offset"], p["last_offset"]) for p in done["partitions"]] == [
+        (7, 0, 6),
+        (0, None, None),
+        (1, 0, 0),
+    ]
+    assert kafka.consumed("restored-log-2", 3, committed=False) == as_restored(landed(topic))
+    assert branches(table_of, topic) == set()
+
+
+def changes(seed, partitions=3, records=900, keys=80):
+    """Rounds of a changelog: a fifth of it tombstones, some of it with headers."""
+    rng = random.Random(seed)
+    for n in range(records):
+        value = None if rng.random() < 0.2 else rng.randbytes(rng.randrange(60))
+        headers = [(rng.choice("ab"), rng.choice([None, b"", b"\xff"])) for _ in range(rng.choice([0, 0, 1, 3]))]
+        yield rng.randrange(partitions), (b"k%d" % rng.randrange(keys), value, headers, AT + n)
+
+
+def send_changes(kafka, topic, seed):
+    by_partition = {}
+    for partition, record in changes(seed):
+        by_partition.setdefault(partition, []).append(record)
+    for partition, records in by_partition.items():
+        kafka.send(topic, records, partition)
+
+
+def test_a_compacted_log_comes_back_with_its_tombstones_and_an_older_snapshot_as_it_was(kafka, workshop, table_of):
+    topic = workshop.topic("restored-compacted", source=kafka.source(), config={"min.cleanable.dirty.ratio": 0.0})
+    kafka.create(topic, 3)
+    send_changes(kafka, topic, 1)
+    workshop.ok("ingest", topic)
+    first = table_of(topic).load().currentSnapshot().snapshotId()
+    workshop.ok("compact", topic, "--now", NOW)
+    send_changes(kafka, topic, 2)
+    workshop.ok("ingest", topic)
+    now, then = read(workshop, topic), read(workshop, topic, "read", "--as-of", first)
+    assert len(now) != len(then) and any(r.value is None for r in now)
+    for target, records, options in (
+        ("restored-now", now, ["--log"]),
+        ("restored-then", then, ["--as-of", first]),
+    ):
+        kafka.create(target, 3)
+        assert restore(workshop, kafka, topic, target, *options)["verified"] == len(records)
+        assert kafka.consumed(target, 3, committed=False) == as_restored(records)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "config"),
+    [
+        ("offset", {}),
+        ("timestamp", {"compaction.strategy": "timestamp"}),
+        ("header", {"compaction.strategy": "header", "compaction.strategy.header": "v"}),
+    ],
+)
+def test_the_latest_records_are_those_that_latest_shows(kafka, workshop, strategy, config):
+    topic = workshop.topic(f"restored-latest-{strategy}", {"cleantail.keyless.policy": "drop"} | config)
+    rng, records = random.Random(strategy), []
+    for offset in range(600):
+        version = rng.randrange(100).to_bytes(8, "big").decode("latin-1")
+        key = None if offset % 50 == 0 else f"k{rng.randrange(70)}"
+        line = {"partition": rng.randrange(2), "offset": offset, "ts": AT + rng.randrange(1000), "key": key}
+        records.append(line | {"payload": rng.choice([None, f"v{offset}", ""]), "headers": ["v", version]})
+    files = [workshop.file(f"{n}.jsonl", records[n::3]) for n in range(3)]
+    for file in files[:2]:
+        workshop.ok("ingest", topic, "--file", file)
+    workshop.ok("compact", topic, "--now", NOW)
+    workshop.ok("ingest", topic, "--file", files[2])
+    target = f"state-by-{strategy}"
+    kafka.create(target, 2, cleanup_policy="compact")
+    state = read(workshop, topic, "latest")
+    assert 0 < len(state) < 140 and all(r.value is not None and r.key is not None for r in state)
+    done = restore(workshop, kafka, topic, target, "--latest")
+    assert (done["verified"], done["mode"]) == (len(state), "latest")
+    assert kafka.consumed(target, 2, committed=False) == as_restored(state)
+
+
+def test_files_that_overlap_and_copies_of_records_come_back_in_order_and_once(kafka, workshop):
+    topic = workshop.topic("restored-overlap")
+    lines = [{"partition": 0, "offset": o, "ts": AT, "key": f"k{o}", "payload": "x" * (o % 40)} for o in range(500)]
+    for n, some in enumerate((lines[1::2], lines[0::2], lines[100:200])):
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", some))
+    kafka.create("restored-overlap-2")
+    assert restore(workshop, kafka, topic, "restored-overlap-2")["verified"] == 500
+    assert [r.key for r in kafka.consumed("restored-overlap-2")] == [b"k%d" % o for o in range(500)]
+
+
+def test_records_that_retention_has_hidden_do_not_come_back(kafka, workshop):
+    configs = {"cleanup.policy": "compact,delete", "retention.ms": 1000, "segment.bytes": 1 << 20}
+    topic = workshop.topic("restored-retained", configs)
+    old = [{"partition": 0, "offset": o, "ts": AT, "key": f"old{o}", "payload": "x"} for o in range(50)]
+    new = [{"partition": 0, "offset": 50 + o, "ts": NOW - 10, "key": f"new{o}", "payload": "x"} for o in range(50)]
+    for n, some in enumerate((old[:-1], new)):
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", some))
+    workshop.ok("compact", topic, "--now", NOW)
+    workshop.ok("ingest", topic, "--file", workshop.file("late.jsonl", old[-1:]))
+    shown = read(workshop, topic)
+    assert {r.key[:3] for r in shown} == {b"new"}
+    kafka.create("restored-retained-2")
+    assert restore(workshop, kafka, topic, "restored-retained-2")["verified"] == len(shown)
+    assert kafka.consumed("restored-retained-2") == as_restored(shown)
+
+
+def test_a_table_that_a_sink_fills_comes_back(kafka, adopted, workshop):
+    records = [(p, o, AT + o, f"k{o % 7}", None if o % 5 == 0 else f"v{o}") for p in (0, 1) for o in range(60)]
+    topic, _ = adopted("restored-sink", records)
+    kafka.create("restored-sink-2", 2)
+    assert restore(workshop, kafka, topic, "restored-sink-2")["verified"] == 120
+    assert kafka.consumed("restored-sink-2", 2) == as_restored(read(workshop, topic))
+
+
+@pytest.fixture
+def archive(workshop, table_of):
+    """A topic of two partitions; of all tests that ask for it the same table."""
+    topic = workshop.topic("restored-small")
+    if not table_of(topic).exists():
+        lines = [
+            {"partition": p, "offset": o, "ts": AT, "key": f"k{o}", "payload": "x"} for p in (0, 1) for o in (0, 3)
+        ]
+        workshop.ok("ingest", topic, "--file", workshop.file("small.jsonl", lines))
+    return topic
+
+
+def test_a_topic_that_is_not_there_is_told_with_the_command_that_makes_it(kafka, workshop, archive):
+    code, error = refused(workshop, kafka, archive, "not-there")
+    assert code == 2 and "there is no topic not-there" in error and "nothing was written" in error
+    configs = dict(word.split("=") for word in error.split("--partitions 2 ")[1].split() if "=" in word)
+    kafka.client.create("not-there", 2, configs)
+    assert restore(workshop, kafka, archive, "not-there")["verified"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "configs", "options", "words"),
+    [
+        ("too-few", 1, {}, [], "too-few has 1 partition, the archive 2"),
+        ("too-many", 3, {}, [], "too-many has 3 partitions, the archive 2"),
+        ("append", 2, {"message_timestamp_type": "LogAppendTime"}, [], "message.timestamp.type=LogAppendTime"),
+        ("compacted", 2, {"cleanup_policy": "compact"}, ["--log"], "cleanup.policy=compact"),
+        ("ages", 2, {"retention_ms": 60_000}, [], "retention.ms=60000: the broker would delete records again"),
+        (
+            "young",
+            2,
+            {"message_timestamp_before_max_ms": 60_000},
+            ["--latest"],
+            "message.timestamp.before.max.ms=60000",
+        ),
+    ],
+)
+def test_a_topic_that_would_not_hold_the_records_is_refused(
+    kafka, workshop, archive, table_of, name, partitions, configs, options, words
+):
+    kafka.create(f"refused-{name}", partitions, **configs)
+    code, error = refused(workshop, kafka, archive, f"refused-{name}", *options)
+    assert code == 2 and words in error and "nothing was written" in error
+    assert kafka.consumed(f"refused-{name}", partitions) == []
+    assert branches(table_of, archive) == set()
+
+
+def test_a_topic_that_ever_had_a_record_is_refused(kafka, workshop, archive, table_of):
+    kafka.create("refused-used", 2)
+    kafka.send("refused-used", [(b"k", b"another's")], partition=1)
+    assert (
+        "refused-used is not empty: partition 1 ends at offset 1"
+        in refused(workshop, kafka, archive, "refused-used")[1]
+    )
+    kafka.delete_below("refused-used", 1, 1)
+    code, error = refused(workshop, kafka, archive, "refused-used")
+    assert code == 2 and "is not empty" in error and branches(table_of, archive) == set()
+
+
+def test_partitions_that_never_had_a_record_are_as_many_as_somebody_says(kafka, workshop, archive):
+    kafka.create("empty-ends", 4)
+    assert refused(workshop, kafka, archive, "empty-ends", "--partitions", 1) == (
+        2,
+        "error: --partitions 1 is not allowed: the archive has 2",
+    )
+    done = restore(workshop, kafka, archive, "empty-ends", "--partitions", 4)
+    assert [p["verified"] for p in done["partitions"]] == [2, 2, 0, 0]
+
+
+def test_a_restore_that_has_ended_is_not_done_again(kafka, workshop, archive):
+    kafka.create("ended", 2)
+    restore(workshop, kafka, archive, "ended")
+    code, error = refused(workshop, kafka, archive, "ended")
+    assert code == 2 and "ended is not empty" in error
+
+
+def test_a_record_beyond_what_the_topic_takes_is_told_and_the_restore_goes_on_once_it_takes_it(
+    kafka, workshop, table_of
+):
+    topic = workshop.topic("restored-large")
+    payloads = ["x", "y" * 200_000, "z"]
+    lines = [{"partition": 0, "offset": o, "ts": AT, "key": f"k{o}", "payload": p} for o, p in enumerate(payloads)]
+    workshop.ok("ingest", topic, "--file", workshop.file("large.jsonl", lines))
+    kafka.create("small-batches", 1, max_message_bytes=100_000)
+    code, error = refused(workshop, kafka, topic, "small-batches")
+    assert code == 2 and "max.message.bytes" in error and "offset 1" in error
+    assert len(branches(table_of, topic)) == 1
+    kafka.client.alter("small-batches", {"max.message.bytes": 300_000})
+    done = restore(workshop, kafka, topic, "small-batches")
+    assert (done["resumed"], done["verified"]) == (True, 3)
+    assert [r.value for r in kafka.consumed("small-batches")] == [p.encode() for p in payloads]
+
+
+def test_batches_are_no_larger_than_the_topic_takes(kafka, workshop):
+    topic = workshop.topic("restored-batches")
+    lines = [{"partition": 0, "offset": o, "ts": AT, "key": f"k{o}", "payload": "x" * 400} for o in range(2000)]
+    workshop.ok("ingest", topic, "--file", workshop.file("batches.jsonl", lines))
+    kafka.create("narrow", 1, max_message_bytes=2_000)
+    assert restore(workshop, kafka, topic, "narrow")["verified"] == 2000
+
+
+def test_a_login_comes_from_a_file_and_its_rights_are_asked_for(kafka, workshop, archive, tmp_path):
+    from confluent_kafka.admin import AclOperation
+
+    from tests.jobs.kafka_site import LOGIN, PASSWORD
+
+    file = tmp_path / "target.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in (LOGIN | {"sasl.password": PASSWORD}).items()))
+    kafka.create("guarded", 2)
+    options = ["--bootstrap-server", kafka.login_address, "--command-config", file, "--to", "guarded"]
+    kafka.allow("guarded", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ)
+    code, out, err = workshop.run("restore", archive, *options)
+    assert code == 2 and "this login has no right to WRITE topic guarded" in err and PASSWORD not in out + err
+    kafka.allow("guarded", AclOperation.WRITE)
+    until = time.monotonic() + 30
+    while "no right to WRITE" in err and time.monotonic() < until:  # rights take a moment
+        code, _, err = workshop.run("restore", archive, *options)
+    assert code == 0, err
+    assert len(kafka.consumed("guarded", 2)) == 4
+
+
+def test_brokers_that_are_away_are_told(workshop, archive):
+    code, _, err = workshop.run("restore", archive, "--bootstrap-server", "127.0.0.1:1", "--to", "anything")
+    assert code == 4 and "do not answer" in err and "nothing was written" in err
+
+
+def test_what_is_no_name_of_a_topic_is_told(kafka, workshop, archive):
+    code, error = refused(workshop, kafka, archive, "no name")
+    assert code == 2 and "no name is no name of a topic" in error
+
+
+def test_the_report_says_which_offsets_of_the_archive_they_are(kafka, workshop, archive):
+    kafka.create("told", 2)
+    out = workshop.ok("restore", archive, "--bootstrap-server", kafka.address, "--to", "told")
+    assert "partition 1: 2 records, 2 written now; offset 0 is the archive's 0, offset 1 its 3" in out
+    assert "4 records, each read back as the archive has it" in out
+
+
+def test_timestamps_of_the_brokers_own_are_told(kafka, workshop):
+    topic = workshop.topic("restored-append")
+    line = {"partition": 0, "offset": 0, "ts": AT, "tstype": "logappend", "key": "k", "payload": "x"}
+    workshop.ok("ingest", topic, "--file", workshop.file("append.jsonl", [line]))
+    kafka.create("restored-append-2")
+    code, out, err = workshop.run("restore", topic, "--bootstrap-server", kafka.address, "--to", "restored-append-2")
+    assert code == 0 and "1 record had a timestamp of the broker's own" in err
+    assert [r.timestamp_ms for r in kafka.consumed("restored-append-2")] == [AT]
+
+
+def test_a_position_in_the_archive_becomes_one_in_kafka_by_counting(kafka, workshop):
+    """The recipe of docs/restore.md."""
+    topic = workshop.topic("restored-positions", config={"min.cleanable.dirty.ratio": 0.0})
+    lines = [{"partition": 0, "offset": o, "ts": AT, "key": f"k{o % 9}", "payload": f"{o}"} for o in range(100)]
+    workshop.ok("ingest", topic, "--file", workshop.file("positions.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    kafka.create("restored-positions-2")
+    snapshot = restore(workshop, kafka, topic, "restored-positions-2")["snapshot_id"]
+    shown = [json.loads(line) for line in workshop.ok("read", topic, "--as-of", snapshot).splitlines()]
+    position = 95
+    in_kafka = sum(record["offset"] < position for record in shown)
+    assert kafka.consumed("restored-positions-2")[in_kafka].value == b"95"
