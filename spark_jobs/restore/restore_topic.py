@@ -17,6 +17,7 @@ from functools import partial
 
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError, ConflictError, RestoreMismatchError
+from cleantail.human import counted
 from cleantail.kafka.restore.restore_pin import RestorePin
 from cleantail.kafka.restore.restore_plan import RestorePlan
 from cleantail.kafka.restore.restore_results import RestoredLog, RestoreResult
@@ -109,7 +110,7 @@ class Restore:
         now = self._described(target)
         if now.ends.keys() != target.ends.keys():
             raise RestoreMismatchError(
-                f"topic {target.topic} had {len(target.ends)} partitions when it was restored, and has {len(now.ends)}"
+                f"topic {target.topic} had {counted(len(target.ends), 'partition')} when it was restored, and has {len(now.ends)}"
             )
 
     def _described(self, target: TargetTopic) -> TargetTopic:

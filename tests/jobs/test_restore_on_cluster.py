@@ -36,6 +36,7 @@ def written(kafka, topic):
     return sum(TargetBrokers({"bootstrap.servers": kafka.address}).describe(topic).ends.values())
 
 
+@pytest.mark.deep
 def test_a_task_that_spark_tries_again_goes_on_where_the_partition_ends(
     kafka, workshop, table_of, spark, master, directory
 ):

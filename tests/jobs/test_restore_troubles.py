@@ -134,7 +134,7 @@ def test_a_transaction_of_somebody_else_is_found_though_it_was_aborted(kafka, wo
     kafka.create("disturbed-aborted", 2)
     sender = kafka.transactions("disturbed-aborted", "disturbed")
     intrude = at_step("reading back", lambda: sender.abort([(b"k", b"x")]))
-    with pytest.raises(RestoreMismatchError, match="partition 0 has 1 record more|has no record at offset"):
+    with pytest.raises(RestoreMismatchError, match=r"partition 0 has [12] records? more|has no record at offset"):
         run(kafka, workshop, table_of, small, "disturbed-aborted", intrude)
 
 
