@@ -110,7 +110,8 @@ class Restore:
         now = self._described(target)
         if now.ends.keys() != target.ends.keys():
             raise RestoreMismatchError(
-                f"topic {target.topic} had {counted(len(target.ends), 'partition')} when it was restored, and has {len(now.ends)}"
+                f"topic {target.topic} had {counted(len(target.ends), 'partition')} when it was restored, and has "
+                f"{len(now.ends)} now"
             )
 
     def _described(self, target: TargetTopic) -> TargetTopic:
