@@ -15,7 +15,7 @@ from cleantail.errors import CleantailError, OutsideError, SourceError, SourceUn
 from cleantail.kafka.range_reader import RangeReader
 from cleantail.kafka.read_plan import Range
 from cleantail.sources.kcat import TIMESTAMP_MAX_MS
-from spark_jobs.round.intake.ingest import ARROW_SCHEMA
+from spark_jobs.round.intake.record_batches import ARROW_SCHEMA
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
