@@ -1,4 +1,4 @@
-"""New Parquet files of a rewrite: row groups of bounded size, rolled at the table's target size."""
+"""New Parquet files that a task writes: row groups of bounded size, rolled at the table's target size."""
 
 from __future__ import annotations
 
@@ -72,10 +72,13 @@ class NewFiles:
         """Begins the records of a file with this footer. Raises RefusedError where its columns differ from those of the
         files before it."""
         if self._schema is None:
-            self._schema = schema
-            self._dictionaries = [*_with_dictionary(footer), LAST_UPDATED]
+            self.begin_new(schema, [*_with_dictionary(footer), LAST_UPDATED])
         if not schema.equals(self._schema):
             raise RefusedError("the files have columns of different types")
+
+    def begin_new(self, schema: pa.Schema, dictionaries: list[str]) -> None:
+        """Begins records that were in no file yet. `dictionaries`: the columns that get one."""
+        self._schema, self._dictionaries = schema, dictionaries
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes records; a row group is written where it has become large enough."""

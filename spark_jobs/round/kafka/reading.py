@@ -170,7 +170,7 @@ class TopicRead:
         """Stages the ranges. Raises the error that says most: a read often came to grief because of what the brokers
         say of the topic by now."""
         try:
-            return Staging(self.table, self.settings, self._cores).append(branch, ranges)
+            return Staging(self.table, self.platform, self.settings, self._cores).append(branch, ranges)
         except (SourceError, OutsideError):
             self._plan_again()
             raise

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -16,13 +18,14 @@ from cleantail.kafka.range_reader import RangeReader
 from cleantail.kafka.read_plan import Range
 from cleantail.sources.kcat import TIMESTAMP_MAX_MS
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA
+from spark_jobs.round.intake.record_files import FileTarget, LogWriter, WrittenLog
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 MARK = "cleantail.kafka-source"
 """Stands around the one message that comes back from a worker: kind and text as JSON."""
-NO_TIMESTAMP = (None, -1)
+UNKNOWN_TYPE = -1
 TYPES = {1: 0, 2: 1}
 """librdkafka's create and log append time -> Kafka's own numbers, which the table has."""
 KEY_VALUE = ARROW_SCHEMA.field("headers").type.value_type
@@ -40,6 +43,37 @@ def read_frame(
                 yield from read_ranges(tasks[number], open_reader)
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class RangesTask:
+    """What one task reads, and where it writes it: path of each log's new files."""
+
+    ranges: tuple[Range, ...]
+    paths: Mapping[int, str]
+
+
+def write_ranges(
+    open_reader: Callable[[], RangeReader], target: FileTarget, properties: Mapping[str, str], task: RangesTask
+) -> list[WrittenLog]:
+    """Writes the records of the ranges into files of their own, in their order: a task of Spark. `properties`: of
+    PyIceberg's FileIO. Raises CleantailError, and no file is left then."""
+    writers = [(each, LogWriter(properties, target, task.paths[each.partition])) for each in task.ranges]
+    reader = open_reader()
+    try:
+        return [_written(reader, each, writer) for each, writer in writers]
+    except BaseException:
+        for _, writer in writers:
+            writer.discard()
+        raise
+    finally:
+        reader.close()
+
+
+def _written(reader: RangeReader, each: Range, writer: LogWriter) -> WrittenLog:
+    for messages in reader.batches(each):
+        writer.add(arrow_batch(each.partition, messages))
+    return WrittenLog(each.partition, writer.close())
 
 
 def read_ranges(ranges: Iterable[Range], open_reader: Callable[[], RangeReader]) -> Iterator[pa.RecordBatch]:
@@ -71,12 +105,10 @@ def raised(error: PythonException) -> CleantailError | None:
 def arrow_batch(partition: int, messages: Sequence[Message]) -> pa.RecordBatch:
     """Returns records of one partition as an Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's
     microseconds. Raises SourceError for what no table can hold."""
-    times = [_time(message) for message in messages]
     arrays = [
-        pa.array([partition] * len(messages), pa.int32()),
+        pa.array(np.full(len(messages), partition, np.int32)),
         pa.array([m.offset() for m in messages], pa.int64()),
-        pa.array([ms if ms is None else ms * 1000 for ms, _ in times], ARROW_SCHEMA.field("timestamp").type),
-        pa.array([kind for _, kind in times], pa.int32()),
+        *_times(messages),
         pa.array([m.key() for m in messages], pa.binary()),
         pa.array([m.value() for m in messages], pa.binary()),
         _headers(messages),
@@ -84,27 +116,26 @@ def arrow_batch(partition: int, messages: Sequence[Message]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 
-def _time(message: Message) -> tuple[int | None, int]:
-    kind, ms = message.timestamp()
-    if kind not in TYPES:
-        return NO_TIMESTAMP
-    if ms > TIMESTAMP_MAX_MS:
-        raise _unfit(message, f"timestamp {ms} is beyond what the table can hold, {TIMESTAMP_MAX_MS}")
-    return (ms if ms >= 0 else None), TYPES[kind]
+def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
+    """Returns the timestamps, and what they are of: where Kafka knows none there is none."""
+    kinds, times = zip(*[m.timestamp() for m in messages], strict=True)
+    ms = np.array(times, np.int64)
+    if (late := np.flatnonzero(ms > TIMESTAMP_MAX_MS)).size:
+        message = messages[int(late[0])]
+        raise _unfit(message, f"timestamp {ms[late[0]]} is beyond what the table can hold, {TIMESTAMP_MAX_MS}")
+    types = np.array([TYPES.get(kind, UNKNOWN_TYPE) for kind in kinds], np.int32)
+    unknown = (ms < 0) | (types == UNKNOWN_TYPE)
+    return pa.array(ms * 1000, ARROW_SCHEMA.field("timestamp").type, mask=unknown), pa.array(types)
 
 
 def _headers(messages: Sequence[Message]) -> pa.Array:
     """Returns lists of (key, value), in the order of the record: repeated keys, null and empty values as they are."""
-    ends, keys, values = [0], [], []
-    for message in messages:
-        for key, value in _headers_of(message):
-            keys.append(key)
-            values.append(value)
-        ends.append(len(keys))
-    pairs = pa.StructArray.from_arrays(
-        [pa.array(keys, pa.string()), pa.array(values, pa.binary())], fields=list(KEY_VALUE)
-    )
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs).cast(ARROW_SCHEMA.field("headers").type)
+    lists = [_headers_of(message) for message in messages]
+    ends = np.cumsum([0, *map(len, lists)], dtype=np.int32)
+    keys = pa.array([key for headers in lists for key, _ in headers], pa.string())
+    values = pa.array([value for headers in lists for _, value in headers], pa.binary())
+    pairs = pa.StructArray.from_arrays([keys, values], fields=list(KEY_VALUE))
+    return pa.ListArray.from_arrays(pa.array(ends), pairs).cast(ARROW_SCHEMA.field("headers").type)
 
 
 def _headers_of(message: Message) -> Sequence[tuple[str, Any]]:
